@@ -1,0 +1,34 @@
+# Every target sets up what it needs: a virtual environment, the packages, and (when brokers are asked for) the Kafka jars.
+# PYTHON=... chooses the interpreter; by default scripts/fastest-python does.
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench clean setup
+
+setup: $(READY)
+
+$(READY): pyproject.toml scripts/fastest-python
+	@test -x $(BIN)/python || { python=$${PYTHON:-$$(scripts/fastest-python)} && echo "virtual environment with $$python" && $$python -m venv $(VENV); }
+	@echo "installing packages (a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[audit,bench,dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/mirror demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
