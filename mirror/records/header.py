@@ -1,0 +1,125 @@
+"""The header of a record batch (magic 2), read and written in place.
+
+Layout (KIP-98, unchanged since Kafka 0.11), big-endian, 61 bytes::
+
+     0  base_offset        i64   8  length             i32  12  leader_epoch      i32  16  magic           i8
+    17  crc                u32  21  attributes         i16  23  last_offset_delta i32  27  base_timestamp  i64
+    35  max_timestamp      i64  43  producer_id        i64  51  producer_epoch    i16  53  base_sequence   i32
+    57  record_count       i32  61  the records, compressed as one block
+
+``length`` counts the bytes after itself; the CRC-32C covers bytes 21 to the end.
+"""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple, Self
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = 61
+PREFIX = struct.Struct(">qi")
+PREFIX_SIZE = 12
+"""base_offset and length: what every magic has in front of the bytes that ``length`` counts."""
+assert HEADER.size == HEADER_SIZE
+assert PREFIX.size == PREFIX_SIZE
+
+MAGIC = 2
+MAGIC_AT = 16
+CRC_AT = 17
+CRC_FROM = 21
+"""The CRC covers the bytes from here to the batch's end."""
+BASE_TIMESTAMP_AT = 27
+PRODUCER_ID_AT = 43
+RECORD_COUNT_AT = 57
+
+NO_PRODUCER_ID = -1
+NO_LEADER_EPOCH = -1
+SEQUENCES = 1 << 31
+"""Sequences run from 0 to 2^31 - 1 and wrap to 0 (broker facts, idempotence)."""
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""Set by the log cleaner on batches that hold tombstones (KIP-534); base_timestamp is then the horizon."""
+
+
+class Codec(IntEnum):
+    """Compression of a batch's records: the low three attribute bits."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class CorruptBatch(ValueError):
+    """Bytes that no broker writes: the message says which field, its value and where. Never holds payload."""
+
+
+class BatchHeader(NamedTuple):
+    """One header, fields in wire order."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @classmethod
+    def read(cls, buf: bytes | bytearray | memoryview, at: int = 0) -> Self:
+        """The header at byte ``at``; the 61 bytes must be there (``struct.error`` if not: a bug of the caller)."""
+        return cls._make(HEADER.unpack_from(buf, at))
+
+    def pack(self) -> bytes:
+        """The 61 bytes."""
+        return HEADER.pack(*self)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header and records."""
+        return PREFIX_SIZE + self.length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record. Compaction keeps it, whatever it removes."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where the log goes on behind this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; meaningless without a producer id."""
+        return (self.base_sequence + self.last_offset_delta) % SEQUENCES
+
+    @property
+    def codec_bits(self) -> int:
+        """The codec as a number; 5 to 7 are not assigned."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        """A transaction marker: consumers never see it."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Written inside a transaction (its markers are, too)."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_dense(self) -> bool:
+        """Every offset from the base to the last has its record: nothing was compacted away."""
+        return self.record_count == self.last_offset_delta + 1
