@@ -1,0 +1,164 @@
+"""Kafka's error codes: their names, and what each means for a partition that meets it.
+
+One table decides (style rule 7). Three outcomes only: look again (the position is recomputed from the destination,
+design section 4), refresh the metadata first, or halt because looking again cannot help.
+"""
+
+from enum import Enum, IntEnum
+
+
+class ErrorCode(IntEnum):
+    """Codes that a client of Fetch, Produce, Metadata, ListOffsets and the admin requests can meet."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+
+
+class Outcome(Enum):
+    """What a partition does about an error of the destination or the source."""
+
+    LOOK_AGAIN = "recompute the position from the destination"
+    FIND_LEADER = "refresh the metadata, then recompute the position"
+    HALT = "looking again cannot help"
+
+
+_FIND_LEADER = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+HALTING: dict[int, tuple[str, str]] = {
+    ErrorCode.CORRUPT_MESSAGE: (
+        "corrupt",
+        "a batch's checksum does not match its bytes, most likely since the source's disk; "
+        "check the source with kafka-dump-log --deep-iteration at this offset",
+    ),
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "too_large",
+        "raise max.message.bytes of the destination topic to at least the source's value, then restart the mirror",
+    ),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: ("invalid_topic", "the destination does not take this topic name; exclude it"),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "too_large",
+        "raise segment.bytes of the destination topic to at least the source's value, then restart the mirror",
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "authorization",
+        "grant the mirror's principal Read on the source topic, and Write on the destination's",
+    ),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "authorization",
+        "grant the mirror's principal IdempotentWrite on the destination cluster (needed before Kafka 2.8)",
+    ),
+    ErrorCode.INVALID_TIMESTAMP: (
+        "invalid_timestamp",
+        "the destination refuses these timestamps; raise its message.timestamp.after.max.ms and "
+        "message.timestamp.before.max.ms to the source's values, and set message.timestamp.type to CreateTime",
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: ("unsupported_version", "upgrade the older of the brokers, or exclude the topic"),
+    ErrorCode.POLICY_VIOLATION: ("policy_violation", "the destination's policy refuses this; ask its operators"),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "authorization",
+        "grant the mirror's principal Write on the transactional ids that begin with 'mirror.'",
+    ),
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: (
+        "unsupported_codec",
+        "the destination does not know this batch's codec; upgrade it (zstd needs Kafka 2.1) or exclude the topic",
+    ),
+    ErrorCode.INVALID_RECORD: (
+        "refused",
+        "the destination refuses the batch; its broker log says why (a null key in a compacted topic, usually)",
+    ),
+}
+"""code -> (stable reason, remedy) for the errors that no second look can cure."""
+
+
+def outcome_of(code: int) -> Outcome:
+    """What the error means for the partition that met it. Codes not in any table are looked at again, with backoff."""
+    if code in HALTING:
+        return Outcome.HALT
+    return Outcome.FIND_LEADER if code in _FIND_LEADER else Outcome.LOOK_AGAIN
+
+
+def error_slug(code: int) -> str:
+    """The same as a metric label: Kafka's name in lower case."""
+    try:
+        return ErrorCode(code).name.lower()
+    except ValueError:
+        return f"error_{code}"
+
+
+def error_name(code: int) -> str:
+    """Kafka's name for the code, with the number, for messages."""
+    try:
+        return f"{ErrorCode(code).name} ({code})"
+    except ValueError:
+        return f"error code {code}"

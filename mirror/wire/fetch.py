@@ -1,0 +1,316 @@
+"""Fetch, versions 4 to 17: the request written, the response read where it lies.
+
+The records of a response are not copied and not looked at: each partition tells where in the frame they begin and end.
+
+Sources: FetchRequest.json and FetchResponse.json of Apache Kafka; KIP-74 (order, limits), KIP-227 (sessions, unused
+here: id 0, epoch -1), KIP-320 (leader epochs), KIP-392 (rack), KIP-516 (topic ids), KIP-595 (tagged fields),
+KIP-951 (new leader in the answer).
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from mirror.wire.header import after_response_header
+from mirror.wire.primitives import (
+    NO_TAGS,
+    MalformedFrame,
+    array_size,
+    cut_short,
+    read_array_size,
+    read_i32,
+    read_size,
+    read_span,
+    read_string,
+    read_tags,
+    string,
+)
+from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_TOPIC_IDS
+
+TopicKey = str | bytes
+"""How a version names a topic: by name, or from v13 by its 16-byte id."""
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+NO_EPOCH = -1
+CONSUMER = -1
+"""replica_id of an ordinary client."""
+NO_REPLICA = -1
+
+_LIMITS = struct.Struct(">iiib")
+_SESSIONLESS = struct.pack(">ii", 0, -1)
+_UUID_SIZE = 16
+_ABORTED = struct.Struct(">qq")
+_EPOCH_OFFSET = struct.Struct(">iq")
+_LEADER = struct.Struct(">ii")
+
+_DIVERGING_TAG, _LEADER_TAG = 0, 1
+_NODES_TAG = 0
+
+
+class FetchPartition(NamedTuple):
+    """One partition of a request. ``leader_epoch`` and ``last_epoch``: -1 when not known (no check by the broker)."""
+
+    topic: TopicKey
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int = NO_EPOCH
+    last_epoch: int = NO_EPOCH
+
+
+class Fetched(NamedTuple):
+    """One partition of a response; its records are ``frame[start:end]``."""
+
+    topic: TopicKey
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]]
+    """(producer id, first offset) of each aborted transaction in reach."""
+    diverging: tuple[int, int] | None
+    """(epoch, end offset): the log that we read was truncated there (KIP-595)."""
+    leader: tuple[int, int] | None
+    """(node id, epoch) of the current leader, with NOT_LEADER (KIP-951)."""
+    preferred_replica: int
+    start: int
+    end: int
+
+
+class Node(NamedTuple):
+    """Where a broker listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchResponse:
+    """``throttle_ms``: wait so long before the next request on this connection."""
+
+    throttle_ms: int
+    error: int
+    partitions: list[Fetched] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+
+def fetch_request(
+    version: int,
+    partitions: Iterable[FetchPartition],
+    *,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    isolation_level: int,
+    rack: str = "",
+) -> bytes:
+    """The request's body. Partitions are asked for in the given order: the broker fills the answer in it (KIP-74).
+
+    Neighbours of one topic share its entry; a topic may have several, as the Java consumer does.
+    """
+    compact = version >= FETCH_FLEXIBLE
+    tags = NO_TAGS if compact else b""
+    runs = [(topic, list(run)) for topic, run in groupby(partitions, key=lambda wanted: wanted.topic)]
+    out = [b"" if version >= 15 else struct.pack(">i", CONSUMER)]
+    out.append(_LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation_level))
+    if version >= 7:
+        out.append(_SESSIONLESS)
+    out.append(array_size(len(runs), compact=compact))
+    for topic, run in runs:
+        out.append(_topic_key(topic, version))
+        out.append(array_size(len(run), compact=compact))
+        out.extend(_request_partition(version, wanted) + tags for wanted in run)
+        out.append(tags)
+    if version >= 7:
+        out.append(array_size(0, compact=compact))
+    if version >= 11:
+        out.append(string(rack, compact=compact))
+    out.append(tags)
+    return b"".join(out)
+
+
+def _topic_key(topic: TopicKey, version: int) -> bytes:
+    by_id = version >= FETCH_TOPIC_IDS
+    if by_id:
+        if not isinstance(topic, bytes) or len(topic) != _UUID_SIZE:
+            raise TypeError(f"fetch v{version} names topics by their 16-byte id")
+        return topic
+    if not isinstance(topic, str):
+        raise TypeError(f"fetch v{version} names topics by name")
+    return string(topic, compact=version >= FETCH_FLEXIBLE)
+
+
+def _request_partition(version: int, wanted: FetchPartition) -> bytes:
+    _, partition, offset, max_bytes, leader_epoch, last_epoch = wanted
+    if version >= 12:
+        return struct.pack(">iiqiqi", partition, leader_epoch, offset, last_epoch, -1, max_bytes)
+    if version >= 9:
+        return struct.pack(">iiqqi", partition, leader_epoch, offset, -1, max_bytes)
+    if version >= 5:
+        return struct.pack(">iqqi", partition, offset, -1, max_bytes)
+    return struct.pack(">iqi", partition, offset, max_bytes)
+
+
+def read_fetch_response(version: int, frame: memoryview) -> FetchResponse:
+    """The whole response frame (behind its size), records left where they are.
+
+    Raises:
+        MalformedFrame: anything that does not follow the schema, a partition's records past the frame's end included.
+    """
+    compact = version >= FETCH_FLEXIBLE
+    at = after_response_header(frame, flexible=compact)
+    throttle_ms, at = read_i32(frame, at)
+    error = 0
+    if version >= 7:
+        span, at = read_span(frame, at, 6)
+        error = int.from_bytes(span[:2], signed=True)
+    response = FetchResponse(throttle_ms=throttle_ms, error=error)
+    topics, at = read_array_size(frame, at, compact=compact)
+    for _ in range(topics):
+        topic, at = read_topic(frame, at, by_id=version >= FETCH_TOPIC_IDS, compact=compact)
+        count, at = read_array_size(frame, at, compact=compact)
+        for _ in range(count):
+            fetched, at = _read_partition(frame, at, version, topic)
+            response.partitions.append(fetched)
+        if compact:
+            _, at = read_tags(frame, at)
+    if compact:
+        tags, at = read_tags(frame, at)
+        if version >= 16 and _NODES_TAG in tags:
+            response.nodes = read_nodes(tags[_NODES_TAG])
+    if at != len(frame):
+        raise MalformedFrame(f"{len(frame) - at} bytes behind the fetch response at byte {at}")
+    return response
+
+
+def read_topic(frame: memoryview, at: int, *, by_id: bool, compact: bool) -> tuple[TopicKey, int]:
+    """A topic as a response names it: by its 16-byte id (KIP-516), or by name."""
+    if by_id:
+        span, at = read_span(frame, at, _UUID_SIZE)
+        return bytes(span), at
+    topic, after = read_string(frame, at, compact=compact)
+    if topic is None:
+        raise MalformedFrame(f"null topic name at byte {at}")
+    return topic, after
+
+
+_FIXED_V4 = struct.Struct(">ihqq")
+_FIXED_V5 = struct.Struct(">ihqqq")
+
+
+_PLAIN_V12 = struct.Struct(">ihqqqBiBBB")
+"""From v12: the fixed fields, a one-byte count of aborted transactions, the preferred replica, and as much of the
+records' size as most answers need."""
+
+
+def _read_plain(frame: memoryview, at: int, topic: TopicKey) -> tuple[Fetched, int] | None:
+    """A partition of v12+ with no aborted transactions, up to 2 MiB of records and no tags: one unpack instead of ten
+    reads. None if it is not like that, or the frame ends first; ``_read_partition`` has the say then."""
+    if at + _PLAIN_V12.size > len(frame):
+        return None
+    fields = _PLAIN_V12.unpack_from(frame, at)
+    partition, error, high_watermark, last_stable, log_start, aborted, preferred, low, mid, high = fields
+    start = at + _PLAIN_V12.size - 2
+    size = low - 1
+    if low > 0x7F:
+        size += (mid - 1) << 7
+        start += 1
+        if mid > 0x7F:
+            size += (high - 1) << 14
+            start += 1
+            if high > 0x7F:
+                return None
+    end = start + max(size, 0)
+    if aborted > 1 or end >= len(frame) or frame[end]:
+        return None
+    fetched = Fetched(
+        topic, partition, error, high_watermark, last_stable, log_start, [], None, None, preferred, start, end
+    )
+    return fetched, end + 1
+
+
+def _read_partition(frame: memoryview, at: int, version: int, topic: TopicKey) -> tuple[Fetched, int]:
+    if version >= FETCH_FLEXIBLE and (plain := _read_plain(frame, at, topic)) is not None:
+        return plain
+    compact = version >= FETCH_FLEXIBLE
+    fixed = _FIXED_V5 if version >= 5 else _FIXED_V4
+    if at + fixed.size > len(frame):
+        cut_short(at, fixed.size, len(frame))
+    partition, error, high_watermark, last_stable, *rest = fixed.unpack_from(frame, at)
+    log_start = rest[0] if rest else -1
+    aborted, at = _read_aborted(frame, at + fixed.size, compact=compact)
+    preferred = NO_REPLICA
+    if version >= 11:
+        preferred, at = read_i32(frame, at)
+    size, at = read_size(frame, at, compact=compact)
+    start = at
+    end = at = start + max(size, 0)
+    diverging = leader = None
+    if compact:
+        tags, at = read_tags(frame, at)
+        if tags:
+            diverging, leader = _read_divergence(tags)
+    fetched = Fetched(
+        topic,
+        partition,
+        error,
+        high_watermark,
+        last_stable,
+        log_start,
+        aborted,
+        diverging,
+        leader,
+        preferred,
+        start,
+        end,
+    )
+    return fetched, at
+
+
+def _read_aborted(frame: memoryview, at: int, *, compact: bool) -> tuple[list[tuple[int, int]], int]:
+    count, at = read_size(frame, at, compact=compact)
+    aborted: list[tuple[int, int]] = []
+    for _ in range(count):
+        span, at = read_span(frame, at, _ABORTED.size)
+        aborted.append(_ABORTED.unpack(span))
+        if compact:
+            _, at = read_tags(frame, at)
+    return aborted, at
+
+
+def _read_divergence(tags: dict[int, memoryview]) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    diverging = leader = None
+    if _DIVERGING_TAG in tags:
+        span, _ = read_span(tags[_DIVERGING_TAG], 0, _EPOCH_OFFSET.size)
+        epoch, end_offset = _EPOCH_OFFSET.unpack(span)
+        if epoch >= 0 or end_offset >= 0:
+            diverging = (epoch, end_offset)
+    if _LEADER_TAG in tags:
+        leader = read_leader(tags[_LEADER_TAG])
+    return diverging, leader
+
+
+def read_leader(span: memoryview) -> tuple[int, int] | None:
+    """LeaderIdAndEpoch (KIP-951); None where the broker does not know it."""
+    fields, _ = read_span(span, 0, _LEADER.size)
+    node_id, epoch = _LEADER.unpack(fields)
+    return (node_id, epoch) if node_id >= 0 else None
+
+
+def read_nodes(span: memoryview) -> list[Node]:
+    """NodeEndpoints (KIP-951): where the leaders that the answer names listen."""
+    count, at = read_array_size(span, 0, compact=True)
+    nodes: list[Node] = []
+    for _ in range(count):
+        node_id, at = read_i32(span, at)
+        host, at = read_string(span, at, compact=True)
+        port, at = read_i32(span, at)
+        _rack, at = read_string(span, at, compact=True)
+        _, at = read_tags(span, at)
+        nodes.append(Node(node_id, host or "", port))
+    return nodes

@@ -1,0 +1,26 @@
+"""What stands in front of every request and response (KIP-482 for the flexible ones)."""
+
+import struct
+
+from mirror.wire.primitives import NO_TAGS, MalformedFrame, read_i32, read_tags, string
+
+SIZE = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhi")
+
+
+def request_header(*, api_key: int, version: int, correlation_id: int, client_id: str, flexible: bool) -> bytes:
+    """Request header v1, or v2 when ``flexible``. The client id is never compact (the schema says so)."""
+    head = _REQUEST.pack(api_key, version, correlation_id) + string(client_id, compact=False)
+    return head + NO_TAGS if flexible else head
+
+
+def read_correlation_id(frame: memoryview) -> int:
+    """The first field of every response."""
+    return read_i32(frame, 0)[0]
+
+
+def after_response_header(frame: memoryview, *, flexible: bool) -> int:
+    """Where a response's body begins: behind the correlation id (v0), and the tags (v1) when ``flexible``."""
+    if len(frame) < SIZE.size:
+        raise MalformedFrame(f"response of {len(frame)} bytes has no correlation id")
+    return read_tags(frame, SIZE.size)[1] if flexible else SIZE.size

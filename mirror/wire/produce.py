@@ -1,0 +1,263 @@
+"""Produce, versions 3 to 13: a request as a list of buffers, the response read where it lies.
+
+A broker takes exactly one batch per partition in a request, and of a partition that is named twice it silently keeps
+the last only (broker facts, Produce): the caller packs each partition once (``mirror.relay``).
+
+Sources: ProduceRequest.json and ProduceResponse.json of Apache Kafka; KIP-98, KIP-467 (record errors), KIP-516 (topic
+ids), KIP-951 (new leader in the answer).
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mirror.records.header import HEADER_SIZE, MAGIC, NO_LEADER_EPOCH, PREFIX_SIZE, BatchHeader
+from mirror.wire.fetch import Node, TopicKey, read_leader, read_nodes, read_topic
+from mirror.wire.header import after_response_header
+from mirror.wire.primitives import (
+    NO_TAGS,
+    MalformedFrame,
+    array_size,
+    cut_short,
+    read_array_size,
+    read_i32,
+    read_span,
+    read_string,
+    read_tags,
+    string,
+    uvarint,
+)
+from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS
+
+ACKS_ALL = -1
+_UUID_SIZE = 16
+_HEAD_FIELDS = "Ihi16sqhii"
+_FIXED_FIELDS = struct.Struct(">qiib")
+"""base_offset 0 (the broker assigns it and refuses any other), length, no leader epoch, magic 2."""
+_TIMES = struct.Struct(">qq")
+HeadPacker = Callable[..., bytes]
+"""(partition index, prefix, crc, attributes, last offset delta, both timestamps as they stand (16 bytes), producer id,
+producer epoch, base sequence, record count) -> everything in front of a batch's records in the request."""
+
+
+class Head(NamedTuple):
+    """How the head of a batch of one size is written: partition index, record set size and batch header in one pack.
+
+    ``prefix`` holds all that depends on the size alone: the record set's size and the header up to the magic.
+    """
+
+    pack: HeadPacker
+    prefix: bytes
+
+
+def head_for(version: int, length: int) -> Head:
+    """The head for batches with this ``length`` field (whole batch less 12). Worth keeping per length."""
+    size = PREFIX_SIZE + length
+    size_field = uvarint(size + 1) if version >= PRODUCE_FLEXIBLE else struct.pack(">i", size)
+    prefix = size_field + _FIXED_FIELDS.pack(0, length, NO_LEADER_EPOCH, MAGIC)
+    return Head(struct.Struct(f">i{len(prefix)}s{_HEAD_FIELDS}").pack, prefix)
+
+
+def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
+    """The head for one header, whose length must be the one that ``head`` was made for."""
+    return head.pack(
+        partition,
+        head.prefix,
+        header.crc,
+        header.attributes,
+        header.last_offset_delta,
+        _TIMES.pack(header.base_timestamp, header.max_timestamp),
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+
+
+def head_size(version: int, length: int) -> int:
+    """Bytes of such a head."""
+    size_field = len(uvarint(PREFIX_SIZE + length + 1)) if version >= PRODUCE_FLEXIBLE else 4
+    return 4 + size_field + HEADER_SIZE
+
+
+def topic_head(version: int, topic: TopicKey) -> bytes:
+    """A topic's name or id as a request carries it. Worth keeping per topic."""
+    if version >= PRODUCE_TOPIC_IDS:
+        if not isinstance(topic, bytes) or len(topic) != _UUID_SIZE:
+            raise TypeError(f"produce v{version} names topics by their 16-byte id")
+        return topic
+    if not isinstance(topic, str):
+        raise TypeError(f"produce v{version} names topics by name")
+    return string(topic, compact=version >= PRODUCE_FLEXIBLE)
+
+
+def after_batch(version: int) -> bytes:
+    """What stands behind each batch in a request."""
+    return NO_TAGS if version >= PRODUCE_FLEXIBLE else b""
+
+
+def request_head(version: int, *, timeout_ms: int, acks: int = ACKS_ALL) -> bytes:
+    """The body up to the array of topics: no transactional id, acks, timeout. The same for every request."""
+    return string(None, compact=version >= PRODUCE_FLEXIBLE) + struct.pack(">hi", acks, timeout_ms)
+
+
+def topics_size(version: int, count: int) -> bytes:
+    """The count in front of the topics, or of one topic's partitions."""
+    return array_size(count, compact=version >= PRODUCE_FLEXIBLE)
+
+
+class Produced(NamedTuple):
+    """The answer for one partition. ``base_offset`` means something only when ``error`` is 0 (broker facts)."""
+
+    topic: TopicKey
+    partition: int
+    error: int
+    base_offset: int
+    log_append_time: int
+    log_start_offset: int
+    message: str | None
+    leader: tuple[int, int] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class ProduceResponse:
+    """``throttle_ms``: the broker mutes this connection for so long."""
+
+    throttle_ms: int
+    partitions: list[Produced] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+
+_FIXED_V3 = struct.Struct(">ihqq")
+_FIXED_V5 = struct.Struct(">ihqqq")
+_LEADER_TAG = 0
+_NODES_TAG = 0
+
+
+class _Clean(NamedTuple):
+    """How one partition looks in an answer without errors: what to read, and which bytes prove that it is plain."""
+
+    row: struct.Struct
+    constants: tuple[tuple[int, int], ...]
+    """(position in the row, the value that this byte must have)."""
+
+
+_NO_ERROR = ((4, 0), (5, 0))
+_CLEAN_V5 = _Clean(struct.Struct(">i2xq16x"), _NO_ERROR)
+_CLEAN_V8 = _Clean(struct.Struct(">i2xq22x"), (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
+_CLEAN_V9 = _Clean(struct.Struct(">i2xq19x"), (*_NO_ERROR, (30, 1), (31, 0), (32, 0)))
+
+
+def clean_acks(version: int, frame: memoryview) -> list[tuple[bytes, list[tuple[int, int]]]] | None:
+    """The plain answer, where nothing failed: for each topic its ``topic_head`` and (partition, base offset) pairs.
+
+    A few C calls a topic instead of several calls a partition: this is on the path of every batch. None when anything
+    is not plain (an error, a message, a throttle, a tag, a frame that does not add up, a version before 5): then
+    ``read_produce_response`` has the say.
+    """
+    if version < 5:
+        return None
+    flexible = version >= PRODUCE_FLEXIBLE
+    row, constants = _CLEAN_V9 if flexible else _CLEAN_V8 if version >= 8 else _CLEAN_V5
+    answer: list[tuple[bytes, list[tuple[int, int]]]] = []
+    try:
+        at = after_response_header(frame, flexible=flexible)
+        topics, at = read_array_size(frame, at, compact=flexible)
+        for _ in range(topics):
+            start = at
+            _, at = read_topic(frame, at, by_id=version >= PRODUCE_TOPIC_IDS, compact=flexible)
+            key = bytes(frame[start:at])
+            count, at = read_array_size(frame, at, compact=flexible)
+            stop = at + count * row.size
+            if stop > len(frame):
+                return None
+            for position, value in constants:
+                if bytes(frame[at + position : stop : row.size]).count(value) != count:
+                    return None
+            answer.append((key, list(row.iter_unpack(frame[at:stop]))))
+            at = stop
+            if flexible:
+                no_tags, at = read_span(frame, at, 1)
+                if no_tags[0]:
+                    return None
+    except MalformedFrame:
+        return None
+    # What is left is the throttle time, and in flexible versions no tags: all zero, or the answer is not plain.
+    rest = frame[at:]
+    return answer if len(rest) == (5 if flexible else 4) and not any(rest) else None
+
+
+def read_produce_response(version: int, frame: memoryview) -> ProduceResponse:
+    """The whole response frame (behind its size).
+
+    Raises:
+        MalformedFrame: anything that does not follow the schema.
+    """
+    flexible = version >= PRODUCE_FLEXIBLE
+    at = after_response_header(frame, flexible=flexible)
+    response = ProduceResponse(throttle_ms=0)
+    topics, at = read_array_size(frame, at, compact=flexible)
+    for _ in range(topics):
+        topic, at = read_topic(frame, at, by_id=version >= PRODUCE_TOPIC_IDS, compact=flexible)
+        count, at = read_array_size(frame, at, compact=flexible)
+        for _ in range(count):
+            produced, at = _read_partition(frame, at, version, topic)
+            response.partitions.append(produced)
+        if flexible:
+            _, at = read_tags(frame, at)
+    response.throttle_ms, at = read_i32(frame, at)
+    if flexible:
+        tags, at = read_tags(frame, at)
+        if version >= 10 and _NODES_TAG in tags:
+            response.nodes = read_nodes(tags[_NODES_TAG])
+    if at != len(frame):
+        raise MalformedFrame(f"{len(frame) - at} bytes behind the produce response at byte {at}")
+    return response
+
+
+def _read_partition(frame: memoryview, at: int, version: int, topic: TopicKey) -> tuple[Produced, int]:
+    flexible = version >= PRODUCE_FLEXIBLE
+    fixed = _FIXED_V5 if version >= 5 else _FIXED_V3
+    if at + fixed.size > len(frame):
+        cut_short(at, fixed.size, len(frame))
+    partition, error, base_offset, append_time, *rest = fixed.unpack_from(frame, at)
+    at += fixed.size
+    message = leader = None
+    if version >= 8:
+        message, at = _read_errors(frame, at, compact=flexible)
+    if flexible:
+        tags, at = read_tags(frame, at)
+        if version >= 10 and _LEADER_TAG in tags:
+            leader = read_leader(tags[_LEADER_TAG])
+    produced = Produced(
+        topic,
+        partition,
+        error,
+        base_offset,
+        append_time,
+        rest[0] if rest else -1,
+        message,
+        leader,
+    )
+    return produced, at
+
+
+def least_answer(version: int, partitions: int) -> int:
+    """Bytes that the answer to a request with so many partitions has at the least, whatever it says."""
+    fixed = _FIXED_V5 if version >= 5 else _FIXED_V3
+    return partitions * fixed.size
+
+
+def _read_errors(frame: memoryview, at: int, *, compact: bool) -> tuple[str | None, int]:
+    """Record errors and the message (KIP-467), as one text: the message, or else the first record's."""
+    count, at = read_array_size(frame, at, compact=compact)
+    first: str | None = None
+    for _ in range(count):
+        _, at = read_i32(frame, at)
+        text, at = read_string(frame, at, compact=compact)
+        first = first or text
+        if compact:
+            _, at = read_tags(frame, at)
+    message, at = read_string(frame, at, compact=compact)
+    return message or first, at

@@ -1,0 +1,35 @@
+"""Which versions of Fetch and Produce are spoken, and what changes with them.
+
+Brokers from 0.11 take Fetch v4 and Produce v3; 4.x brokers take nothing older (KIP-896). Both ranges here are inside
+what every broker in between offers at least one version of.
+"""
+
+from typing import NamedTuple
+
+PRODUCE_KEY = 0
+FETCH_KEY = 1
+
+FETCH_VERSIONS = (4, 17)
+PRODUCE_VERSIONS = (3, 13)
+
+FETCH_FLEXIBLE = 12
+FETCH_TOPIC_IDS = 13
+PRODUCE_FLEXIBLE = 9
+PRODUCE_TOPIC_IDS = 13
+
+NULL_UUID = bytes(16)
+
+
+class VersionRange(NamedTuple):
+    """Inclusive."""
+
+    least: int
+    most: int
+
+
+def common_version(ours: tuple[int, int], theirs: VersionRange | None) -> int | None:
+    """The highest version that both sides speak, None if there is none."""
+    if theirs is None:
+        return None
+    version = min(ours[1], theirs.most)
+    return version if version >= max(ours[0], theirs.least) else None
