@@ -1,0 +1,1 @@
+"""The only sockets: connections, receive buffers, and a cluster's brokers and leaders."""

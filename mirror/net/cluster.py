@@ -1,0 +1,258 @@
+"""A cluster as a client sees it: its brokers, who leads what, and a control connection to each broker.
+
+Metadata requests never create topics. Data connections are dialled by their users (``dial``); requests that are not
+hot go through ``call``, on one connection per broker that is opened again when it is gone.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror.net.buffers import Frame
+from mirror.net.connection import READ_AHEAD, Connection, ConnectionOptions, connect
+from mirror.net.errors import NetworkError, Refused, Unreachable, WrongCluster
+from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import Node
+from mirror.wire.versions import NULL_UUID
+
+ANY_NODE = -1
+CLUSTER_ID_SINCE = 2
+METADATA_ERROR_SINCE = 13
+LED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
+"""A missing follower does not concern a client."""
+
+
+class Leader(NamedTuple):
+    """Who leads a partition; ``node_id`` -1: nobody at present."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """What Metadata says of a topic. ``topic_id`` is None before Kafka 2.8 and where the cluster has none yet."""
+
+    name: str
+    topic_id: bytes | None
+    internal: bool
+    leaders: dict[int, Leader] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """``bootstrap``: (host, port) pairs, tried in order. Times in the units of their names."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    backoff_ms: int = 50
+    backoff_max_ms: int = 10_000
+
+
+class Cluster:
+    """See the module's text. ``name`` is the alias in the config; it is in every message."""
+
+    def __init__(self, name: str, options: ClusterOptions) -> None:
+        self.name = name
+        self.options = options
+        self.cluster_id = ""
+        self.controller_id = ANY_NODE
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.refreshed_at = 0.0
+        self._control: dict[int, Connection] = {}
+        self._dialling: dict[int, asyncio.Lock] = {}
+
+    @classmethod
+    async def open(cls, name: str, options: ClusterOptions) -> Self:
+        """Reaches the cluster and learns its id and brokers.
+
+        Raises:
+            Unreachable: no bootstrap address answered; the message has each address and why.
+        """
+        cluster = cls(name, options)
+        try:
+            await cluster.refresh([])
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def close(self) -> None:
+        """Closes the control connections."""
+        for connection in self._control.values():
+            connection.close()
+        self._control.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- who is there ----------------------------------------------------------------------------------------------
+
+    async def refresh(self, topics: Iterable[str] | None) -> dict[str, int]:
+        """Asks for the metadata of these topics (None: of all), and keeps it.
+
+        Returns:
+            Topics that the broker answered with an error: name -> code. Their old entry is dropped.
+
+        Raises:
+            WrongCluster: another cluster answers at these addresses than before; nothing it says is kept.
+            NetworkError: nobody answers.
+        """
+        names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        answer = await self.call(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        if answer.version >= METADATA_ERROR_SINCE and answer.error_code:
+            raise Refused(f"cluster {self.name}: Metadata", answer.error_code)
+        self._identify(answer.cluster_id or "" if answer.version >= CLUSTER_ID_SINCE else "")
+        self.controller_id = answer.controller_id if answer.version else ANY_NODE
+        self.nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
+        failed: dict[str, int] = {}
+        before = dict(self.topics)
+        if topics is None:
+            self.topics.clear()
+        for found in answer.topics:
+            if found.error_code:
+                failed[found.name] = found.error_code
+                self.topics.pop(found.name, None)
+            else:
+                self.topics[found.name] = self._newest(_topic_of(found), before.get(found.name))
+        self.refreshed_at = time.monotonic()
+        return failed
+
+    def _identify(self, cluster_id: str) -> None:
+        """The cluster is the one that it was."""
+        if self.cluster_id and cluster_id and cluster_id != self.cluster_id:
+            raise WrongCluster(
+                f"cluster {self.name} was {self.cluster_id}, and now {cluster_id} answers at its addresses; "
+                "check bootstrap.servers and the names it resolves to, then restart the mirror"
+            )
+        self.cluster_id = cluster_id or self.cluster_id
+
+    def _newest(self, topic: Topic, before: Topic | None) -> Topic:
+        """A broker may be behind what another one told us (``hint``): of one topic, the later leader epoch counts."""
+        if before is not None and topic.topic_id is not None and topic.topic_id == before.topic_id:
+            for partition, known in before.leaders.items():
+                told = topic.leaders.get(partition)
+                if told is not None and 0 <= told.epoch < known.epoch and known.node_id in self.nodes:
+                    topic.leaders[partition] = known
+        return topic
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """As last heard; None: topic or partition unknown, or without a leader."""
+        known = self.topics.get(topic)
+        leader = known.leaders.get(partition) if known else None
+        return leader if leader and leader.node_id in self.nodes else None
+
+    def hint(self, topic: str, partition: int, leader: tuple[int, int], nodes: Iterable[Node]) -> bool:
+        """A leader named in an answer (KIP-951), believed if it is newer than what we know."""
+        known = self.topics.get(topic)
+        if known is None:
+            return False
+        for node in nodes:
+            self.nodes[node.node_id] = node
+        old = known.leaders.get(partition)
+        if leader[0] not in self.nodes or (old is not None and old.epoch >= leader[1]):
+            return False
+        known.leaders[partition] = Leader(*leader)
+        return True
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    async def dial(
+        self,
+        node_id: int,
+        *,
+        options: ConnectionOptions | None = None,
+        read_ahead: int = READ_AHEAD,
+        allocate: Callable[[int], Frame] | None = None,
+    ) -> Connection:
+        """A new connection to a broker, for the caller's own use.
+
+        Raises:
+            NetworkError: it cannot be had, or the broker is not in the metadata.
+        """
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise Unreachable(f"broker {node_id} is not in the metadata of cluster {self.name}")
+        return await connect(
+            node.host,
+            node.port,
+            name=f"{self.name} broker {node_id} at {node.host}:{node.port}",
+            options=options or self.options.connection,
+            read_ahead=read_ahead,
+            allocate=allocate,
+        )
+
+    async def call(
+        self, request: Any, *, node_id: int = ANY_NODE, version: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Sends a ``kafka.protocol`` request to a broker (or to any) on its control connection. One try.
+
+        Raises:
+            NetworkError: see ``mirror.net.errors``.
+        """
+        connection = await (self._any_connection() if node_id == ANY_NODE else self.control(node_id))
+        return await connection.call(request, version=version, timeout_s=timeout_s)
+
+    async def control(self, node_id: int) -> Connection:
+        """The control connection to a broker, opened if need be; one at a time, however many ask."""
+        async with self._dialling.setdefault(node_id, asyncio.Lock()):
+            connection = self._control.get(node_id)
+            if connection is None or connection.closed:
+                connection = self._control[node_id] = await self.dial(node_id)
+        return connection
+
+    async def _any_connection(self) -> Connection:
+        """An open control connection; else one to a known broker; else one to a bootstrap address."""
+        async with self._dialling.setdefault(ANY_NODE, asyncio.Lock()):
+            return await self._first_connection()
+
+    async def _first_connection(self) -> Connection:
+        for connection in self._control.values():
+            if not connection.closed:
+                return connection
+        failures: list[str] = []
+        for node_id in list(self.nodes):
+            try:
+                return await self.control(node_id)
+            except NetworkError as error:
+                failures.append(str(error))
+        for host, port in self.options.bootstrap:
+            try:
+                connection = await connect(
+                    host, port, name=f"{self.name} bootstrap {host}:{port}", options=self.options.connection
+                )
+            except NetworkError as error:
+                failures.append(str(error))
+            else:
+                self._control[ANY_NODE] = connection
+                return connection
+        raise Unreachable(
+            f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(failures))}; "
+            "check bootstrap.servers and that its brokers listen there"
+        )
+
+
+def _topic_of(found: Any) -> Topic:
+    """A partition without a leader (LEADER_NOT_AVAILABLE) is one all the same: it counts, and it comes back."""
+    topic_id = found.topic_id.bytes if found.topic_id is not None else None
+    leaders = {
+        partition.partition_index: Leader(
+            partition.leader_id if partition.error_code in LED else ANY_NODE,
+            partition.leader_epoch if partition.leader_epoch is not None else -1,
+        )
+        for partition in found.partitions
+    }
+    return Topic(
+        name=found.name,
+        topic_id=topic_id if topic_id != NULL_UUID else None,
+        internal=bool(found.is_internal),
+        leaders=leaders,
+    )

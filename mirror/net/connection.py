@@ -1,0 +1,481 @@
+"""One TCP connection to one broker: frames out, frames in, in order, with deadlines.
+
+Driven by the event loop's ``add_reader`` and ``add_writer``, with no task, future or transport per request: on the data
+path a request costs a tuple in a queue. ``call`` puts a future on top for the requests that are not hot.
+
+Ownership: a response handed to a waiter lies in the connection's own read-ahead buffer and is valid only during the
+call, unless the connection was given ``allocate``: then a response larger than the read-ahead is received straight into
+the frame from there (no copy), and the waiter owns it.
+"""
+
+import asyncio
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from mirror.net.buffers import Frame
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
+from mirror.wire.errors import ErrorCode
+from mirror.wire.header import SIZE, read_correlation_id, request_header
+from mirror.wire.primitives import MalformedFrame
+from mirror.wire.versions import VersionRange, common_version
+
+Piece = bytes | bytearray | memoryview
+MAX_PIECES = 1000
+"""Buffers in one ``sendmsg``: the kernel takes 1,024 (IOV_MAX)."""
+READ_AHEAD = 64 * 1024
+SIZE_ONLY = SIZE.size
+"""Read-ahead for data connections: nothing but the size, so that every body is received in place."""
+MAX_RESPONSE = 1 << 30
+"""A size above this is no response: a broker's default fetch.max.bytes is 55 MiB, a batch at most 2^31 - 1 bytes."""
+LOW_WATER = 1 << 20
+"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT)."""
+WORTH_GATHERING = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """Settings shared by all connections to a cluster. Buffer sizes in bytes, -1 leaves the system's choice."""
+
+    client_id: str = "mirror"
+    request_timeout_s: float = 30.0
+    setup_timeout_s: float = 10.0
+    receive_buffer: int = -1
+    send_buffer: int = -1
+    user_timeout_ms: int = 0
+    """TCP_USER_TIMEOUT: how long bytes of a dead process may still arrive. 0: the system's default (minutes)."""
+
+
+class Waiter(Protocol):
+    """Who waits for a response: exactly one of the two is called, once."""
+
+    def receive(self, response: memoryview | Frame) -> None:
+        """The response. A ``Frame`` only on connections with ``allocate``."""
+
+    def fail(self, error: NetworkError) -> None:
+        """There will be none, and nobody knows what became of the request."""
+
+
+class _InFlight(NamedTuple):
+    correlation_id: int
+    waiter: Waiter
+    deadline: float
+
+
+class _FutureWaiter:
+    """A waiter for one awaiting task; copies the response out of the read-ahead buffer."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: "asyncio.Future[bytes]") -> None:
+        self.future = future
+
+    def receive(self, response: memoryview | Frame) -> None:
+        assert not isinstance(response, Frame), "calls are for connections without allocate"
+        if not self.future.done():
+            self.future.set_result(bytes(response))
+
+    def fail(self, error: NetworkError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Connection:
+    """See the module's text. Made by ``connect``."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        name: str,
+        options: ConnectionOptions,
+        read_ahead: int = READ_AHEAD,
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.api_versions: dict[int, VersionRange] = {}
+        self.closed: NetworkError | None = None
+        self.on_close: Callable[[NetworkError], None] | None = None
+        """Called once at the end, when every waiter has failed."""
+        self.after_receive: Callable[[], None] | None = None
+        """Called after the responses of one wake-up were delivered: the place to send what they made room for."""
+        self.throttled_until = 0.0
+        self.bytes_received = 0
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._correlation_ids = itertools.count(1)
+        self._in_flight: deque[_InFlight] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._outgoing: deque[Piece] = deque()
+        self._inbox = memoryview(bytearray(read_ahead))
+        self._filled = 0
+        self._allocate: Callable[[int], Frame] | None = None
+        self._frame: Frame | None = None
+        self._body = self._inbox[:0]
+        self._missing = 0
+        self._low_water = 1
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+
+    def receive_into(self, allocate: Callable[[int], Frame] | None) -> None:
+        """From now on, responses above the read-ahead go into frames from ``allocate(size)``, which may not fail."""
+        self._allocate = allocate
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._in_flight)
+
+    def next_correlation_id(self) -> int:
+        """For a request that the caller frames itself; ``expect`` must follow in the same order."""
+        return next(self._correlation_ids) & 0x7FFFFFFF
+
+    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None) -> None:
+        """Announces a request: its waiter will be called. Before ``write``, in the order of the frames."""
+        if self.closed:
+            waiter.fail(self.closed)
+            return
+        wait_s = self.options.request_timeout_s if timeout_s is None else timeout_s
+        deadline = self._loop.time() + wait_s
+        self._in_flight.append(_InFlight(correlation_id, waiter, deadline))
+        if self._timer is None or deadline < self._timer.when():
+            # An answered request leaves its timer behind, which may be much later than this one's.
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._on_deadline)
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Sends whole frames. The pieces are borrowed until they are sent: never change them before the answer."""
+        if self.closed:
+            return
+        if self._outgoing:
+            self._outgoing.extend(pieces)
+            return
+        self._outgoing.extend(pieces)
+        self._send()
+        if self._outgoing and not self.closed:
+            self._loop.add_writer(self._sock.fileno(), self._on_writable)
+
+    def _send(self) -> None:
+        outgoing = self._outgoing
+        try:
+            while outgoing:
+                if len(outgoing) == 1:
+                    sent = self._sock.send(outgoing[0])
+                else:
+                    sent = self._sock.sendmsg(list(itertools.islice(outgoing, MAX_PIECES)))
+                while outgoing and sent >= len(outgoing[0]):
+                    sent -= len(outgoing.popleft())
+                if sent:
+                    outgoing[0] = memoryview(outgoing[0])[sent:]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(ConnectionLost(f"{self.name}: {_why(error)}"))
+
+    def _on_writable(self) -> None:
+        self._send()
+        if not self._outgoing and not self.closed:
+            self._loop.remove_writer(self._sock.fileno())
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            if self._missing:
+                self._receive_body()
+            else:
+                self._receive_ahead()
+        except (BlockingIOError, InterruptedError):
+            return
+        except MalformedFrame as error:
+            self.close(ConnectionLost(f"{self.name}: malformed response, {error}"))
+        except OSError as error:
+            self.close(ConnectionLost(f"{self.name}: {_why(error)}"))
+
+    def _receive_ahead(self) -> None:
+        received = self._sock.recv_into(self._inbox[self._filled :])
+        if not received:
+            self.close(ConnectionLost(f"{self.name}: the broker closed the connection"))
+            return
+        self.bytes_received += received
+        self._filled += received
+        inbox, filled, at = self._inbox, self._filled, 0
+        while filled - at >= SIZE.size and not self.closed:
+            size: int = SIZE.unpack_from(inbox, at)[0]
+            if not SIZE.size <= size <= MAX_RESPONSE:
+                raise MalformedFrame(f"response size {size}")
+            start = at + SIZE.size
+            if start + size > filled:
+                if start + size - at > len(inbox):
+                    self._begin_body(size, inbox[start:filled])
+                    self._filled = 0
+                    if at and self.after_receive is not None:
+                        self.after_receive()
+                    return
+                break
+            at = start + size
+            self._deliver(inbox[start:at])
+        if at and not self.closed:
+            rest = bytes(inbox[at:filled])
+            inbox[: len(rest)] = rest
+            self._filled = len(rest)
+            if self.after_receive is not None:
+                self.after_receive()
+
+    def _begin_body(self, size: int, first: memoryview) -> None:
+        """A response that does not fit the read-ahead is received into a buffer of its own."""
+        if self._allocate is not None:
+            self._frame = self._allocate(size)
+            self._body = self._frame.body
+        else:
+            self._body = memoryview(bytearray(size))
+        self._body[: len(first)] = first
+        self._missing = size - len(first)
+        self._gather(self._missing)
+
+    def _receive_body(self) -> None:
+        body = self._body
+        received = self._sock.recv_into(body[len(body) - self._missing :])
+        if not received:
+            self.close(ConnectionLost(f"{self.name}: the broker closed the connection in mid-frame"))
+            return
+        self.bytes_received += received
+        self._missing -= received
+        self._gather(self._missing)
+        if not self._missing:
+            frame, self._frame = self._frame, None
+            self._body = self._inbox[:0]
+            self._deliver(body if frame is None else frame)
+            if self.after_receive is not None and not self.closed:
+                self.after_receive()
+
+    def wake_at(self, size: int) -> None:
+        """For read-ahead connections: do not wake before ``size`` bytes of responses are there (1: at any).
+
+        The caller vouches that so much will come; the end of the connection wakes us in any case.
+        """
+        self._set_low_water(max(1, size - self._filled))
+
+    def _gather(self, missing: int) -> None:
+        """Asks the kernel to wake us when so many bytes are there, instead of at each packet."""
+        self._set_low_water(min(missing, LOW_WATER) if missing >= WORTH_GATHERING else 1)
+
+    def _set_low_water(self, low_water: int) -> None:
+        if low_water != self._low_water:
+            self._low_water = low_water
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+
+    def _deliver(self, response: memoryview | Frame) -> None:
+        body = response.body if isinstance(response, Frame) else response
+        correlation_id = read_correlation_id(body)
+        if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
+            if isinstance(response, Frame):
+                response.release()
+            raise MalformedFrame(f"correlation id {correlation_id} was not the next one expected")
+        waiter = self._in_flight.popleft().waiter
+        waiter.receive(response)
+
+    # -- deadlines and the end ---------------------------------------------------------------------------------------
+
+    def _on_deadline(self) -> None:
+        """One timer for the connection: answers come in order, so only the oldest request's deadline counts."""
+        self._timer = None
+        if not self._in_flight:
+            return
+        deadline = self._in_flight[0].deadline
+        if self._loop.time() >= deadline:
+            self.close(RequestTimedOut(f"{self.name}: no answer within the request timeout"))
+        else:
+            self._timer = self._loop.call_at(deadline, self._on_deadline)
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The broker answered with throttle_time_ms > 0: it mutes the channel for so long, so we wait as well."""
+        if throttle_ms > 0:
+            self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
+
+    @property
+    def throttled_s(self) -> float:
+        """Seconds that are left to wait before the next request."""
+        return max(0.0, self.throttled_until - self._loop.time())
+
+    def close(self, error: NetworkError | None = None) -> None:
+        """Ends the connection at once; every waiter fails with ``error``. Safe to call twice."""
+        if self.closed:
+            return
+        self.closed = error or ConnectionLost(f"{self.name}: closed")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        fileno = self._sock.fileno()
+        self._loop.remove_reader(fileno)
+        self._loop.remove_writer(fileno)
+        self._sock.close()
+        self._outgoing.clear()
+        if self._frame is not None:
+            self._frame.release()
+            self._frame = None
+        waiting, self._in_flight = self._in_flight, deque()
+        for request in waiting:
+            request.waiter.fail(self.closed)
+        if self.on_close is not None:
+            self.on_close(self.closed)
+
+    # -- requests that are not hot -----------------------------------------------------------------------------------
+
+    def version_of(self, api_key: int, ours: tuple[int, int], what: str) -> int:
+        """The highest common version of an API.
+
+        Raises:
+            Unsupported: there is none.
+        """
+        theirs = self.api_versions.get(api_key)
+        version = common_version(ours, theirs)
+        if version is None:
+            offered = f"{theirs.least} to {theirs.most}" if theirs else "no version"
+            raise Unsupported(f"{self.name}: {what} is spoken in {offered} there and {ours[0]} to {ours[1]} here")
+        return version
+
+    async def call(self, request: Any, *, version: int | None = None, timeout_s: float | None = None) -> Any:
+        """A ``kafka.protocol`` request and its response, in the highest common version (at most ``version``).
+
+        Raises:
+            NetworkError: the connection failed, timed out, was closed, or the API is not spoken.
+        """
+        kind = type(request)
+        most = kind.max_version if version is None else min(version, kind.max_version)
+        return await self._exchange(request, self.version_of(kind.API_KEY, (0, most), kind.name), timeout_s)
+
+    async def ask(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
+        """A request whose body the caller framed; the whole response, copied. For Fetch off the data path.
+
+        Raises:
+            NetworkError: as ``call``.
+        """
+        correlation_id = self.next_correlation_id()
+        head = request_header(
+            api_key=api_key,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=self.options.client_id,
+            flexible=flexible,
+        )
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self.expect(correlation_id, _FutureWaiter(future))
+        self.write([SIZE.pack(len(head) + len(body)) + head, body])
+        return await future
+
+    async def _exchange(self, request: Any, version: int, timeout_s: float | None) -> Any:
+        correlation_id = self.next_correlation_id()
+        request.API_VERSION = version
+        request.with_header(correlation_id=correlation_id, client_id=self.options.client_id)
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self.expect(correlation_id, _FutureWaiter(future), timeout_s)
+        self.write([bytes(request.encode(header=True, framed=True))])
+        data = await future
+        kind = request.header.get_response_class()
+        try:
+            return kind.decode(data, header=True)
+        except Exception as error:
+            # kafka.protocol raises whatever its codecs meet: struct.error, IndexError, ValueError, UnicodeDecodeError.
+            failure = ConnectionLost(f"{self.name}: malformed {kind.name}, {type(error).__name__}")
+            self.close(failure)
+            raise failure from error
+
+    async def negotiate(self) -> None:
+        """Asks which versions the broker speaks (KIP-35; 0.10 and later answer).
+
+        Raises:
+            Refused: the broker's answer is an error.
+        """
+        # Version 3 is refused by brokers before 2.4 with code 35 and an answer in version 0 that holds their ranges.
+        request = ApiVersionsRequest(client_software_name="mirror", client_software_version="0.1.0")
+        answer = await self._exchange(request, 3, None)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and not answer.api_keys:
+            answer = await self._exchange(ApiVersionsRequest(), 0, None)
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+            raise Refused(f"{self.name}: ApiVersions", answer.error_code)
+        self.api_versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    name: str,
+    options: ConnectionOptions,
+    read_ahead: int = READ_AHEAD,
+    allocate: Callable[[int], Frame] | None = None,
+) -> Connection:
+    """Opens a connection and learns what the broker speaks.
+
+    Raises:
+        ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
+        RequestTimedOut: not established or not answered in time.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(options.setup_timeout_s):
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            sock = await _open(loop, infos, options)
+    except TimeoutError as error:
+        raise RequestTimedOut(f"{name}: no connection within {options.setup_timeout_s:g} s") from error
+    except OSError as error:
+        raise ConnectionLost(f"{name}: {_why(error)}") from error
+    connection = Connection(sock, name=name, options=options, read_ahead=read_ahead)
+    try:
+        await connection.negotiate()
+    except BaseException:
+        connection.close()
+        raise
+    connection.receive_into(allocate)
+    return connection
+
+
+def _why(error: OSError) -> str:
+    """The system's own words: asyncio puts "Connect call failed" in their place."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return str(error.strerror or error)
+    return os.strerror(error.errno)
+
+
+async def _open(
+    loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]], options: ConnectionOptions
+) -> socket.socket:
+    """The first address that takes the connection."""
+    failure: OSError = OSError("no address")
+    for family, kind, protocol, _, address in infos:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _configure(sock, options)
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _configure(sock: socket.socket, options: ConnectionOptions) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if options.receive_buffer > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer)
+    if options.send_buffer > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
+    if options.user_timeout_ms > 0:
+        with suppress(OSError, AttributeError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, options.user_timeout_ms)

@@ -1,0 +1,57 @@
+"""What can go wrong between here and a broker. Messages name the cluster or broker, and the remedy.
+
+NetworkError         ``slug``: a stable name, for metrics
+├── Unreachable        nobody answers at any address
+├── WrongCluster       another cluster answers there than before
+├── ConnectionLost     it was there and is gone: what was asked may have been done
+├── RequestTimedOut    no answer within the deadline: the same
+├── Unsupported        the broker speaks no common version of a request
+└── Refused            the broker answered with an error code
+"""
+
+from mirror.wire.errors import error_name, error_slug
+
+
+class NetworkError(Exception):
+    """Base of all of them."""
+
+    slug = "network_error"
+
+
+class Unreachable(NetworkError):
+    """No broker of the cluster could be reached."""
+
+    slug = "unreachable"
+
+
+class WrongCluster(NetworkError):
+    """The addresses lead to another cluster than they did."""
+
+    slug = "wrong_cluster"
+
+
+class ConnectionLost(NetworkError):
+    """The connection ended with requests unanswered: their outcome is unknown."""
+
+    slug = "connection_lost"
+
+
+class RequestTimedOut(NetworkError):
+    """The oldest request was not answered within its deadline; the connection is closed, outcomes are unknown."""
+
+    slug = "request_timed_out"
+
+
+class Unsupported(NetworkError):
+    """No version of the request is spoken by both sides."""
+
+    slug = "unsupported"
+
+
+class Refused(NetworkError):
+    """An error code where only success makes sense; ``code`` is Kafka's."""
+
+    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+        super().__init__(f"{what}: {error_name(code)}" + (f", {message}" if message else ""))
+        self.code = code
+        self.slug = error_slug(code)

@@ -1,0 +1,371 @@
+"""What the fake broker answers, one function per kind of request."""
+
+import asyncio
+import uuid
+from typing import Any
+
+from kafka.protocol.admin import CreateTopicsResponse, DescribeConfigsResponse, DescribeProducersResponse
+from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from kafka.protocol.producer import ProduceResponse
+
+from mirror.wire.errors import ErrorCode
+from tests.fakes.broker import KINDS, FakeBroker, FakeCluster, FakeTopic, handles, hits
+from tests.fakes.faults import Fault
+from tests.fakes.log import DEFAULT_MAX_BATCH
+
+TOPIC_SETTING, DEFAULT_SETTING = 1, 5
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "max.message.bytes": str(DEFAULT_MAX_BATCH),
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": "604800000",
+}
+
+
+@handles("ApiVersions")
+async def api_versions(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """The versions that the cluster was told."""
+    one = ApiVersionsResponse.ApiVersion
+    # An error is answered in version 0, which every client can read.
+    return ApiVersionsResponse[0 if fault.error else request.version](
+        error_code=fault.error,
+        api_keys=[
+            one(api_key=kind.API_KEY, min_version=least, max_version=most)
+            for kind in KINDS.values()
+            for least, most in [cluster.versions.get(kind.name.removesuffix("Request"), (-1, -1))]
+            if most >= 0
+        ],
+        throttle_time_ms=0,
+    )
+
+
+@handles("Metadata")
+async def metadata(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """All topics, or those named; never creates one."""
+    assert not request.allow_auto_topic_creation, "the mirror never creates topics by asking for them"
+    one = MetadataResponse.MetadataResponseTopic
+    names = [wanted.name for wanted in request.topics] if request.topics is not None else list(cluster.topics)
+    topics = []
+    for name in names:
+        topic = cluster.topics.get(name)
+        code = fault.error if hits(fault, topic, -1) or (fault.error and fault.only is None) else 0
+        if topic is None:
+            code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            code = code or topic.error
+        topics.append(
+            one(
+                error_code=code,
+                name=name,
+                topic_id=topic.topic_id if topic else None,
+                is_internal=bool(topic and topic.internal),
+                partitions=_partitions(cluster, topic) if topic and not code else [],
+            )
+        )
+    return MetadataResponse[request.version](
+        throttle_time_ms=0,
+        error_code=0,
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=each.node_id, host="127.0.0.1", port=each.port, rack=None)
+            for each in cluster.brokers.values()
+            if each.up
+        ],
+        cluster_id=cluster.cluster_id,
+        controller_id=min(cluster.brokers),
+        topics=topics,
+    )
+
+
+def _partitions(cluster: FakeCluster, topic: FakeTopic) -> list[Any]:
+    one = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+    up = {node_id for node_id, broker in cluster.brokers.items() if broker.up}
+    return [
+        one(
+            error_code=ErrorCode.NONE if log.leader in up else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=log.leader if log.leader in up else -1,
+            leader_epoch=log.epoch,
+            replica_nodes=[log.leader],
+            isr_nodes=[log.leader],
+            offline_replicas=[],
+        )
+        for index, log in topic.logs.items()
+    ]
+
+
+@handles("ListOffsets")
+async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """The start, the high watermark, or for a replica the true end."""
+    topic_class = ListOffsetsResponse.ListOffsetsTopicResponse
+    one = topic_class.ListOffsetsPartitionResponse
+    topics = []
+    for wanted in request.topics:
+        topic = cluster.find(wanted.name, None)
+        answers = []
+        for asked in wanted.partitions:
+            index = asked.partition_index
+            code = fault.error if hits(fault, topic, index) else 0
+            code = code or cluster.judge(broker, topic, index, epoch=asked.current_leader_epoch)
+            offset = epoch = -1
+            if not code:
+                assert topic is not None
+                log = topic.logs[index]
+                end = log.end if request.replica_id >= 0 else log.high_watermark
+                offset, epoch = (log.start if asked.timestamp == -2 else end), log.epoch
+            answers.append(one(partition_index=index, error_code=code, timestamp=-1, offset=offset, leader_epoch=epoch))
+        topics.append(topic_class(name=wanted.name, partitions=answers))
+    return ListOffsetsResponse[request.version](throttle_time_ms=0, topics=topics)
+
+
+@handles("DescribeProducers")
+async def describe_producers(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """Every producer id that the log remembers."""
+    topic_class = DescribeProducersResponse.TopicResponse
+    one = topic_class.PartitionResponse
+    state_class = one.ProducerState
+    topics = []
+    for wanted in request.topics:
+        topic = cluster.find(wanted.name, None)
+        answers = []
+        for index in wanted.partition_indexes:
+            code = (fault.error if hits(fault, topic, index) else 0) or cluster.judge(broker, topic, index)
+            states = topic.logs[index].producers.items() if topic and not code else ()
+            answers.append(
+                one(
+                    partition_index=index,
+                    error_code=code,
+                    error_message=None,
+                    active_producers=[
+                        state_class(
+                            producer_id=producer_id,
+                            producer_epoch=state.epoch,
+                            last_sequence=state.batches[-1][1] if state.batches else -1,
+                            last_timestamp=0,
+                            coordinator_epoch=-1,
+                            current_txn_start_offset=-1,
+                        )
+                        for producer_id, state in states
+                    ],
+                )
+            )
+        topics.append(topic_class(name=wanted.name, partitions=answers))
+    return DescribeProducersResponse[request.version](throttle_time_ms=0, topics=topics)
+
+
+@handles("DescribeConfigs")
+async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """The topic's settings over the broker's defaults."""
+    result_class = DescribeConfigsResponse.DescribeConfigsResult
+    one = result_class.DescribeConfigsResourceResult
+    results = []
+    for resource in request.resources:
+        topic = cluster.topics.get(resource.resource_name)
+        code = fault.error if hits(fault, topic, -1) or (fault.error and fault.only is None) else 0
+        values = DEFAULTS | (topic.configs if topic else {})
+        results.append(
+            result_class(
+                error_code=code or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[
+                    one(
+                        name=name,
+                        value=value,
+                        read_only=False,
+                        is_default=topic is None or name not in topic.configs,
+                        config_source=TOPIC_SETTING if topic and name in topic.configs else DEFAULT_SETTING,
+                        is_sensitive=False,
+                        synonyms=[],
+                        config_type=0,
+                        documentation=None,
+                    )
+                    for name, value in values.items()
+                ]
+                if topic and not code
+                else [],
+            )
+        )
+    return DescribeConfigsResponse[request.version](throttle_time_ms=0, results=results)
+
+
+@handles("CreateTopics")
+async def create_topics(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """Creates them, or says that they exist."""
+    one = CreateTopicsResponse.CreatableTopicResult
+    results = []
+    for wanted in request.topics:
+        code = fault.error
+        if not code and wanted.name in cluster.topics:
+            code = ErrorCode.TOPIC_ALREADY_EXISTS
+        if not code:
+            configs = {config.name: config.value for config in wanted.configs}
+            cluster.add_topic(wanted.name, partitions=wanted.num_partitions, configs=configs)
+        results.append(
+            one(
+                name=wanted.name,
+                topic_id=cluster.topics[wanted.name].topic_id if not code else uuid.UUID(int=0),
+                error_code=code,
+                error_message="as scripted" if fault.error else None,
+                topic_config_error_code=0,
+                num_partitions=wanted.num_partitions,
+                replication_factor=wanted.replication_factor,
+                configs=[],
+            )
+        )
+    return CreateTopicsResponse[request.version](throttle_time_ms=0, topics=results)
+
+
+@handles("Fetch")
+async def fetch(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """In the order of the request, within its limits, the first batch whole; waits for data as long as it may."""
+    deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+    while True:
+        answer, size = _fetched(cluster, broker, request, fault)
+        left_s = deadline - asyncio.get_running_loop().time()
+        if size or fault.error or left_s <= 0:
+            return answer
+        await cluster.wait_changed(left_s)
+
+
+def _fetched(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> tuple[Any, int]:
+    """The answer as of now, and its size; errors count as data, as they do on a broker."""
+    topic_class = FetchResponse.FetchableTopicResponse
+    left = request.max_bytes
+    size = 0
+    nodes: dict[int, Any] = {}
+    responses = []
+    for wanted in request.topics:
+        topic = cluster.find(wanted.topic, wanted.topic_id)
+        answers = []
+        for asked in wanted.partitions:
+            answer = _fetched_partition(
+                cluster, broker, topic, asked, request, fault=fault, left=left, whole_first=not size, nodes=nodes
+            )
+            answers.append(answer)
+            left = max(0, left - len(answer.records))
+            size += len(answer.records) + (1 if answer.error_code or answer.diverging_epoch else 0)
+        responses.append(topic_class(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers))
+    answer = FetchResponse[request.version](
+        throttle_time_ms=0, error_code=0, session_id=0, responses=responses, node_endpoints=list(nodes.values())
+    )
+    return answer, size
+
+
+def _fetched_partition(
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    topic: FakeTopic | None,
+    asked: Any,
+    request: Any,
+    *,
+    fault: Fault,
+    left: int,
+    whole_first: bool,
+    nodes: dict[int, Any],
+) -> Any:
+    one = FetchResponse.FetchableTopicResponse.PartitionData
+    index = asked.partition
+    code = fault.error if hits(fault, topic, index) else 0
+    epoch = asked.current_leader_epoch if request.version >= 9 else -1
+    code = code or cluster.judge(broker, topic, index, epoch=epoch, by_id=request.version >= 13)
+    log = topic.logs.get(index) if topic else None
+    records = b""
+    diverging = leader = None
+    if not code and log is not None:
+        last_epoch = asked.last_fetched_epoch if request.version >= 12 else -1
+        if last_epoch is not None and last_epoch >= 0:
+            epoch, end = log.end_of_epoch(last_epoch)
+            if epoch < last_epoch or end < asked.fetch_offset:
+                diverging = one.EpochEndOffset(epoch=epoch, end_offset=end)
+        if diverging is None and not log.start <= asked.fetch_offset <= log.end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif diverging is None:
+            most = min(asked.partition_max_bytes, left)
+            records = log.read(asked.fetch_offset, most, whole_first=whole_first, slices=cluster.slices)
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and log is not None and request.version >= 16:
+        leader = one.LeaderIdAndEpoch(leader_id=log.leader, leader_epoch=log.epoch)
+        nodes[log.leader] = FetchResponse.NodeEndpoint(
+            node_id=log.leader, host="127.0.0.1", port=cluster.brokers[log.leader].port, rack=None
+        )
+    return one(
+        partition_index=index,
+        error_code=code,
+        high_watermark=log.high_watermark if log and not code else -1,
+        last_stable_offset=log.high_watermark if log and not code else -1,
+        log_start_offset=log.start if log and not code else -1,
+        diverging_epoch=diverging,
+        current_leader=leader,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=records,
+    )
+
+
+@handles("Produce")
+async def produce(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """Appends what a real broker would; a partition that is named twice is a bug of the sender."""
+    assert request.acks == -1, f"acks={request.acks}"
+    topic_class = ProduceResponse.TopicProduceResponse
+    one = topic_class.PartitionProduceResponse
+    named: set[tuple[Any, int]] = set()
+    nodes: dict[int, Any] = {}
+    responses = []
+    for wanted in request.topic_data:
+        topic = cluster.find(wanted.name, wanted.topic_id)
+        answers = []
+        for data in wanted.partition_data:
+            key = (wanted.name or wanted.topic_id, data.index)
+            assert key not in named, f"{key} twice in one request: a broker loses the first without an error"
+            named.add(key)
+            code, base, leader = _produced(cluster, broker, topic, data, request, fault, nodes)
+            log_start = topic.logs[data.index].start if topic and not code else -1
+            answers.append(
+                one(
+                    index=data.index,
+                    error_code=code,
+                    base_offset=base,
+                    log_append_time_ms=-1,
+                    log_start_offset=log_start,
+                    record_errors=[],
+                    error_message="as scripted" if code and code == fault.error else None,
+                    current_leader=leader,
+                )
+            )
+        responses.append(topic_class(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
+    cluster.changed()
+    return ProduceResponse[request.version](
+        responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values())
+    )
+
+
+def _produced(
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    topic: FakeTopic | None,
+    data: Any,
+    request: Any,
+    fault: Fault,
+    nodes: dict[int, Any],
+) -> tuple[int, int, Any]:
+    """(error code, base offset, the leader's hint) for one partition."""
+    hit = hits(fault, topic, data.index)
+    if hit and not fault.effect:
+        return fault.error, -1, None
+    code = cluster.judge(broker, topic, data.index, by_id=request.version >= 13)
+    base = -1
+    if not code:
+        assert topic is not None
+        code, base = topic.logs[data.index].produce(bytes(data.records or b""))
+    leader = None
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and request.version >= 10:
+        log = topic.logs[data.index]
+        leader = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.LeaderIdAndEpoch(
+            leader_id=log.leader, leader_epoch=log.epoch
+        )
+        nodes[log.leader] = ProduceResponse.NodeEndpoint(
+            node_id=log.leader, host="127.0.0.1", port=cluster.brokers[log.leader].port, rack=None
+        )
+    return (fault.error, base, leader) if hit else (code, base, leader)

@@ -1,0 +1,154 @@
+"""A partition's log in memory, which refuses what a real broker refuses (broker facts, Produce and Idempotence)."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from mirror.records.header import CRC_FROM, HEADER_SIZE, PREFIX_SIZE, SEQUENCES, BatchHeader
+from mirror.wire.errors import ErrorCode
+
+REMEMBERED = 5
+"""Batches per producer that a broker recognises when they come again."""
+DEFAULT_MAX_BATCH = 1_048_588
+"""Kafka's default max.message.bytes."""
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What a broker keeps of a producer id: its epoch, and (first sequence, last sequence, base offset) of the last."""
+
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeLog:
+    """Batches as they lie in the log. ``hidden`` offsets at its end are not replicated: above the high watermark."""
+
+    leader: int = 1
+    epoch: int = 0
+    start: int = 0
+    hidden: int = 0
+    max_batch_size: int = DEFAULT_MAX_BATCH
+    batches: list[bytes] = field(default_factory=list)
+    producers: dict[int, ProducerState] = field(default_factory=dict)
+    end: int = 0
+
+    @property
+    def high_watermark(self) -> int:
+        """The end that consumers see."""
+        return self.end - self.hidden
+
+    def store(self, batch: bytes) -> None:
+        """Puts a batch there as it is, whatever it holds: a log that others have written."""
+        self.batches.append(batch)
+        self.end = BatchHeader.read(batch).next_offset if batch[16] == 2 else self.end + 1
+
+    def truncate(self, offset: int) -> None:
+        """An unclean election: everything from ``offset`` on is gone, in the next epoch."""
+        self.batches = [batch for batch in self.batches if _base(batch) < offset]
+        self.end = offset
+        self.epoch += 1
+
+    def delete_before(self, offset: int) -> None:
+        """Retention: whole batches before ``offset`` go."""
+        self.batches = [batch for batch in self.batches if BatchHeader.read(batch).last_offset >= offset]
+        self.start = offset
+
+    # -- produce ---
+
+    def produce(self, records: bytes) -> tuple[int, int]:
+        """Appends what a Produce request brought for this partition; (error code, base offset)."""
+        error = self._check(records)
+        if error:
+            return error, -1
+        header = BatchHeader.read(records)
+        state = self.producers.get(header.producer_id)
+        error, base = self._sequenced(header, state)
+        if error or base >= 0:
+            return error, base
+        stored = header._replace(base_offset=self.end, leader_epoch=self.epoch).pack() + records[HEADER_SIZE:]
+        base = self.end
+        self.batches.append(stored)
+        self.end += header.last_offset_delta + 1
+        if header.producer_id >= 0:
+            if state is None or state.epoch != header.producer_epoch:
+                state = self.producers[header.producer_id] = ProducerState(header.producer_epoch)
+            state.batches.append((header.base_sequence, header.last_sequence, base))
+        return ErrorCode.NONE, base
+
+    def _check(self, records: bytes) -> int:
+        if len(records) < HEADER_SIZE:
+            return ErrorCode.CORRUPT_MESSAGE
+        header = BatchHeader.read(records)
+        if header.size > len(records) or header.crc != crc32c(records[CRC_FROM : header.size]):
+            return ErrorCode.CORRUPT_MESSAGE
+        if header.is_transactional:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if (
+            header.size != len(records)
+            or header.magic != 2
+            or header.base_offset != 0
+            or not header.is_dense
+            or header.record_count == 0
+            or header.is_control
+            or (header.producer_id >= 0 and header.base_sequence < 0)
+        ):
+            return ErrorCode.INVALID_RECORD
+        return ErrorCode.MESSAGE_TOO_LARGE if header.size > self.max_batch_size else ErrorCode.NONE
+
+    def _sequenced(self, header: BatchHeader, state: ProducerState | None) -> tuple[int, int]:
+        """(error, base offset of the batch that this one repeats or -1)."""
+        if header.producer_id < 0 or state is None:
+            return ErrorCode.NONE, -1
+        if header.producer_epoch < state.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+        if header.producer_epoch > state.epoch:
+            return (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if header.base_sequence else ErrorCode.NONE), -1
+        for first, last, base in state.batches:
+            if (first, last) == (header.base_sequence, header.last_sequence):
+                return ErrorCode.NONE, base
+        if header.base_sequence != (state.batches[-1][1] + 1) % SEQUENCES:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        return ErrorCode.NONE, -1
+
+    # -- fetch ---
+
+    def read(self, offset: int, most: int, *, whole_first: bool, slices: bool = False) -> bytes:
+        """What a Fetch from ``offset`` brings: cut by bytes, from the batch that holds the offset, below the watermark.
+
+        ``whole_first``: at least one whole batch whatever its size (KIP-74). Otherwise a first batch that does not fit
+        is left out, as brokers do since Fetch v3; with ``slices`` the part that fits comes all the same.
+        """
+        out = bytearray()
+        for batch in self.batches:
+            header = BatchHeader.read(batch)
+            if header.last_offset < offset or (out and header.base_offset >= self.high_watermark):
+                continue
+            if header.base_offset >= self.high_watermark:
+                break
+            if not out and whole_first and len(batch) > most:
+                return batch
+            if not out and len(batch) > most and not slices:
+                return b""
+            out += batch[: most - len(out)]
+            if len(out) >= most:
+                break
+        return bytes(out)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch up to ``epoch``, the offset where it ends): what a broker compares last_fetched_epoch with."""
+        largest, end = -1, self.start
+        for batch in self.batches:
+            header = BatchHeader.read(batch)
+            if header.leader_epoch <= epoch:
+                largest, end = max(largest, header.leader_epoch), header.next_offset
+        return largest, self.end if largest == self.epoch else end
+
+
+def _base(batch: bytes) -> int:
+    return int.from_bytes(batch[:8], signed=True)
+
+
+assert PREFIX_SIZE < HEADER_SIZE

@@ -1,0 +1,263 @@
+"""A cluster as a client sees it: found, refreshed, hinted at, lost and found again."""
+
+import asyncio
+import socket
+import uuid
+
+import pytest
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror.net.cluster import Cluster, ClusterOptions, Leader
+from mirror.net.connection import ConnectionOptions
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable, WrongCluster
+from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import Node
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
+
+
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+# Finding it.
+
+
+async def test_open() -> None:
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        assert cluster.cluster_id == fake.cluster_id
+        assert cluster.controller_id == 1
+        assert cluster.nodes == {
+            node_id: Node(node_id, "127.0.0.1", broker.port) for node_id, broker in fake.brokers.items()
+        }
+        assert cluster.topics == {}
+
+
+@pytest.mark.parametrize("metadata", [4, 7, 9, 10, 12, 13])
+async def test_metadata_versions(metadata: int) -> None:
+    """Ids from v10, leader epochs from v7; a cluster that has no ids says so with zeros."""
+    async with FakeCluster(versions={"Metadata": (0, metadata)}) as fake:
+        topic = fake.add_topic("t", internal=True)
+        fake.log("t").epoch = 5
+        async with await Cluster.open("source", fake.options()) as cluster:
+            assert await cluster.refresh(["t"]) == {}
+            found = cluster.topics["t"]
+            assert found.internal
+            assert found.leaders == {0: Leader(1, 5 if metadata >= 7 else -1)}
+            assert found.topic_id == (topic.topic_id.bytes if topic.topic_id else None)
+            assert (found.topic_id is None) == (metadata < 10)
+            topic.topic_id = uuid.UUID(int=0)
+            await cluster.refresh(["t"])
+            assert cluster.topics["t"].topic_id is None
+
+
+async def test_the_second_bootstrap_address() -> None:
+    async with FakeCluster() as fake:
+        options = ClusterOptions(bootstrap=(("127.0.0.1", free_port()), ("127.0.0.1", fake.brokers[1].port)))
+        async with await Cluster.open("source", options) as cluster:
+            assert cluster.cluster_id == fake.cluster_id
+
+
+async def test_unreachable() -> None:
+    """The message has the cluster, each address with its own reason, and what to do."""
+    ports = [free_port(), free_port()]
+    options = ClusterOptions(bootstrap=tuple(("127.0.0.1", port) for port in ports))
+    with pytest.raises(Unreachable) as caught:
+        await Cluster.open("source", options)
+    assert str(caught.value) == (
+        f"cannot reach cluster source: source bootstrap 127.0.0.1:{ports[0]}: Connection refused; "
+        f"source bootstrap 127.0.0.1:{ports[1]}: Connection refused; "
+        "check bootstrap.servers and that its brokers listen there"
+    )
+
+
+async def test_metadata_refused() -> None:
+    """From v13 the whole request may be refused (REBOOTSTRAP_REQUIRED); nothing of it is believed."""
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+
+        def refuse(answer: object) -> None:
+            answer.error_code = 129  # type: ignore[attr-defined]
+            answer.brokers = []  # type: ignore[attr-defined]
+
+        fake.next("Metadata", faults.alter(refuse))
+        with pytest.raises(Refused, match="cluster source: Metadata: error code 129"):
+            await cluster.refresh([])
+        assert cluster.nodes
+
+
+async def test_another_cluster_at_the_same_address() -> None:
+    """
+    1. A cluster is known; its connections break, and another cluster answers at its port.
+    2. The refresh says so and keeps nothing; when the first is back, all is well.
+    """
+    async with FakeCluster("first") as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t")
+        await cluster.refresh(["t"])
+        known, fake.cluster_id = fake.cluster_id, "another"
+        fake.topics.clear()
+        with pytest.raises(WrongCluster, match=f"cluster source was {known}, and now another answers"):
+            await cluster.refresh(["t"])
+        assert "t" in cluster.topics
+        fake.cluster_id = known
+        assert await cluster.refresh(["t"]) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+# Topics and leaders.
+
+
+async def test_refresh() -> None:
+    """
+    1. All topics; those that are gone are forgotten.
+    2. Some topics: the others are kept, an unknown one is told with its code, and its old entry is dropped.
+    """
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        for name in "abc":
+            fake.add_topic(name, partitions=2)
+        assert await cluster.refresh(None) == {}
+        assert set(cluster.topics) == {"a", "b", "c"}
+        assert cluster.leader("a", 0) == Leader(1, 0)
+        assert cluster.leader("a", 1) == Leader(2, 0)
+        assert cluster.leader("a", 2) is None
+        assert cluster.leader("x", 0) is None
+        del fake.topics["b"]
+        assert await cluster.refresh(["b", "c"]) == {"b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert set(cluster.topics) == {"a", "c"}
+        del fake.topics["a"]
+        await cluster.refresh(None)
+        assert set(cluster.topics) == {"c"}
+
+
+async def test_a_partition_without_a_leader() -> None:
+    """It is still one of the topic's partitions (a new topic must get as many), and nobody leads it."""
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t", partitions=2)
+        await fake.stop(2)
+        await cluster.refresh(["t"])
+        assert cluster.topics["t"].leaders == {0: Leader(1, 0), 1: Leader(-1, 0)}
+        assert cluster.leader("t", 1) is None
+
+
+async def test_a_missing_follower_does_not_matter() -> None:
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t")
+
+        def change(answer: object) -> None:
+            answer.topics[0].partitions[0].error_code = ErrorCode.REPLICA_NOT_AVAILABLE  # type: ignore[attr-defined]
+
+        fake.next("Metadata", faults.alter(change))
+        await cluster.refresh(["t"])
+        assert cluster.leader("t", 0) == Leader(1, 0)
+
+
+async def test_hints() -> None:
+    """
+    1. A leader of a later epoch is believed, with its address, even if the broker was not known.
+    2. One of the same or an earlier epoch is not, nor one without an address, nor of a topic that is not known.
+    """
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t")
+        fake.log("t").epoch = 4
+        await cluster.refresh(["t"])
+        assert not cluster.hint("t", 0, (2, 5), [])
+        assert not cluster.hint("x", 0, (1, 9), [])
+        assert cluster.hint("t", 0, (2, 5), [Node(2, "127.0.0.1", 1)])
+        assert cluster.leader("t", 0) == Leader(2, 5)
+        for epoch in (4, 5):
+            assert not cluster.hint("t", 0, (1, epoch), [])
+        assert cluster.leader("t", 0) == Leader(2, 5)
+        assert cluster.hint("t", 7, (1, 0), [])
+
+
+async def test_stale_metadata_does_not_undo_a_hint() -> None:
+    """
+    1. The leader moved, and the answer that said so was believed; the next metadata come from a broker that is behind.
+    2. The later epoch stays, until the topic is another one (deleted and made anew, its epochs begin at 0).
+    """
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        topic = fake.add_topic("t")
+        await cluster.refresh(["t"])
+        assert cluster.hint("t", 0, (2, 1), [])
+        await cluster.refresh(["t"])
+        assert cluster.leader("t", 0) == Leader(2, 1)
+        topic.topic_id = uuid.uuid4()
+        await cluster.refresh(["t"])
+        assert cluster.leader("t", 0) == Leader(1, 0)
+
+
+# Connections.
+
+
+async def test_one_control_connection_per_broker() -> None:
+    """However many ask at once, each broker is dialled once; calls are pipelined on it."""
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        connections = await asyncio.gather(*(cluster.control(node_id) for node_id in (1, 2) * 5))
+        assert len(set(connections)) == 2
+        requests = [MetadataRequest(topics=[], allow_auto_topic_creation=False) for _ in range(6)]
+        await asyncio.gather(*(cluster.call(request, node_id=2) for request in requests))
+        at_two = {seen.connection for seen in fake.seen("Metadata") if seen.node_id == 2}
+        assert len(at_two) == 1
+
+
+async def test_one_bootstrap_connection() -> None:
+    """Several that ask for any broker, when none is known, share one connection: none is left behind."""
+    async with FakeCluster() as fake:
+        cluster = Cluster("source", fake.options())
+        await asyncio.gather(*(cluster.refresh([]) for _ in range(5)))
+        assert len({seen.connection for seen in fake.requests}) == 1
+        await cluster.close()
+
+
+async def test_the_control_connection_is_opened_again() -> None:
+    """
+    1. A broker breaks its connections: the call under way fails with what is known of it.
+    2. The next call has a new connection.
+    """
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        first = await cluster.control(1)
+        fake.next("Metadata", faults.disconnect(), node_id=1)
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        with pytest.raises(ConnectionLost):
+            await cluster.call(request, node_id=1)
+        await cluster.call(request, node_id=1)
+        assert await cluster.control(1) is not first
+
+
+async def test_when_brokers_go_the_others_are_asked() -> None:
+    """
+    1. The broker of the bootstrap connection stops: another one that the metadata named is asked.
+    2. All stop: unreachable, with every address tried. One comes back at its bootstrap address: found again.
+    """
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        await fake.stop(1)
+        with pytest.raises(NetworkError):
+            await cluster.refresh([])
+        await cluster.refresh([])
+        assert set(cluster.nodes) == {2}
+        await fake.stop(2)
+        with pytest.raises(NetworkError):
+            await cluster.refresh([])
+        with pytest.raises(Unreachable) as caught:
+            await cluster.refresh([])
+        for broker in fake.brokers.values():
+            assert f"127.0.0.1:{broker.port}: Connection refused" in str(caught.value)
+        await fake.start(1)
+        await cluster.refresh([])
+        assert set(cluster.nodes) == {1}
+
+
+async def test_a_broker_that_is_not_in_the_metadata() -> None:
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        with pytest.raises(Unreachable, match="broker 9 is not in the metadata of cluster source"):
+            await cluster.control(9)
+
+
+async def test_open_gives_up_in_time() -> None:
+    """A broker that accepts and does not answer Metadata: the error, and no connection left."""
+    async with FakeCluster() as fake:
+        options = fake.options(connection=ConnectionOptions(request_timeout_s=0.05))
+        fake.next("Metadata", faults.silence())
+        with pytest.raises(RequestTimedOut):
+            await Cluster.open("source", options)
