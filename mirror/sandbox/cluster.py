@@ -1,0 +1,220 @@
+"""A real Kafka cluster on loopback, gone without a trace when its owner is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from types import TracebackType
+from typing import Self
+
+from . import jars, kraft, settings, zookeeper
+from .broker import START_TIMEOUT_S, Broker
+from .errors import SandboxError
+from .jvm import Jvm
+from .ports import Reservation
+from .process import Process, Processes
+from .versions import DEFAULT, release
+
+__all__ = ["MOST_BROKERS", "Cluster", "start_together"]
+
+MOST_BROKERS = 3
+_PORT_ATTEMPTS = 3
+
+
+class Cluster:
+    """One to three real brokers of any version; a context manager that starts and ends them.
+
+    Everything it starts and writes is gone when it is closed, or when this process ends for whatever reason.
+
+    Args:
+        name: what it is called in messages.
+        version: Apache Kafka's version, from 0.10.1.0.
+        brokers: how many.
+        properties: broker properties, over those of the sandbox; only what places the brokers cannot be set.
+        heap_mb: heap of each broker.
+        quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
+        jvm_options: further options for the brokers' ``java``.
+
+    Raises:
+        SandboxError: an argument is wrong; nothing has been started.
+
+    Attributes:
+        brokers: in the order of their ids; none before the start.
+        cluster_id: as the brokers name it.
+    """
+
+    def __init__(
+        self,
+        name: str = "cluster",
+        version: str = DEFAULT,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        *,
+        heap_mb: int = 1024,
+        quick: bool = False,
+        jvm_options: tuple[str, ...] = (),
+    ) -> None:
+        if not 1 <= brokers <= MOST_BROKERS:
+            raise SandboxError(f"cluster {name}: {brokers} brokers", f"give 1 to {MOST_BROKERS}")
+        if heap_mb < 256:
+            raise SandboxError(f"cluster {name}: a heap of {heap_mb} MB is too small for a broker", "give 256 or more")
+        self.name = name
+        self.version = version
+        self.properties = settings.check(properties or {})
+        self.brokers: list[Broker] = []
+        self.cluster_id = ""
+        self._release = release(version)
+        self._count = brokers
+        self._jvm = Jvm(heap_mb=heap_mb, quick=quick, options=jvm_options)
+        self._processes: Processes | None = None
+        self._reservations: list[Reservation] = []
+        self._zookeeper: Process | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of every broker, joined by commas, as Kafka's clients take it."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def zookeeper_pid(self) -> int | None:
+        """Process id of the cluster's ZooKeeper; None if it has none."""
+        return self._zookeeper.pid if self._zookeeper else None
+
+    def start(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start all brokers and wait until each of them sees them all.
+
+        Raises:
+            SandboxError: it is started already; a broker ended or was not ready in time; jars could not be had.
+        """
+        if self._processes is not None:
+            raise SandboxError(f"cluster {self.name} is started already", "close it first")
+        classpath = jars.classpath(self.version)
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            try:
+                self._start_once(classpath, timeout_s)
+                return
+            except SandboxError as error:
+                # Somebody who binds with SO_REUSEADDR can be on a reserved port: go to others.
+                again = attempt < _PORT_ATTEMPTS and any(broker.port_was_taken() for broker in self.brokers)
+                self.close()
+                if not again:
+                    raise SandboxError(f"cluster {self.name} ({self.version}): {error.problem}", error.remedy) from None
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End all brokers at once and remove their data. May be called twice."""
+        if self._processes is not None:
+            self._processes.close()
+            self._processes = None
+        for reservation in self._reservations:
+            reservation.release()
+        self._reservations.clear()
+        self._zookeeper = None
+        self.brokers = []
+        self.cluster_id = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<cluster {self.name}, Kafka {self.version}, {self.bootstrap_servers or 'not started'}>"
+
+    def _start_once(self, classpath: str, timeout_s: float) -> None:
+        self._processes = processes = Processes()
+        ports = self._reserve(self._count)
+        if self._release.kraft:
+            self._make_kraft(processes, classpath, ports)
+        else:
+            self._make_zookeeper(processes, classpath, ports)
+        for broker in self.brokers:
+            broker.start(wait=False)
+        everyone = frozenset(broker.node_id for broker in self.brokers)
+        for broker in self.brokers:
+            view = broker.wait_ready(others=everyone, timeout_s=timeout_s)
+            self.cluster_id = view.cluster_id
+
+    def _make_kraft(self, processes: Processes, classpath: str, ports: list[int]) -> None:
+        controller_ports = self._reserve(self._count)
+        self.brokers = [
+            self._broker(processes, classpath, node_id, port)
+            for node_id, port in enumerate(ports, start=1)
+        ]  # fmt: skip
+        for broker in self.brokers:
+            broker.properties = {
+                **kraft.properties(
+                    node_id=broker.node_id, ports=ports, controller_ports=controller_ports, data_dir=broker.data_dir
+                ),
+                **broker.properties,
+            }
+        kraft.format_storage(
+            self.brokers, cluster_id=kraft.new_cluster_id(), processes=processes, jvm=self._jvm, classpath=classpath,
+            folder=processes.folder,
+        )  # fmt: skip
+
+    def _make_zookeeper(self, processes: Processes, classpath: str, ports: list[int]) -> None:
+        (zookeeper_port,) = self._reserve(1)
+        self.brokers = [
+            self._broker(processes, classpath, node_id, port)
+            for node_id, port in enumerate(ports, start=1)
+        ]  # fmt: skip
+        for broker in self.brokers:
+            broker.properties = {
+                **zookeeper.properties(
+                    node_id=broker.node_id, port=broker.port, zookeeper_port=zookeeper_port, data_dir=broker.data_dir
+                ),
+                **broker.properties,
+            }
+        self._zookeeper = zookeeper.start(
+            port=zookeeper_port, processes=processes, jvm=self._jvm, classpath=classpath,
+            folder=processes.folder / "zookeeper",
+        )  # fmt: skip
+
+    def _broker(self, processes: Processes, classpath: str, node_id: int, port: int) -> Broker:
+        folder = processes.folder / f"broker-{node_id}"
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        return Broker(
+            processes=processes, folder=folder, node_id=node_id, port=port,
+            properties={**settings.small_cluster(self._count), **self.properties},
+            command=self._jvm.command(classpath, "kafka.Kafka", [], folder=folder),
+        )  # fmt: skip
+
+    def _reserve(self, count: int) -> list[int]:
+        made = [Reservation() for _ in range(count)]
+        self._reservations += made
+        return [reservation.port for reservation in made]
+
+
+def start_together(*clusters: Cluster) -> None:
+    """Start several clusters at the same time; if one does not start, none is left.
+
+    Raises:
+        SandboxError: what the first that failed says.
+    """
+    for version in dict.fromkeys(cluster.version for cluster in clusters):
+        jars.classpath(version)  # one fetch, and one progress bar, at a time
+    with ThreadPoolExecutor(max_workers=max(1, len(clusters))) as threads:
+        starts = [threads.submit(cluster.start) for cluster in clusters]
+        try:
+            for started in as_completed(starts):
+                started.result()
+        except BaseException:
+            # A thread that waits for a broker sees it end. One that was just about to start something did not
+            # notice the first close: hence until all are done.
+            while True:
+                for cluster in clusters:
+                    cluster.close()
+                if not wait(starts, timeout=0.1).not_done:
+                    break
+            for cluster in clusters:
+                cluster.close()  # one that was ready after all
+            raise

@@ -1,0 +1,48 @@
+"""The command line of a Kafka JVM."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from . import java, logs
+
+__all__ = ["Jvm"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Jvm:
+    """How the brokers' JVMs are run.
+
+    Attributes:
+        heap_mb: the heap's largest size.
+        quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
+        options: further options of ``java``.
+    """
+
+    heap_mb: int = 1024
+    quick: bool = False
+    options: tuple[str, ...] = ()
+
+    def command(
+        self, classpath: str, main: str, arguments: list[str], *, folder: Path, small: bool = False
+    ) -> list[str]:
+        """The command that runs a class.
+
+        Args:
+            classpath: jars, joined as ``java -cp`` takes them.
+            main: the class.
+            arguments: its arguments.
+            folder: where it may leave files of its own; exists.
+            small: a helper that lives briefly or does little: a small heap, compiled lightly.
+        """
+        light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        shape = (
+            ["-Xmx256m", *light] if small else [f"-Xmx{self.heap_mb}m", *(light if self.quick else ["-XX:+UseG1GC"])]
+        )
+        return [
+            # Codecs unpack their native libraries there, and remove them only at a clean end.
+            java.find(), *shape, f"-Djava.io.tmpdir={folder}", "-XX:-UsePerfData", "-Djava.awt.headless=true",
+            f"-Dkafka.logs.dir={folder}", *logs.backend_options(classpath, folder), *(() if small else self.options),
+            "-cp", classpath, main, *arguments,
+        ]  # fmt: skip

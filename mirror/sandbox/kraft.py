@@ -1,0 +1,75 @@
+"""Clusters that keep their metadata themselves (KRaft): every node is broker and controller."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from pathlib import Path
+
+from . import logs
+from .broker import Broker
+from .errors import SandboxError
+from .jvm import Jvm
+from .process import Processes
+
+__all__ = ["format_storage", "new_cluster_id", "properties"]
+
+_FORMAT_TIMEOUT_S = 120.0
+
+
+def properties(*, node_id: int, ports: list[int], controller_ports: list[int], data_dir: Path) -> dict[str, str]:
+    """What places one node in its cluster.
+
+    Args:
+        node_id: from 1.
+        ports: for clients, of all nodes in the order of their ids.
+        controller_ports: for the quorum, likewise.
+        data_dir: of this node.
+    """
+    port, controller_port = ports[node_id - 1], controller_ports[node_id - 1]
+    voters = ",".join(f"{voter}@127.0.0.1:{at}" for voter, at in enumerate(controller_ports, start=1))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data_dir),
+    }
+
+
+def new_cluster_id() -> str:
+    """A random cluster id as Kafka writes them: 16 bytes in URL-safe base64, 22 characters.
+
+    Never one with a dash in front (one in 64): Kafka's tools take that for an option, so Kafka makes none either.
+    """
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return made
+
+
+def format_storage(
+    brokers: list[Broker], *, cluster_id: str, processes: Processes, jvm: Jvm, classpath: str, folder: Path
+) -> None:
+    """Prepare the brokers' data folders, as Kafka's own tool does it; side by side.
+
+    Raises:
+        SandboxError: the tool refused, mostly for a property that it does not accept.
+    """
+    runs = []
+    for broker in brokers:
+        arguments = ["format", "-t", cluster_id, "-c", str(broker.write_config())]
+        command = jvm.command(classpath, "kafka.tools.StorageTool", arguments, folder=folder, small=True)
+        log = broker.log_path.with_name("format.log")
+        runs.append((broker, log, processes.spawn(command, log)))
+    for broker, log, run in runs:
+        code = run.wait(_FORMAT_TIMEOUT_S)
+        if code != 0:
+            outcome = "did not end" if code is None else f"ended with exit code {code}"
+            raise SandboxError(
+                f"formatting the storage of broker {broker.node_id} {outcome}; its output:\n{logs.excerpt(log)}",
+                "look at the first error above; a property that was passed through may not suit this version",
+            )

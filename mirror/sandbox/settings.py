@@ -1,0 +1,53 @@
+"""What a small cluster needs, whoever keeps its metadata; everything else stays as Kafka has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .errors import SandboxError
+
+__all__ = ["check", "small_cluster"]
+
+_OURS = frozenset({
+    "advertised.listeners", "broker.id", "controller.listener.names", "controller.quorum.voters", "listeners",
+    "log.dir", "log.dirs", "metadata.log.dir", "node.id", "port", "process.roles", "zookeeper.connect",
+})  # fmt: skip
+
+
+def check(properties: Mapping[str, str]) -> dict[str, str]:
+    """Broker properties that a caller passes through.
+
+    Raises:
+        SandboxError: not strings, or one that places the broker, which is the sandbox's to say.
+    """
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise SandboxError(f"broker property {key!r}={value!r} is not text", "give names and values as strings")
+        if not key or any(sign in key for sign in " =:\n\\#!"):
+            raise SandboxError(f"{key!r} is not the name of a broker property", "give Kafka's own name")
+        if key in _OURS:
+            raise SandboxError(f"broker property {key} is set by the sandbox", "leave it out")
+    return dict(properties)
+
+
+def small_cluster(brokers: int) -> dict[str, str]:
+    """Properties for a cluster of 1 to 3 brokers: internal topics that fit it, groups that form at once.
+
+    A version that does not know one of these ignores it with a warning in its log.
+    """
+    replicas = str(brokers)
+    in_sync = str(min(2, brokers))
+    return {
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": "4",
+        "group.initial.rebalance.delay.ms": "0",
+        # A killed broker may come back, and is replaced as leader, once its session is over: sooner than Kafka's 9 s.
+        "broker.session.timeout.ms": "5000",
+        "broker.heartbeat.interval.ms": "500",
+    }

@@ -1,0 +1,60 @@
+"""Clusters that keep their metadata in ZooKeeper: one ZooKeeper of their own, from the broker's jars."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+from . import logs
+from .errors import SandboxError
+from .jvm import Jvm
+from .process import Process, Processes
+
+__all__ = ["properties", "start"]
+
+_START_TIMEOUT_S = 60.0
+
+
+def properties(*, node_id: int, port: int, zookeeper_port: int, data_dir: Path) -> dict[str, str]:
+    """What places one broker in its cluster."""
+    return {
+        "broker.id": str(node_id),
+        "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
+        "zookeeper.connection.timeout.ms": "30000",
+        "zookeeper.session.timeout.ms": "5000",  # a killed broker's id is free again after this long
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(data_dir),
+    }
+
+
+def start(*, port: int, processes: Processes, jvm: Jvm, classpath: str, folder: Path) -> Process:
+    """Start a ZooKeeper and wait until it takes connections.
+
+    Raises:
+        SandboxError: it ended, or was not there in time; with from its log.
+    """
+    folder.mkdir()  # without its parents: they go when the cluster is closed meanwhile, and must stay gone
+    config = folder / "zookeeper.properties"
+    config.write_text(
+        f"dataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
+        "tickTime=1000\nadmin.enableServer=false\n"
+    )
+    log = folder / "zookeeper.log"
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    process = processes.spawn(jvm.command(classpath, main, [str(config)], folder=folder, small=True), log)
+    deadline_at = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline_at and process.poll() is None:
+        if _serves(port):
+            return process
+        time.sleep(0.05)
+    raise SandboxError(f"ZooKeeper did not start; from its log:\n{logs.excerpt(log)}", "look at the error above")
+
+
+def _serves(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
