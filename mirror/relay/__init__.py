@@ -1,0 +1,10 @@
+"""From one cluster to the other: fetchers, partitions, sinks, and the one place that decides a partition's position.
+
+::
+
+    Fetcher (source broker) ── forward() ──▶ Partition.outbox ── Lane (connection) of a Sink (destination broker)
+        ▲                                        │ acknowledged in order
+        └──────── Relay: locate, doubt, halt ◀───┘
+
+Everything runs in one thread; nothing here awaits between reading a partition's state and changing it.
+"""

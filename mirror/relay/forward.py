@@ -1,0 +1,193 @@
+"""The loop that every batch goes through: a fetched record set in, batches ready to be sent out.
+
+For the batch that needs nothing but a new identity, which is nearly every batch, scan, admit and restamp are done here
+in one pass of plain integer work; a Python call costs as much as all of it (see docs/DESIGN.md, "The hot path").
+Whatever is not plainly that batch goes to ``records.scan`` and ``records.admit``, which have the last word: the
+conditions here are a subset of theirs, and ``tests/relay/test_forward.py`` holds the two ways against each other.
+
+A compiled version would replace this one function.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from crc32c import crc32c
+
+from mirror.net.buffers import Frame
+from mirror.records.admit import Halt, HaltReason, Skip, admit
+from mirror.records.header import (
+    HEADER_SIZE,
+    MAGIC_AT,
+    PREFIX_SIZE,
+    SEQUENCES,
+    BatchHeader,
+    Codec,
+    CorruptBatch,
+)
+from mirror.records.identity import Identity
+from mirror.records.restamp import FULL, NEAR, OWNER, OWNER_END, advance, raw_crc, restamp
+from mirror.records.scan import measure
+from mirror.relay.partition import Batch, Partition
+from mirror.wire.produce import head_for, pack_head
+
+PLAIN_ATTRIBUTES = len(Codec)
+"""Attributes below this are a codec and no other bit: no transaction, marker, append time or delete horizon."""
+SHAPES_MAX = 4096
+"""Batch lengths remembered; a few hundred bytes each."""
+LEAST_LENGTH = HEADER_SIZE - PREFIX_SIZE
+NO_LIMIT = 1 << 31
+
+_FIELDS = struct.Struct(">qiibIhi16sqhii")
+"""The header with both timestamps as one piece: they are only passed on."""
+assert _FIELDS.size == HEADER_SIZE
+_WRAP = SEQUENCES - 1
+
+Shape = tuple[Callable[..., bytes], bytes, "memoryview | None"]
+
+
+class Shapes(dict[int, Shape]):
+    """What depends on nothing but a batch's ``length``: how its head is packed, and the zeros for its checksum.
+
+    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``.
+    """
+
+    def __init__(self, produce_version: int) -> None:
+        super().__init__()
+        self.produce_version = produce_version
+        self.change = bytearray(OWNER.size + NEAR)
+
+    def __missing__(self, length: int) -> Shape:
+        if len(self) >= SHAPES_MAX:
+            self.clear()
+        behind = PREFIX_SIZE + length - OWNER_END
+        zeros = memoryview(self.change)[: OWNER.size + behind] if behind <= NEAR else None
+        pack, prefix = head_for(self.produce_version, length)
+        shape = self[length] = (pack, prefix, zeros)
+        return shape
+
+
+def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Shapes) -> Halt | None:
+    """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox.
+
+    Moves the partition's ``due`` and ``identity`` past the last of them. The frame is held once if any batch was put.
+
+    Returns:
+        The reason why the batch at ``due`` cannot go on, if there is one; those before it are in the outbox.
+    """
+    buf = frame.body
+    outbox = partition.outbox
+    append: Callable[[Any], None] = outbox.append
+    index = partition.index
+    due = partition.due
+    identity = partition.identity
+    producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
+    most_length = (partition.terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
+    unpack = _FIELDS.unpack_from
+    change = shapes.change
+    write_change = OWNER.pack_into
+    last_fit = end - HEADER_SIZE
+    halt: Halt | None = None
+    at = start
+    before = len(outbox)
+    leader_epoch = partition.last_epoch
+    times = b""
+    while at <= last_fit:
+        (
+            base,
+            length,
+            epoch_here,
+            magic,
+            crc,
+            attributes,
+            last_delta,
+            stamps,
+            old_id,
+            old_epoch,
+            old_seq,
+            records,
+        ) = unpack(buf, at)
+        stop = at + 12 + length
+        if (
+            base == due
+            and magic == 2
+            and 0 <= attributes < PLAIN_ATTRIBUTES
+            and records == last_delta + 1
+            and records > 0
+            and LEAST_LENGTH <= length <= most_length
+            and stop <= end
+        ):
+            pack, prefix, zeros = shapes[length]
+            if zeros is not None:
+                write_change(change, 0, old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
+                crc ^= crc32c(zeros, FULL) ^ FULL
+            else:
+                moved = OWNER.pack(old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
+                crc ^= advance(raw_crc(moved), stop - at - OWNER_END)
+            head = pack(index, prefix, crc, attributes, last_delta, stamps, producer_id, epoch, sequence, records)
+            append((head, buf[at + 61 : stop], records, None))
+        else:
+            judged = _judge(buf, at, end, partition, Identity(producer_id, epoch, sequence), due, shapes)
+            if judged is None:
+                break
+            if isinstance(judged, Halt):
+                halt = judged
+                break
+            stop, batch = judged
+            if batch is None:
+                at = stop
+                continue
+            append(batch)
+            records = batch.records
+        due += records
+        sequence = (sequence + records) & _WRAP
+        at = stop
+        leader_epoch = epoch_here
+        times = stamps
+    else:
+        halt = _check_tail(buf, at, end)
+    forwarded = len(outbox) - before
+    if forwarded:
+        head, payload, records, _ = outbox.pop()
+        append((head, payload, records, frame))
+        frame.hold()
+        partition.frames += 1
+        partition.due = due
+        partition.identity = Identity(producer_id, epoch, sequence)
+        partition.last_epoch = leader_epoch
+        partition.max_timestamp = int.from_bytes(times[8:], signed=True)
+        partition.batch_size = (at - start) // forwarded
+    return halt
+
+
+def _judge(
+    buf: memoryview, at: int, end: int, partition: Partition, identity: Identity, due: int, shapes: Shapes
+) -> tuple[int, Batch | None] | Halt | None:
+    """A batch that is not plain: where it ends and what to send of it (None: skip it), a halt, or None at the tail."""
+    try:
+        size = measure(buf, at, end)
+    except CorruptBatch as error:
+        return Halt(reason=HaltReason.CORRUPT, detail=str(error))
+    if not isinstance(size, int):
+        return None
+    header = BatchHeader.read(buf, at)
+    verdict = admit(header, due, partition.terms)
+    if isinstance(verdict, Halt):
+        return verdict
+    if isinstance(verdict, Skip):
+        return at + size, None
+    new = restamp(header, identity, verdict.attributes)
+    head = pack_head(head_for(shapes.produce_version, header.length), partition.index, new)
+    return at + size, Batch(head, buf[at + HEADER_SIZE : at + size], header.last_offset_delta + 1, None)
+
+
+def _check_tail(buf: memoryview, at: int, end: int) -> Halt | None:
+    """Fewer bytes than a header are left: the beginning of a batch or KIP-283 filler, unless they cannot be."""
+    try:
+        size = measure(buf, at, end)
+    except CorruptBatch as error:
+        return Halt(reason=HaltReason.CORRUPT, detail=str(error))
+    if isinstance(size, int):
+        # Whole and shorter than a header: only messages of the old formats are.
+        return Halt(reason=HaltReason.OLD_FORMAT, detail=f"magic {buf[at + MAGIC_AT]} in a message of {size} bytes")
+    return None

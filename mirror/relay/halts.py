@@ -1,0 +1,101 @@
+"""Why a partition stops, beyond what a single batch can be (``records.admit.HaltReason``).
+
+A halt has a stable reason (for metrics and alerts), a detail with the values at hand, and a remedy for the operator.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from mirror.records.admit import Halt as BatchHalt
+from mirror.wire.errors import HALTING, error_name
+
+
+class Trouble(Enum):
+    """(reason, remedy)"""
+
+    LEADING_OFFSETS = (
+        "leading_offsets",
+        "the source's first offset is not 0 and this version does not fill the offsets before it; exclude the topic",
+    )
+    RETENTION_OVERTOOK = (
+        "retention_overtook",
+        "the source has deleted records that were not copied yet; raise its retention, delete the destination topic "
+        "and mirror it anew",
+    )
+    NOT_A_COPY = (
+        "not_a_copy",
+        "what the destination holds is not a prefix of the source; give the flow an empty destination topic",
+    )
+    FOREIGN_WRITER = (
+        "foreign_writer",
+        "the destination's last batch was not written by this flow; stop the other writer and give the flow an empty "
+        "destination topic, or exclude the topic",
+    )
+    RECREATED = (
+        "recreated",
+        "the topic was deleted and created again under the same name; delete the other side's topic as well, or "
+        "mirror to a new name, then restart the mirror",
+    )
+    TRUNCATED = (
+        "source_truncated",
+        "the source lost records that were already copied (unclean leader election); compare both sides, then delete "
+        "the destination topic and mirror it anew",
+    )
+    TOPIC_MISSING = (
+        "topic_missing",
+        "the topic does not exist there (any more); create it, or exclude it",
+    )
+    FEWER_PARTITIONS = (
+        "fewer_partitions",
+        "the destination topic has fewer partitions than the source's; add them (kafka-topics --alter --partitions)",
+    )
+    CREATE_FAILED = (
+        "create_failed",
+        "the destination topic could not be created; create it by hand or grant Create on it",
+    )
+    DESTINATION_REWRITES = (
+        "destination_rewrites",
+        "the destination topic's settings make its broker change batches; set compression.type=producer and "
+        "message.timestamp.type=CreateTime there",
+    )
+    NO_COMMON_VERSION = (
+        "no_common_version",
+        "the brokers speak no version of a request that the mirror needs; it takes Kafka 0.11 or later on both sides",
+    )
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason = reason
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """A partition's last word."""
+
+    reason: str
+    detail: str
+    remedy: str
+
+
+class PartitionHalted(Exception):
+    """Raised while a position is sought: the partition cannot go on. ``halted`` says why."""
+
+    def __init__(self, halted: Halted) -> None:
+        super().__init__(f"{halted.reason}: {halted.detail}")
+        self.halted = halted
+
+
+def halt(trouble: Trouble, detail: str) -> PartitionHalted:
+    """The exception for a trouble, with the values that led to it."""
+    return PartitionHalted(Halted(trouble.reason, detail, trouble.remedy))
+
+
+def halted_by_batch(verdict: BatchHalt) -> Halted:
+    """The verdict on a batch as the partition's halt."""
+    return Halted(verdict.reason.slug, verdict.detail, verdict.reason.remedy)
+
+
+def halted_by_error(code: int, where: str, message: str | None) -> Halted:
+    """An error code that no second look can cure."""
+    reason, remedy = HALTING[code]
+    return Halted(reason, f"{where}: {error_name(code)}" + (f", {message}" if message else ""), remedy)

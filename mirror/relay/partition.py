@@ -1,0 +1,238 @@
+"""One partition on its way: where it is, what is queued, what is under way, and in which phase it stands."""
+
+from collections import deque
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from mirror.net.buffers import Frame
+from mirror.net.cluster import Leader
+from mirror.records.admit import Terms
+from mirror.records.identity import Identity
+from mirror.relay.halts import Halted
+
+IN_DOUBT = -(1 << 63) - 1
+"""``acknowledged`` while in doubt: no base offset of an answer, 64 bits with a sign, can match it."""
+
+
+class Phase(Enum):
+    """The names are stable: metrics, logs and the status page carry them."""
+
+    LOCATING = "locating"
+    ACTIVE = "active"
+    DOUBT = "doubt"
+    HALTED = "halted"
+    STOPPED = "stopped"
+
+
+MOVES: dict[tuple[Phase, str], Phase] = {
+    (Phase.LOCATING, "located"): Phase.ACTIVE,
+    (Phase.LOCATING, "halted"): Phase.HALTED,
+    (Phase.LOCATING, "stopped"): Phase.STOPPED,
+    (Phase.ACTIVE, "doubted"): Phase.DOUBT,
+    (Phase.ACTIVE, "halted"): Phase.HALTED,
+    (Phase.ACTIVE, "stopped"): Phase.STOPPED,
+    (Phase.DOUBT, "emptied"): Phase.LOCATING,
+    (Phase.DOUBT, "halted"): Phase.HALTED,
+    (Phase.DOUBT, "stopped"): Phase.STOPPED,
+    (Phase.HALTED, "stopped"): Phase.STOPPED,
+}
+"""All transitions. Doubt is left only when nothing is under way any more; there is no way back from halted."""
+
+
+class Batch(NamedTuple):
+    """One batch ready to be sent. The hot path builds and reads it as a plain tuple of this shape."""
+
+    head: bytes
+    """Partition index, record set size and the restamped header, as the Produce request carries them."""
+    payload: memoryview
+    """The records, borrowed from the frame they were fetched in."""
+    records: int
+    """Offsets that it takes: lastOffsetDelta + 1."""
+    frame: Frame | None
+    """Set on the last batch of a record set: released when it is acknowledged."""
+
+
+class Location(NamedTuple):
+    """Where a partition goes on, as the destination says."""
+
+    offset: int
+    """The destination's log end, which is the next source offset to copy (design, section 3)."""
+    identity: Identity
+    last_epoch: int
+    """Leader epoch of the source batch before ``offset``, -1 if not known: the broker then cannot tell truncation."""
+    destination_leader: Leader
+    source_leader: Leader
+    source_end: int
+    log_start: int
+    proven: bool
+    """Whether the batch before ``offset`` was compared on both sides."""
+
+
+class Outlet(Protocol):
+    """Where a partition's batches go: the lane that it is pinned to."""
+
+    def offer(self, partition: "Partition") -> None:
+        """The partition has batches in its outbox."""
+
+    def detach(self, partition: "Partition") -> None:
+        """The partition goes elsewhere; nothing of it is under way."""
+
+
+class Partition:
+    """State only: sockets, timers and tasks belong to the fetcher, the lane and the relay."""
+
+    __slots__ = (
+        "acknowledged",
+        "batch_size",
+        "destination_id",
+        "destination_leader",
+        "doubts",
+        "due",
+        "ending",
+        "frames",
+        "generation",
+        "halted",
+        "high_watermark",
+        "identity",
+        "in_flight",
+        "index",
+        "lane",
+        "last_epoch",
+        "max_timestamp",
+        "missing",
+        "outbox",
+        "phase",
+        "queued",
+        "source_id",
+        "source_leader",
+        "source_leader_epoch",
+        "terms",
+        "topic",
+        "topic_head",
+        "window",
+    )
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.phase = Phase.LOCATING
+        self.halted: Halted | None = None
+        self.ending: Halted | None = None
+        """It halts with this once what was fetched before is acknowledged; nothing more is fetched."""
+        self.lane: Outlet | None = None
+        self.due = 0
+        """The next source offset to fetch; all below is acknowledged, under way or in the outbox."""
+        self.acknowledged = IN_DOUBT
+        """The base offset that the next answer must have: all below is at the destination."""
+        self.identity = Identity(0, 0, 0)
+        """Of the next batch to be fetched."""
+        self.outbox: deque[Batch] = deque()
+        self.in_flight: deque[Batch] = deque()
+        self.window = 1
+        """Batches that may be under way: 1 until the first acknowledgement after a resync (design, section 4)."""
+        self.queued = False
+        """Whether the lane has it among those with something to send."""
+        self.frames = 0
+        """Frames that its batches keep from being reused."""
+        self.generation = 0
+        """Counts positions: an answer to a fetch from before the last resync is dropped."""
+        self.doubts = 0
+        """Doubts in a row without an acknowledgement in between."""
+        self.missing = 0
+        """Looks in a row at which a cluster did not know the topic."""
+        self.source_leader = self.source_leader_epoch = -1
+        self.destination_leader = -1
+        self.source_id: bytes | None = None
+        self.destination_id: bytes | None = None
+        self.topic_head = b""
+        """The destination topic as Produce requests carry it."""
+        self.last_epoch = -1
+        self.high_watermark = 0
+        """The source's, as last heard."""
+        self.max_timestamp = -1
+        """Of the last batch forwarded, ms since 1970."""
+        self.batch_size = 0
+        """Mean size in bytes of the batches in the last record set."""
+        self.terms = Terms()
+
+    @property
+    def name(self) -> str:
+        """topic-partition, as Kafka's own logs write it."""
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def lag(self) -> int:
+        """Records of the source that the destination has not acknowledged."""
+        return max(0, self.high_watermark - max(self.acknowledged, 0)) if self.acknowledged >= 0 else 0
+
+    def move(self, event: str) -> None:
+        """Changes the phase by the table; anything that is not in it is a bug."""
+        phase = MOVES.get((self.phase, event))
+        if phase is None:
+            raise AssertionError(f"{self.name}: {event} while {self.phase.value}")
+        self.phase = phase
+
+    def start(self, location: Location, *, topic_head: bytes) -> None:
+        """Takes its place; from here on it is fetched and sent."""
+        self.move("located")
+        self.due = self.acknowledged = location.offset
+        self.identity = location.identity
+        self.last_epoch = location.last_epoch
+        self.source_leader, self.source_leader_epoch = location.source_leader
+        self.destination_leader = location.destination_leader.node_id
+        self.high_watermark = max(self.high_watermark, location.source_end)
+        self.topic_head = topic_head
+        self.window = 1
+        self.generation += 1
+
+    def doubt(self) -> None:
+        """Drops the queue; what is under way is waited for and not believed."""
+        self.move("doubted")
+        self._drop()
+        self.doubts += 1
+
+    def emptied(self) -> bool:
+        """In doubt, and nothing under way any more: the position can be sought."""
+        return self.phase is Phase.DOUBT and not self.in_flight
+
+    def stop_with(self, halted: Halted) -> None:
+        """Halts: nothing more is fetched or sent."""
+        self.move("halted")
+        self.halted = halted
+        self._drop()
+
+    def stop(self) -> None:
+        """The relay lets it go."""
+        self.move("stopped")
+        self._drop()
+
+    def pop_unbelieved(self) -> None:
+        """The answer for the oldest batch under way came, or will never come, and it does not count."""
+        if self.in_flight:
+            self._let_go(self.in_flight.popleft())
+
+    def _drop(self) -> None:
+        self.acknowledged = IN_DOUBT
+        self.ending = None
+        self.generation += 1
+        if self.in_flight and self.in_flight[-1][3] is None:
+            # Its record set goes on in the outbox, whose last batch has the frame. The bytes under way may not be sent
+            # yet: they keep the frame until their answer, or it would be received into while it is sent from.
+            self._hand_over()
+        while self.outbox:
+            self._let_go(self.outbox.popleft())
+
+    def _hand_over(self) -> None:
+        """The frame of the record set that is partly under way goes to the last batch under way."""
+        while self.outbox:
+            frame = self.outbox.popleft()[3]
+            if frame is not None:
+                head, payload, records, _ = self.in_flight.pop()
+                self.in_flight.append(Batch(head, payload, records, frame))
+                return
+
+    def _let_go(self, batch: Batch) -> None:
+        frame = batch[3]
+        if frame is not None:
+            self.frames -= 1
+            frame.release()

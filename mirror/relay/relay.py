@@ -1,0 +1,353 @@
+"""The life of a flow in one process: partitions are located, fetched, forwarded, doubted, located again, halted.
+
+The relay owns every task, so that nothing outlives ``close``. It is the only one who changes a partition's phase;
+fetchers and lanes report to it.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from mirror.net.backoff import Backoff
+from mirror.net.buffers import OVERHEAD, FramePool
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Unsupported
+from mirror.relay.forward import Shapes
+from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.partition import Location, Partition, Phase
+from mirror.relay.position import Locator, Log
+from mirror.relay.settings import RelaySettings
+from mirror.relay.sink import Sink
+from mirror.relay.source import Fetcher
+from mirror.relay.stats import Stats
+from mirror.relay.topics import Pair, pair_topics
+from mirror.wire.produce import topic_head
+from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
+
+LOCATE_AT_ONCE = 64
+"""Positions sought at the same time; each takes about eight small requests."""
+REFRESH_AT_MOST_EVERY_S = 0.2
+WARN_AFTER_TRIES = 6
+
+
+class SameCluster(Exception):
+    """Source and destination are one cluster: the flow would feed itself."""
+
+
+class NothingToMirror(Exception):
+    """No topic of the source matches the flow."""
+
+
+class Relay:
+    """One flow. ``start`` it, look at ``partitions`` and ``stats``, ``drain`` it, ``close`` it."""
+
+    def __init__(self, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log) -> None:
+        self.source = source
+        self.destination = destination
+        self.settings = settings
+        self.log = log
+        self.stats = Stats()
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        frame_size = settings.fetch_max_bytes + OVERHEAD
+        self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
+        self._produce_version = PRODUCE_VERSIONS[1]
+        self.shapes = Shapes(self._produce_version)
+        self._locator = Locator(source=source, destination=destination, settings=settings, log=log)
+        self._fetchers: dict[int, Fetcher] = {}
+        self._sinks: dict[int, Sink] = {}
+        self._ending: set[Partition] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told: set[str] = set()
+        self._seats = asyncio.Semaphore(LOCATE_AT_ONCE)
+        self._refreshing = asyncio.Lock()
+        self._draining = False
+        self._nothing_pending = asyncio.Event()
+        self._closed = False
+        self.failed: asyncio.Future[None] | None = None
+        """Set with an exception when a task died of a bug; the service ends with it."""
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Pairs the topics and begins to copy; positions are sought in the background.
+
+        Raises:
+            SameCluster, NothingToMirror: the flow makes no sense.
+            NetworkError: a cluster cannot be reached, or speaks no version that we do.
+        """
+        self.failed = asyncio.get_running_loop().create_future()
+        if self.source.cluster_id and self.source.cluster_id == self.destination.cluster_id:
+            raise SameCluster(
+                f"{self.source.name} and {self.destination.name} are the same cluster ({self.source.cluster_id}), and "
+                "topics keep their names: each would be copied into itself; check bootstrap.servers of both"
+            )
+        await self._choose_produce_version()
+        found = await self._find_topics()
+        if not found:
+            raise NothingToMirror(
+                f"no topic of cluster {self.source.name} matches {', '.join(self.settings.wanted) or 'the flow'}; "
+                "check topics and exclude (names are matched whole), and that the mirror may Describe them"
+            )
+        self._spawn(self._look_for_topics())
+
+    async def _choose_produce_version(self) -> None:
+        connection = await self.destination.control(next(iter(self.destination.nodes)))
+        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSIONS, "Produce")
+        self._produce_version = version
+        self.shapes = Shapes(version)
+
+    async def _find_topics(self) -> int:
+        pairs = await pair_topics(self.source, self.destination, self.settings)
+        if self._produce_version >= PRODUCE_TOPIC_IDS and any(
+            topic.topic_id is None for topic in self.destination.topics.values()
+        ):
+            self._produce_version = PRODUCE_TOPIC_IDS - 1
+            self.shapes = Shapes(self._produce_version)
+        self._tell_unknown()
+        for pair in pairs:
+            for index in sorted(pair.source.leaders):
+                if (pair.source.name, index) not in self.partitions:
+                    self._adopt(pair, index)
+        return len(pairs)
+
+    def _tell_unknown(self) -> None:
+        """Names and patterns that no topic has: told once, since a topic may come later."""
+        for entry, matches in self.settings.wanted.items():
+            if entry not in self._told and not any(matches(name) for name in self.source.topics):
+                self._told.add(entry)
+                self.log.warning(
+                    "topic_unknown",
+                    pattern=entry,
+                    detail=f"cluster {self.source.name} has no topic that {entry} matches",
+                    remedy="check its spelling, and that the mirror may Describe it; it is mirrored once it is there",
+                )
+
+    def _adopt(self, pair: Pair, index: int) -> None:
+        """A partition that was not there before."""
+        partition = Partition(pair.source.name, index)
+        partition.terms = pair.terms
+        self.partitions[pair.source.name, index] = partition
+        halted = pair.halt_of(index)
+        if halted is not None:
+            self.halt(partition, halted)
+        else:
+            self._spawn(self._seek(partition, takeover=True))
+
+    async def _look_for_topics(self) -> None:
+        while not self._draining:
+            await asyncio.sleep(self.settings.refresh_topics_interval_ms / 1000)
+            try:
+                await self._find_topics()
+            except NetworkError as error:
+                self.log.warning("topics_not_refreshed", detail=str(error))
+
+    async def drain(self) -> bool:
+        """Stops fetching and waits until what was fetched is acknowledged, ``drain_timeout_ms`` at most.
+
+        Returns:
+            Whether all of it was. If not, nothing is lost: the next start goes on where the destination's log ends.
+        """
+        self._draining = True
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._check_drained()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._nothing_pending.wait(), self.settings.drain_timeout_ms / 1000)
+        return not self.pending
+
+    def _check_drained(self) -> None:
+        if self._draining and not self.pending:
+            self._nothing_pending.set()
+
+    @property
+    def pending(self) -> int:
+        """Batches fetched and not acknowledged, of partitions that are not in doubt or halted."""
+        return sum(
+            len(partition.outbox) + len(partition.in_flight)
+            for partition in self.partitions.values()
+            if partition.phase is Phase.ACTIVE
+        )
+
+    async def close(self) -> None:
+        """Ends every connection and task at once."""
+        self._closed = self._draining = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        for sink in self._sinks.values():
+            sink.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for partition in self.partitions.values():
+            if partition.phase is not Phase.STOPPED:
+                partition.stop()
+
+    # -- what is reported to it ----------------------------------------------------------------------------------------
+
+    def doubt(self, partition: Partition, cause: str, detail: str) -> None:
+        """The position is not certain any more: the queue is dropped; when nothing is under way, it is sought anew."""
+        partition.doubt()
+        self._ending.discard(partition)
+        self.stats.resynced(cause)
+        if not self._closed:
+            self.log.info("resync", topic=partition.topic, partition=partition.index, cause=cause, detail=detail)
+        fetcher = self._fetchers.get(partition.source_leader)
+        if fetcher is not None:
+            fetcher.detach(partition)
+        self._check_drained()
+
+    def emptied(self, partition: Partition) -> None:
+        """A doubtful partition has nothing under way any more."""
+        partition.move("emptied")
+        if partition.lane is not None:
+            partition.lane.detach(partition)
+        if not self._draining:
+            self._spawn(self._seek(partition, takeover=False))
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition stops, the others go on."""
+        partition.stop_with(halted)
+        self._ending.discard(partition)
+        self.log.warning(
+            "halted",
+            topic=partition.topic,
+            partition=partition.index,
+            reason=halted.reason,
+            detail=halted.detail,
+            remedy=halted.remedy,
+        )
+        fetcher = self._fetchers.get(partition.source_leader)
+        if fetcher is not None:
+            fetcher.detach(partition)
+
+    def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
+        """The same, once what was fetched before is at the destination."""
+        if not partition.outbox and not partition.in_flight:
+            self.halt(partition, halted)
+        else:
+            partition.ending = halted
+            self._ending.add(partition)
+
+    def confirmed(self, partition: Partition) -> None:
+        """The first batch after a resync landed where it belongs."""
+
+    def drained(self) -> None:
+        """Answers came from the destination: partitions may be done, and there may be room to fetch."""
+        for partition in list(self._ending):
+            if partition.ending is not None and not partition.outbox and not partition.in_flight:
+                self.halt(partition, partition.ending)
+        self._check_drained()
+        for fetcher in self._fetchers.values():
+            fetcher.pump()
+
+    def pump_sinks(self) -> None:
+        """There is something to send."""
+        for sink in self._sinks.values():
+            sink.pump()
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    async def _seek(self, partition: Partition, *, takeover: bool) -> None:
+        """Finds the position, however long it takes, and puts the partition to work."""
+        backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)
+        if partition.doubts:
+            await self._pause(partition, backoff)
+        while True:
+            try:
+                async with self._seats:
+                    if not takeover or backoff.tries:
+                        await self._refresh(partition)
+                    location = await self._locator.locate(partition, takeover=takeover)
+                    break
+            except PartitionHalted as stop:
+                self.halt(partition, stop.halted)
+                return
+            except Unsupported as error:
+                trouble = Trouble.NO_COMMON_VERSION
+                self.halt(partition, Halted(trouble.reason, str(error), trouble.remedy))
+                return
+            except NetworkError as error:
+                # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
+                tell = self.log.warning if backoff.tries >= WARN_AFTER_TRIES else self.log.info
+                tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
+                await asyncio.sleep(backoff.next_s())
+        self._place(partition, location)
+
+    async def _pause(self, partition: Partition, backoff: Backoff) -> None:
+        """Doubt upon doubt: wait longer each time."""
+        for _ in range(min(partition.doubts - 1, 16)):
+            backoff.next_s()
+        await asyncio.sleep(backoff.next_s())
+
+    async def _refresh(self, partition: Partition) -> None:
+        """The metadata of both sides, not older than just now; many partitions share one refresh."""
+        wanted_at = time.monotonic() - REFRESH_AT_MOST_EVERY_S
+        async with self._refreshing:
+            names = sorted({topic for topic, _ in self.partitions})
+            for cluster in (self.source, self.destination):
+                if cluster.refreshed_at < wanted_at:
+                    await cluster.refresh(names)
+
+    def _place(self, partition: Partition, location: Location) -> None:
+        if self._draining or partition.phase is not Phase.LOCATING:
+            return
+        key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.topic
+        assert key is not None, partition.name
+        partition.start(location, topic_head=topic_head(self._produce_version, key))
+        if not location.proven:
+            self.stats.unproven += 1
+        self.log.info(
+            "located", topic=partition.topic, partition=partition.index, offset=location.offset, end=location.source_end
+        )
+        self._sink(location.destination_leader.node_id).attach(partition)
+        fetcher = self._fetcher(location.source_leader.node_id)
+        fetcher.attach(partition)
+        fetcher.pump()
+
+    def _sink(self, node_id: int) -> Sink:
+        sink = self._sinks.get(node_id)
+        if sink is None:
+            sink = self._sinks[node_id] = Sink(self, node_id, version=self._produce_version)
+        return sink
+
+    def _fetcher(self, node_id: int) -> Fetcher:
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is None:
+            fetcher = self._fetchers[node_id] = Fetcher(self, node_id)
+        return fetcher
+
+    # -- looking at it -------------------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Partitions by phase."""
+        return dict(Counter(partition.phase.value for partition in self.partitions.values()))
+
+    @property
+    def lag_records(self) -> int:
+        """Records that the source has and the destination has not acknowledged, where that is known."""
+        return sum(partition.lag for partition in self.partitions.values())
+
+    @property
+    def halted(self) -> list[Partition]:
+        """The partitions that stopped with a reason."""
+        return [partition for partition in self.partitions.values() if partition.halted is not None]
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None or self.failed is None:
+            return
+        # Not one of the errors that are handled: a bug. The service ends with it instead of limping on.
+        if not self.failed.done():
+            self.failed.set_exception(error)

@@ -1,0 +1,34 @@
+"""What the relay needs to know of a flow; the service makes it from the config."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaySettings:
+    """Sizes in bytes, times as named. The names are Kafka's own where Kafka has one."""
+
+    flow: str
+    selects: Callable[[str], bool]
+    """Whether the flow mirrors the topic of this name."""
+    wanted: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
+    """The flow's entries as written, each with what matches names to it: to tell which of them found no topic."""
+    fetch_max_bytes: int = 4 << 20
+    max_partition_fetch_bytes: int = 1 << 20
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    buffer_memory: int = 16 << 20
+    max_in_flight: int = 5
+    connections_per_broker: int = 1
+    max_request_size: int = 4 << 20
+    request_timeout_ms: int = 30_000
+    settle_ms: int = 1_000
+    backoff_ms: int = 50
+    backoff_max_ms: int = 10_000
+    drain_timeout_ms: int = 15_000
+    refresh_topics_interval_ms: int = 600_000
+    create_topics: bool = True
+    replication_factor: int = -1
+    synced_configs: tuple[str, ...] = ()
+    fixed_configs: dict[str, str] = field(default_factory=dict)
+    """Configs that each destination topic must have, or its broker rewrites what it gets: name -> value."""

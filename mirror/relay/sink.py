@@ -1,0 +1,450 @@
+"""To one destination broker: produce requests with many partitions, one batch of each, on several connections.
+
+A partition always uses the same connection (``Lane``), so its batches arrive in order; a broker takes one batch per
+partition per request, and never the same partition twice in one request (it would lose the first, broker facts). A lane
+has at most ``max_in_flight`` requests under way, and with them no partition more than so many batches.
+
+An answer counts only if its base offset is the expected one. Everything else is doubt, and doubt is the relay's.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from typing import Protocol
+
+from mirror.net.buffers import Frame
+from mirror.net.cluster import Cluster
+from mirror.net.connection import Connection, Piece
+from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.relay.halts import Halted, halted_by_error
+from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.settings import RelaySettings
+from mirror.relay.stats import Stats
+from mirror.wire.errors import Outcome, error_name, error_slug, outcome_of
+from mirror.wire.header import SIZE, request_header
+from mirror.wire.primitives import NO_TAGS, MalformedFrame
+from mirror.wire.produce import (
+    Produced,
+    ProduceResponse,
+    after_batch,
+    clean_acks,
+    least_answer,
+    read_produce_response,
+    request_head,
+    topic_head,
+    topics_size,
+)
+from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY
+
+ANSWER_MARGIN_S = 5.0
+"""The broker answers a produce request within its timeout; the connection is given up this much later."""
+ANSWERS_AT_ONCE = 3
+"""Answers waited for before more is sent, while the pipeline is full: one wake-up for so many requests."""
+COPY_BELOW = 2048
+"""Mean bytes per buffer below which joining all of them is cheaper than handing the kernel each (facts, hot path)."""
+
+
+class SinkOwner(Protocol):
+    """What a lane reports to: the relay."""
+
+    settings: RelaySettings
+    stats: Stats
+    destination: Cluster
+
+    def doubt(self, partition: Partition, cause: str, detail: str) -> None:
+        """The partition's position is not certain any more. ``cause`` is a stable name."""
+
+    def emptied(self, partition: Partition) -> None:
+        """Nothing of a doubtful partition is under way any more."""
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+    def confirmed(self, partition: Partition) -> None:
+        """The first batch after a resync was acknowledged where it belongs."""
+
+    def drained(self) -> None:
+        """Answers came: there may be room to fetch."""
+
+
+class _Request:
+    """A produce request under way: which partitions it has a batch of, in no order."""
+
+    __slots__ = ("lane", "size", "taken")
+
+    def __init__(self, lane: "Lane", taken: list[Partition], size: int) -> None:
+        self.lane = lane
+        self.taken = taken
+        self.size = size
+
+    def receive(self, response: memoryview | Frame) -> None:
+        assert isinstance(response, memoryview)
+        self.lane.answered(self, response)
+
+    def fail(self, error: NetworkError) -> None:
+        self.lane.failed(self, error)
+
+
+class Lane:
+    """One connection and the partitions pinned to it. Dialled when there is something to send."""
+
+    def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
+        self.node_id = node_id
+        self._owner = owner
+        self._version = version
+        self._connection: Connection | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._ready: list[Partition] = []
+        self._under_way: deque[_Request] = deque()
+        self._partitions: set[Partition] = set()
+        self._closed = False
+        settings = owner.settings
+        self._max_in_flight = settings.max_in_flight
+        self._max_size = settings.max_request_size
+        self._flexible = version >= PRODUCE_FLEXIBLE
+        self._body_head = request_head(version, timeout_ms=settings.request_timeout_ms)
+        self._after_batch = after_batch(version)
+        self._after_topic = NO_TAGS if self._flexible else b""
+        self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
+
+    # -- the partitions ----------------------------------------------------------------------------------------------
+
+    def attach(self, partition: Partition) -> None:
+        """Pins the partition to this lane."""
+        self._partitions.add(partition)
+        partition.lane = self
+
+    def detach(self, partition: Partition) -> None:
+        """Lets it go; nothing of it may be under way."""
+        assert not partition.in_flight, partition.name
+        self._partitions.discard(partition)
+        partition.lane = None
+        if partition.queued:
+            self._ready.remove(partition)
+            partition.queued = False
+
+    def offer(self, partition: Partition) -> None:
+        """The partition has batches in its outbox; ``pump`` sends them."""
+        if not partition.queued and len(partition.in_flight) < partition.window:
+            partition.queued = True
+            self._ready.append(partition)
+
+    @property
+    def attached(self) -> list[Partition]:
+        """The partitions pinned to it."""
+        return list(self._partitions)
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Sends as many requests as there are batches for and the connection takes, in one call to the kernel."""
+        if self._closed:
+            return
+        connection = self._connection
+        if connection is None or connection.closed:
+            if self._ready:
+                self._dial()
+            return
+        if self._ready:
+            pause_s = connection.throttled_s
+            if pause_s:
+                self._pump_later(pause_s)
+            else:
+                self._send_ready(connection)
+        self._pace(connection)
+
+    def _send_ready(self, connection: Connection) -> None:
+        pieces: list[Piece] = []
+        total = 0
+        while self._ready and connection.in_flight < self._max_in_flight:
+            total += self._build(connection, pieces)
+        if total < COPY_BELOW * len(pieces):
+            connection.write([b"".join(pieces)])
+        elif pieces:
+            connection.write(pieces)
+
+    def _build(self, connection: Connection, pieces: list[Piece]) -> int:
+        """One request: a batch of each partition that has one, in rotation, up to ``max.request.size`` or a single
+        batch that is larger. Its bytes."""
+        groups: dict[bytes, list[Piece]] = {}
+        taken: list[Partition] = []
+        again: list[Partition] = []
+        after, max_size = self._after_batch, self._max_size
+        size = position = 0
+        ready = self._ready
+        for partition in ready:
+            outbox = partition.outbox
+            if not outbox:
+                position += 1
+                partition.queued = False
+                continue
+            batch = outbox[0]
+            head, payload = batch[0], batch[1]
+            grown = size + len(head) + len(payload)
+            if grown > max_size and taken:
+                break
+            position += 1
+            size = grown
+            outbox.popleft()
+            in_flight = partition.in_flight
+            in_flight.append(batch)
+            group = groups.get(partition.topic_head)
+            if group is None:
+                groups[partition.topic_head] = [head, payload, after]
+            else:
+                group += (head, payload, after)
+            taken.append(partition)
+            if outbox and len(in_flight) < partition.window:
+                again.append(partition)
+            else:
+                partition.queued = False
+        self._ready = ready[position:] + again
+        if not taken:
+            return 0
+        return self._frame(connection, pieces, groups, _Request(self, taken, size))
+
+    def _frame(
+        self, connection: Connection, pieces: list[Piece], groups: dict[bytes, list[Piece]], request: _Request
+    ) -> int:
+        """Puts the size and the headers around the batches."""
+        version, after_topic = self._version, self._after_topic
+        correlation_id = connection.next_correlation_id()
+        head = request_header(
+            api_key=PRODUCE_KEY,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=connection.options.client_id,
+            flexible=self._flexible,
+        )
+        head += self._body_head + topics_size(version, len(groups))
+        size = len(head) + request.size + len(request.taken) * len(self._after_batch) + len(after_topic)
+        at = len(pieces)
+        pieces.append(b"")
+        for topic, batches in groups.items():
+            topic_start = topic + topics_size(version, len(batches) // 3)
+            size += len(topic_start) + len(after_topic)
+            pieces.append(topic_start)
+            pieces += batches
+            pieces.append(after_topic)
+        pieces.append(after_topic)
+        pieces[at] = SIZE.pack(size) + head
+        self._owner.stats.produce_requests += 1
+        self._under_way.append(request)
+        connection.expect(correlation_id, request, self._answer_timeout_s)
+        return size
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def answered(self, request: _Request, frame: memoryview) -> None:
+        """The answer to the oldest request."""
+        self._under_way.popleft()
+        try:
+            answer = clean_acks(self._version, frame)
+            if answer is None:
+                self._answered_with_errors(request, read_produce_response(self._version, frame))
+                return
+            self._acknowledge(request.taken, answer)
+        except (MalformedFrame, KeyError) as error:
+            # Nothing in this answer is believed; closing fails the other requests of this connection alike.
+            what = error if isinstance(error, MalformedFrame) else "the answer has not the partitions of the request"
+            failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {what}")
+            if self._connection is not None:
+                self._connection.close(failure)
+            self._unanswered(request.taken, failure)
+            return
+        stats = self._owner.stats
+        stats.forwarded_bytes += request.size
+        stats.forwarded_batches += len(request.taken)
+
+    def _acknowledge(self, taken: list[Partition], answer: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
+        """The plain case, on the path of every batch.
+
+        The request's partitions are looked up in the answer, not the other way round: an answer that leaves one out, or
+        has one twice or another one, must not be booked on batches of other requests.
+        """
+        ready = self._ready
+        bases = {topic: dict(rows) for topic, rows in answer}
+        if sum(len(rows) for _, rows in answer) != len(taken):
+            raise MalformedFrame("the answer has not the partitions of the request")
+        topic: bytes | None = None
+        of_topic: dict[int, int] = {}
+        for partition in taken:
+            if partition.topic_head is not topic:
+                topic = partition.topic_head
+                of_topic = bases[topic]
+            base_offset = of_topic[partition.index]
+            if base_offset != partition.acknowledged:
+                self._unexpected(partition, base_offset)
+                continue
+            batch = partition.in_flight.popleft()
+            partition.acknowledged = base_offset + batch[2]
+            frame = batch[3]
+            if frame is not None:
+                partition.frames -= 1
+                frame.release()
+            if partition.doubts or partition.window == 1:
+                self._confirm(partition)
+            if partition.outbox and not partition.queued:
+                partition.queued = True
+                ready.append(partition)
+
+    def _confirm(self, partition: Partition) -> None:
+        partition.window = self._max_in_flight
+        partition.doubts = 0
+        self._owner.confirmed(partition)
+
+    def _unexpected(self, partition: Partition, base_offset: int) -> None:
+        """Appended (or found) somewhere else than expected; or the answer to a batch from before a doubt."""
+        if partition.phase is Phase.ACTIVE:
+            detail = f"the destination answered with base offset {base_offset}, expected {partition.acknowledged}"
+            self._owner.doubt(partition, "base_offset", detail)
+        self._let_go(partition)
+
+    def _let_go(self, partition: Partition) -> None:
+        partition.pop_unbelieved()
+        if partition.emptied():
+            self._owner.emptied(partition)
+
+    def _answered_with_errors(self, request: _Request, response: ProduceResponse) -> None:
+        """Anything but the plain case: errors, a throttle, new leaders."""
+        version = self._version
+        answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
+        asked = {(partition.topic_head, partition.index) for partition in request.taken}
+        if answers.keys() != asked or len(response.partitions) != len(asked):
+            raise MalformedFrame("the answer has not the partitions of the request")
+        if response.throttle_ms and self._connection is not None:
+            self._connection.throttle(response.throttle_ms)
+            self._owner.stats.throttled(self._owner.destination.name, response.throttle_ms)
+        for partition in request.taken:
+            answer = answers[partition.topic_head, partition.index]
+            if answer.error:
+                self._refused(partition, answer, response)
+            else:
+                batch = partition.in_flight[0] if partition.in_flight else None
+                self._acknowledge([partition], [(partition.topic_head, [(partition.index, answer.base_offset)])])
+                if batch is not None and partition.acknowledged == answer.base_offset + batch[2]:
+                    self._owner.stats.forwarded_bytes += _size_of(batch)
+                    self._owner.stats.forwarded_batches += 1
+
+    def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
+        """An error code for one partition: halt where looking again cannot help, else doubt."""
+        owner = self._owner
+        if answer.leader is not None:
+            owner.destination.hint(partition.topic, partition.index, answer.leader, response.nodes)
+        if partition.phase is Phase.ACTIVE:
+            outcome = outcome_of(answer.error)
+            if outcome is Outcome.HALT:
+                where = f"{owner.destination.name} refused the batch at offset {partition.acknowledged}"
+                owner.halt(partition, halted_by_error(answer.error, where, answer.message))
+            else:
+                detail = f"{owner.destination.name} broker {self.node_id}: {error_name(answer.error)}"
+                owner.doubt(partition, error_slug(answer.error), detail)
+        self._let_go(partition)
+
+    def failed(self, request: _Request, error: NetworkError) -> None:
+        """The oldest request will not be answered."""
+        self._under_way.popleft()
+        self._unanswered(request.taken, error)
+
+    def _unanswered(self, taken: list[Partition], error: NetworkError) -> None:
+        """Nobody knows what became of these partitions' oldest batches."""
+        for partition in taken:
+            if partition.phase is Phase.ACTIVE:
+                self._owner.doubt(partition, error.slug, str(error))
+            self._let_go(partition)
+
+    # -- the connection ----------------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        if self._dialling is None:
+            self._dialling = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        connection: Connection | None = None
+        try:
+            connection = await self._owner.destination.dial(self.node_id)
+            connection.version_of(PRODUCE_KEY, (self._version, self._version), "Produce")
+        except NetworkError as error:
+            self._dialling = None
+            if connection is not None:
+                connection.close()
+            for partition in self.attached:
+                if partition.queued and partition.phase is Phase.ACTIVE:
+                    self._owner.doubt(partition, error.slug, str(error))
+                    self._let_go(partition)
+            return
+        self._dialling = None
+        if self._closed:
+            connection.close()
+            return
+        self._connection = connection
+        connection.after_receive = self._after_receive
+        connection.on_close = self._lost
+        self.pump()
+
+    def _lost(self, _: NetworkError) -> None:
+        """What was under way is in doubt by now; other partitions may have batches that are still to be sent."""
+        if self._closed:
+            return
+        self.pump()
+        self._owner.drained()
+
+    def _after_receive(self) -> None:
+        self.pump()
+        self._owner.drained()
+
+    def _pace(self, connection: Connection) -> None:
+        """With the pipeline full there is nothing to do at the first answer that would not be better done at the third,
+        while the broker still has the others to work on."""
+        size = 1
+        if self._ready and len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
+            oldest = itertools.islice(self._under_way, ANSWERS_AT_ONCE)
+            size = sum(least_answer(self._version, len(request.taken)) for request in oldest)
+        connection.wake_at(size)
+
+    def _pump_later(self, pause_s: float) -> None:
+        if self._wake is None:
+            self._wake = asyncio.get_running_loop().call_later(pause_s, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        self.pump()
+
+    def close(self) -> None:
+        """Ends the connection; whatever is under way fails."""
+        self._closed = True
+        if self._wake is not None:
+            self._wake.cancel()
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+
+class Sink:
+    """The lanes to one broker."""
+
+    def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
+        count = owner.settings.connections_per_broker
+        self._lanes = [Lane(owner, node_id, version=version) for _ in range(count)]
+
+    def attach(self, partition: Partition) -> None:
+        """Pins the partition to the lane that has the fewest."""
+        lane = min(self._lanes, key=lambda lane: len(lane.attached))
+        lane.attach(partition)
+
+    def pump(self) -> None:
+        """Sends what there is on every lane."""
+        for lane in self._lanes:
+            lane.pump()
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        for lane in self._lanes:
+            lane.close()
+
+
+def _size_of(batch: Batch) -> int:
+    # The hot path builds plain tuples: no names.
+    return len(batch[0]) + len(batch[1])

@@ -1,0 +1,331 @@
+"""From one source broker: fetch requests that rotate through its partitions, received into pooled frames.
+
+KIP-74: partitions are asked for in rotation, and one that gave data goes to the end; the answer is bounded by
+``fetch.max.bytes``, but its first batch comes whole whatever its size, so there is always progress. One request is
+under way at a time, and only with room reserved for its answer: memory is bounded before bytes arrive, not after.
+"""
+
+import asyncio
+from typing import Protocol
+
+from mirror.net.backoff import Backoff
+from mirror.net.buffers import Frame, FramePool
+from mirror.net.cluster import Cluster
+from mirror.net.connection import SIZE_ONLY, Connection
+from mirror.net.errors import NetworkError
+from mirror.records.admit import Halt, HaltReason
+from mirror.records.scan import Tail, measure
+from mirror.relay.forward import Shapes, forward
+from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
+from mirror.relay.partition import Outlet, Partition, Phase
+from mirror.relay.position import Log
+from mirror.relay.settings import RelaySettings
+from mirror.relay.stats import Stats
+from mirror.wire.errors import Outcome, error_name, error_slug, outcome_of
+from mirror.wire.fetch import (
+    READ_UNCOMMITTED,
+    Fetched,
+    FetchPartition,
+    FetchResponse,
+    TopicKey,
+    fetch_request,
+    read_fetch_response,
+)
+from mirror.wire.header import SIZE, request_header
+from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
+
+FRAMES_PER_PARTITION = 2
+"""A partition is fetched while fewer frames wait for its acknowledgements: one that goes out, one that comes in. More
+would let a slow destination broker keep the frames that the others need."""
+LEAST_SHARE = 64 * 1024
+"""Bytes asked for per partition however many there are: a slice that ends in a partial batch is waste."""
+BATCHES_PER_SHARE = 16
+HURRY_MS = 10
+"""``max_wait`` while some partition is left out for want of room: it must not wait for the others' data."""
+ANSWER_MARGIN_S = 5.0
+
+
+class SourceOwner(Protocol):
+    """What a fetcher reports to: the relay."""
+
+    settings: RelaySettings
+    stats: Stats
+    source: Cluster
+    pool: FramePool
+    shapes: Shapes
+    log: Log
+
+    def doubt(self, partition: Partition, cause: str, detail: str) -> None:
+        """The partition's position is not certain any more. ``cause`` is a stable name."""
+
+    def emptied(self, partition: Partition) -> None:
+        """Nothing of a doubtful partition is under way any more."""
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+    def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
+        """The same, once what was fetched before is acknowledged."""
+
+    def pump_sinks(self) -> None:
+        """There is something to send."""
+
+
+class Fetcher:
+    """One broker's partitions, one connection."""
+
+    def __init__(self, owner: SourceOwner, node_id: int) -> None:
+        self.node_id = node_id
+        self._owner = owner
+        self._connection: Connection | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._rotation: list[Partition] = []
+        self._asked: dict[tuple[TopicKey, int], tuple[Partition, int]] | None = None
+        self._reserved = False
+        self._version = self._asked_version = 0
+        self._closed = False
+        settings = owner.settings
+        self._backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+
+    def attach(self, partition: Partition) -> None:
+        """Begins to fetch it."""
+        if partition not in self._rotation:
+            self._rotation.append(partition)
+
+    def detach(self, partition: Partition) -> None:
+        """Fetches it no longer; an answer under way is dropped by its generation."""
+        if partition in self._rotation:
+            self._rotation.remove(partition)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Sends the next fetch, if none is under way and there is room for its answer."""
+        if self._asked is not None or self._closed or not self._rotation:
+            return
+        connection = self._connection
+        if connection is None or connection.closed:
+            self._dial()
+            return
+        pause_s = connection.throttled_s
+        if pause_s:
+            self._pump_later(pause_s)
+            return
+        wanted = [
+            partition
+            for partition in self._rotation
+            if partition.phase is Phase.ACTIVE and partition.frames < FRAMES_PER_PARTITION and partition.ending is None
+        ]
+        if not wanted:
+            return
+        if not self._owner.pool.reserve():
+            self._owner.pool.when_room(self.pump)
+            return
+        self._reserved = True
+        hurry = len(wanted) < sum(partition.phase is Phase.ACTIVE for partition in self._rotation)
+        self._ask(connection, wanted, HURRY_MS if hurry else self._owner.settings.fetch_max_wait_ms)
+
+    def _ask(self, connection: Connection, wanted: list[Partition], max_wait_ms: int) -> None:
+        settings = self._owner.settings
+        by_id = self._version >= FETCH_TOPIC_IDS and all(partition.source_id for partition in wanted)
+        version = self._version if by_id else min(self._version, FETCH_TOPIC_IDS - 1)
+        share = max(settings.fetch_max_bytes // len(wanted), LEAST_SHARE)
+        most = settings.max_partition_fetch_bytes
+        asked: dict[tuple[TopicKey, int], tuple[Partition, int]] = {}
+        partitions: list[FetchPartition] = []
+        for partition in wanted:
+            key: TopicKey = partition.source_id if by_id and partition.source_id else partition.topic
+            asked[key, partition.index] = (partition, partition.generation)
+            max_bytes = min(max(share, BATCHES_PER_SHARE * partition.batch_size), most)
+            partitions.append(
+                FetchPartition(
+                    key,
+                    partition.index,
+                    partition.due,
+                    max_bytes,
+                    partition.source_leader_epoch,
+                    partition.last_epoch,
+                )
+            )
+        body = fetch_request(
+            version,
+            partitions,
+            max_wait_ms=max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=READ_UNCOMMITTED,
+        )
+        correlation_id = connection.next_correlation_id()
+        head = request_header(
+            api_key=FETCH_KEY,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=connection.options.client_id,
+            flexible=version >= FETCH_FLEXIBLE,
+        )
+        self._asked = asked
+        self._asked_version = version
+        self._owner.stats.fetch_requests += 1
+        connection.expect(correlation_id, self, max_wait_ms / 1000 + connection.options.request_timeout_s)
+        connection.write([SIZE.pack(len(head) + len(body)) + head + body])
+
+    def _allocate(self, size: int) -> Frame:
+        """Called by the connection when the size of an answer is known."""
+        self._reserved = False
+        if size > self._owner.pool.frame_size:
+            self._owner.stats.oversize_frames += 1
+        return self._owner.pool.take(size)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def receive(self, response: memoryview | Frame) -> None:
+        """A fetch response: forwards what it holds, then asks for more, then has it sent."""
+        assert isinstance(response, Frame)
+        asked, self._asked = self._asked or {}, None
+        try:
+            fetch = read_fetch_response(self._asked_version, response.body)
+            self._backoff.reset()
+            self._forward(response, fetch, asked)
+        finally:
+            response.release()
+        # The broker works on the next answer while this one is sent on.
+        self.pump()
+        self._owner.pump_sinks()
+
+    def _forward(
+        self, frame: Frame, fetch: FetchResponse, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]
+    ) -> None:
+        owner = self._owner
+        owner.stats.fetched_bytes += len(frame.body)
+        if fetch.throttle_ms and self._connection is not None:
+            self._connection.throttle(fetch.throttle_ms)
+            owner.stats.throttled(owner.source.name, fetch.throttle_ms)
+        if fetch.error and not fetch.partitions:
+            self._refuse_all(fetch.error, asked)
+        gave: list[Partition] = []
+        first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
+        for fetched in fetch.partitions:
+            partition, generation = asked.get((fetched.topic, fetched.partition), (None, 0))
+            if partition is None or partition.generation != generation or partition.phase is not Phase.ACTIVE:
+                continue
+            if fetched.error or fetch.error:
+                self._refused(partition, fetched, fetch)
+                continue
+            partition.high_watermark = fetched.high_watermark
+            if fetched.diverging is not None:
+                epoch, end_offset = fetched.diverging
+                detail = f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}"
+                owner.halt(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
+            elif fetched.end > fetched.start:
+                due = partition.due
+                self._forward_partition(frame, fetched, partition, first=fetched.start == first_at)
+                if partition.due != due:
+                    # A slice without a whole batch gave nothing: the partition keeps its turn, and comes to be the
+                    # first one, whose batch comes whole.
+                    gave.append(partition)
+        if gave:
+            moved = set(map(id, gave))
+            self._rotation = [partition for partition in self._rotation if id(partition) not in moved] + [
+                partition for partition in gave if partition.phase is Phase.ACTIVE
+            ]
+
+    def _forward_partition(self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool) -> None:
+        due = partition.due
+        halt = forward(frame, fetched.start, fetched.end, partition, self._owner.shapes)
+        if halt is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
+            # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
+            size = fetched.end - fetched.start
+            halt = Halt(reason=HaltReason.CORRUPT, detail=f"{size} bytes at offset {due} hold no whole batch")
+        if partition.outbox:
+            lane: Outlet | None = partition.lane
+            assert lane is not None, partition.name
+            lane.offer(partition)
+        if halt is not None:
+            self._owner.halt_when_drained(partition, halted_by_batch(halt))
+
+    def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
+        """An error code for one partition."""
+        owner = self._owner
+        code = fetched.error or fetch.error
+        if fetched.leader is not None:
+            owner.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
+        outcome = outcome_of(code)
+        if outcome is Outcome.HALT:
+            owner.halt(partition, halted_by_error(code, f"{owner.source.name}, fetch at {partition.due}", None))
+        else:
+            self._doubt(partition, error_slug(code), f"{owner.source.name} broker {self.node_id}: {error_name(code)}")
+
+    def _refuse_all(self, code: int, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]) -> None:
+        """An error code for the whole request, which names no partition."""
+        for partition, generation in asked.values():
+            if partition.generation == generation and partition.phase is Phase.ACTIVE:
+                detail = f"{self._owner.source.name} broker {self.node_id}: {error_name(code)}"
+                self._doubt(partition, error_slug(code), detail)
+
+    def _doubt(self, partition: Partition, cause: str, detail: str) -> None:
+        self._owner.doubt(partition, cause, detail)
+        if partition.emptied():
+            self._owner.emptied(partition)
+
+    def fail(self, error: NetworkError) -> None:
+        """The connection ended with the fetch unanswered: nothing was lost, it is asked again."""
+        self._asked = None
+        if self._reserved:
+            self._reserved = False
+            self._owner.pool.cancel()
+
+    # -- the connection ----------------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        if self._dialling is None:
+            self._dialling = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        owner = self._owner
+        connection: Connection | None = None
+        try:
+            connection = await owner.source.dial(self.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate)
+            self._version = connection.version_of(FETCH_KEY, FETCH_VERSIONS, "Fetch")
+        except NetworkError as error:
+            self._dialling = None
+            if connection is not None:
+                connection.close()
+            owner.log.warning("source_unreachable", cluster=owner.source.name, broker=self.node_id, detail=str(error))
+            # Its partitions may be led by others by now: they look for themselves, each with its own backoff.
+            for partition in list(self._rotation):
+                if partition.phase is Phase.ACTIVE:
+                    self._doubt(partition, error.slug, str(error))
+            return
+        self._dialling = None
+        if self._closed:
+            connection.close()
+            return
+        self._connection = connection
+        connection.on_close = self._lost
+        self.pump()
+
+    def _lost(self, error: NetworkError) -> None:
+        if self._closed:
+            return
+        owner = self._owner
+        owner.log.warning("source_connection_lost", cluster=owner.source.name, broker=self.node_id, detail=str(error))
+        self._pump_later(self._backoff.next_s())
+
+    def _pump_later(self, pause_s: float) -> None:
+        if self._wake is None:
+            self._wake = asyncio.get_running_loop().call_later(pause_s, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        self.pump()
+
+    def close(self) -> None:
+        """Stops fetching."""
+        self._closed = True
+        if self._wake is not None:
+            self._wake.cancel()
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._connection is not None:
+            self._connection.close()

@@ -1,0 +1,226 @@
+"""Which topics are mirrored, and that the destination has them: found at the source, created where they lack."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster, Topic
+from mirror.net.errors import NetworkError, Refused
+from mirror.records.admit import Terms
+from mirror.relay.halts import Halted, Trouble
+from mirror.relay.settings import RelaySettings
+from mirror.wire.errors import ErrorCode, error_name
+
+TOPIC_RESOURCE = 2
+MAX_MESSAGE_BYTES = "max.message.bytes"
+CREATE_TIMEOUT_MS = 30_000
+DEFAULT_REPLICATION_SINCE = 4
+"""CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
+CREATE_TRIES = 10
+CREATE_BACKOFF_MAX_MS = 1_000
+FOR_NOW = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Errors of CreateTopics that pass: the controller moves, is busy, or was too slow."""
+LEARN_TRIES = 10
+SETTLED_TRIES = 100
+SETTLED_PAUSE_S = 0.1
+TOPIC_CONFIG_SOURCE = 1
+"""config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A topic as it stands on both sides; ``halted`` when none of it can be mirrored, ``terms`` otherwise."""
+
+    source: Topic
+    terms: Terms = field(default_factory=Terms)
+    partitions_there: int = 0
+    halted: Halted | None = None
+
+    def halt_of(self, index: int) -> Halted | None:
+        """Why this partition cannot be mirrored, if so."""
+        if self.halted is None and index >= self.partitions_there:
+            detail = f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions"
+            return Halted(Trouble.FEWER_PARTITIONS.reason, detail, Trouble.FEWER_PARTITIONS.remedy)
+        return self.halted
+
+
+async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings) -> list[Pair]:
+    """Every topic of the flow that the source has now, with its counterpart, created if the flow says so.
+
+    Raises:
+        NetworkError: one of the clusters does not answer.
+    """
+    await _learn(source, settings)
+    here = [topic for name, topic in sorted(source.topics.items()) if not topic.internal and settings.selects(name)]
+    names = [topic.name for topic in here]
+    if not names:
+        return []
+    failed = await destination.refresh(names)
+    missing = [topic for topic in here if topic.name not in destination.topics]
+    halted = {
+        name: _halted(Trouble.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
+        for name, code in failed.items()
+    }
+    if missing and settings.create_topics:
+        halted = await _create(source, destination, missing, settings)
+        await _until_led(destination, [topic.name for topic in missing if topic.name not in halted])
+    present = [topic.name for topic in here if topic.name in destination.topics]
+    configs = await _describe(destination, present)
+    return [_pair(topic, destination, configs.get(topic.name), halted.get(topic.name), settings) for topic in here]
+
+
+async def _learn(source: Cluster, settings: RelaySettings) -> None:
+    """All topics of the source. One that is told with an error (no leaders yet, say) is asked for again, or it would be
+    passed over until the next look."""
+    for _ in range(LEARN_TRIES):
+        failed = await source.refresh(None)
+        if not any(settings.selects(name) for name in failed):
+            return
+        await asyncio.sleep(SETTLED_PAUSE_S)
+
+
+def _halted(trouble: Trouble, detail: str) -> Halted:
+    return Halted(trouble.reason, detail, trouble.remedy)
+
+
+def _pair(
+    topic: Topic,
+    destination: Cluster,
+    configs: dict[str, Any] | None,
+    halted: Halted | None,
+    settings: RelaySettings,
+) -> Pair:
+    there = destination.topics.get(topic.name)
+    if there is None:
+        missing = f"{topic.name} does not exist at {destination.name}, and topic.create is false"
+        return Pair(source=topic, halted=halted or _halted(Trouble.TOPIC_MISSING, missing))
+    values = {name: entry.value for name, entry in (configs or {}).items()}
+    for name, wanted in settings.fixed_configs.items():
+        value = values.get(name)
+        if value is not None and value != wanted:
+            return Pair(source=topic, halted=_halted(Trouble.DESTINATION_REWRITES, f"{topic.name}: {name}={value}"))
+    largest = values.get(MAX_MESSAGE_BYTES)
+    terms = Terms(max_batch_size=int(largest) if largest else None)
+    return Pair(source=topic, terms=terms, partitions_there=len(there.leaders))
+
+
+async def _describe(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Topic -> config name -> the broker's entry. Topics that may not be described are left out: brokers judge then."""
+    if not names:
+        return {}
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+        )
+        for name in names
+    ]
+    answer = await cluster.call(
+        DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
+    )
+    return {
+        result.resource_name: {entry.name: entry for entry in result.configs}
+        for result in answer.results
+        if not result.error_code
+    }
+
+
+async def _create(
+    source: Cluster, destination: Cluster, topics: list[Topic], settings: RelaySettings
+) -> dict[str, Halted]:
+    """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
+
+    Returns:
+        Topic -> why it could not be created.
+
+    Raises:
+        Refused: the controller moves, is busy or does not answer in time, and goes on so.
+        NetworkError: a cluster does not answer.
+    """
+    configs = await _describe(source, [topic.name for topic in topics])
+    backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
+    halted: dict[str, Halted] = {}
+    while True:
+        refused = await _create_once(destination, topics, configs, settings)
+        for_now = {name: result for name, result in refused.items() if result.error_code in FOR_NOW}
+        halted |= {
+            name: _halted(
+                Trouble.CREATE_FAILED,
+                f"{name} at {destination.name}: {error_name(result.error_code)}, {result.error_message or ''}",
+            )
+            for name, result in refused.items()
+            if name not in for_now
+        }
+        if not for_now:
+            return halted
+        if backoff.tries == CREATE_TRIES - 1:
+            name, result = next(iter(for_now.items()))
+            raise Refused(f"cannot create {name} at {destination.name}", result.error_code, result.error_message)
+        await asyncio.sleep(backoff.next_s())
+        await destination.refresh([])
+        topics = [topic for topic in topics if topic.name in for_now]
+
+
+async def _create_once(
+    destination: Cluster, topics: list[Topic], configs: dict[str, dict[str, Any]], settings: RelaySettings
+) -> dict[str, Any]:
+    """One request to the controller; topic -> the broker's result, for those that do not exist now."""
+    node_id = destination.controller_id if destination.controller_id in destination.nodes else -1
+    connection = await destination.control(node_id) if node_id >= 0 else None
+    speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY) if connection else None
+    replication = settings.replication_factor
+    if replication < 0 and speaks is not None and speaks.most < DEFAULT_REPLICATION_SINCE:
+        replication = min(3, len(destination.nodes))
+    wanted = [
+        CreateTopicsRequest.CreatableTopic(
+            name=topic.name,
+            num_partitions=len(topic.leaders),
+            replication_factor=replication,
+            assignments=[],
+            configs=[
+                CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value=value)
+                for name, value in _configs_for(configs.get(topic.name, {}), settings).items()
+            ],
+        )
+        for topic in topics
+    ]
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
+    answer = await destination.call(request, node_id=node_id)
+    return {
+        result.name: result
+        for result in answer.topics
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    }
+
+
+def _configs_for(entries: dict[str, Any], settings: RelaySettings) -> dict[str, str]:
+    """What the new topic is given: the source topic's own settings that are synced, and its batch size limit."""
+    configs = {
+        name: entry.value
+        for name, entry in entries.items()
+        if name in settings.synced_configs
+        and entry.value is not None
+        and (entry.config_source == TOPIC_CONFIG_SOURCE or name == MAX_MESSAGE_BYTES)
+    }
+    return configs | settings.fixed_configs
+
+
+async def _until_led(cluster: Cluster, names: list[str]) -> None:
+    """Waits until every partition of the new topics has a leader; metadata lags behind creation."""
+    for _ in range(SETTLED_TRIES):
+        failed = await cluster.refresh(names)
+        topics = [cluster.topics[name] for name in names if name in cluster.topics]
+        if not failed and all(leader.node_id >= 0 for topic in topics for leader in topic.leaders.values()):
+            return
+        await asyncio.sleep(SETTLED_PAUSE_S)
+    raise NetworkError(f"cluster {cluster.name}: new topics have no leaders: {', '.join(names)}")

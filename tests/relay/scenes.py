@@ -1,0 +1,78 @@
+"""One partition on both sides, and a locator between them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mirror.net.cluster import Cluster
+from mirror.records.identity import producer_id
+from mirror.relay.halts import PartitionHalted
+from mirror.relay.partition import Location, Partition
+from mirror.relay.position import Locator
+from tests.fakes.broker import FakeCluster
+from tests.fakes.log import FakeLog
+from tests.relay.flows import FLOW, Log, clusters, copies, settings
+
+
+class Scene:
+    """Topic "t" on both sides, and a locator between them."""
+
+    def __init__(self, source: FakeCluster, destination: FakeCluster, here: Cluster, there: Cluster) -> None:
+        self.source, self.destination = source, destination
+        self.log = Log()
+        self.clusters = here, there
+        self.locator = Locator(source=here, destination=there, settings=settings(), log=self.log)
+        self.partition = Partition("t", 0)
+        self.owner = producer_id(flow=FLOW, cluster_id=source.cluster_id, topic="t", partition=0)
+
+    @property
+    def here(self) -> FakeLog:
+        return self.source.log("t")
+
+    @property
+    def there(self) -> FakeLog:
+        return self.destination.log("t")
+
+    def copy(self, stored: list[bytes], sequence: int = 0) -> None:
+        """Puts batches at the source, and at the destination as this flow would."""
+        self.source.store("t", 0, *stored)
+        self.copy_only(stored, sequence)
+
+    def copy_only(self, stored: list[bytes], sequence: int = 0) -> None:
+        for one in copies(stored, cluster_id=self.source.cluster_id, sequence=sequence):
+            assert self.there.produce(one)[0] == 0
+
+    async def refresh(self) -> None:
+        for cluster in self.clusters:
+            await cluster.refresh(["t"])
+
+    async def locate(self, *, takeover: bool = False) -> Location:
+        await self.refresh()
+        return await self.locator.locate(self.partition, takeover=takeover)
+
+    async def halts(self, *, takeover: bool = False) -> tuple[str, str]:
+        """(reason, detail) of the halt that must come."""
+        with pytest.raises(PartitionHalted) as caught:
+            await self.locate(takeover=takeover)
+        halted = caught.value.halted
+        assert halted.remedy
+        assert "t" in halted.detail
+        return halted.reason, halted.detail
+
+    def barriers(self) -> int:
+        """How often the true end of the destination was asked for."""
+        return sum(seen.request.replica_id >= 0 for seen in self.destination.seen("ListOffsets"))
+
+
+@asynccontextmanager
+async def scene(**told: Any) -> AsyncIterator[Scene]:
+    async with clusters(**told) as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        async with (
+            await Cluster.open("source", source.options()) as here,
+            await Cluster.open("destination", destination.options()) as there,
+        ):
+            yield Scene(source, destination, here, there)

@@ -1,0 +1,326 @@
+"""The fast loop against the slow way: ``forward`` must agree with scan, admit and restamp on every record set.
+
+The reference here is those three, one after the other, and a Produce head packed by hand. What differs is a bug in one
+of the two, whatever the bytes are: well-formed, odd, cut or spoilt.
+"""
+
+import struct
+from typing import NamedTuple
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.net.buffers import FramePool
+from mirror.records.admit import Forward, Halt, HaltReason, Skip, Terms, admit
+from mirror.records.header import CRC_FROM, HEADER_SIZE, SEQUENCES, BatchHeader, CorruptBatch
+from mirror.records.identity import Identity
+from mirror.records.restamp import NEAR, checksum, restamp
+from mirror.records.scan import Tail, measure
+from mirror.relay.forward import SHAPES_MAX, Shapes, forward
+from mirror.relay.partition import Partition
+from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
+from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
+
+VERSIONS = range(PRODUCE_VERSIONS[0], PRODUCE_VERSIONS[1] + 1)
+INDEX = 3
+PRODUCER = 1 << 62 | 12_345 << 8
+
+
+class Outcome(NamedTuple):
+    """What a way of forwarding makes of a record set."""
+
+    sent: list[bytes]
+    records: list[int]
+    due: int
+    identity: Identity
+    halt: HaltReason | None
+    last_epoch: int
+    max_timestamp: int
+
+
+class Case(NamedTuple):
+    """A record set and where the partition stands."""
+
+    record_set: bytes
+    due: int = 1_000
+    sequence: int = 0
+    max_batch_size: int | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(PRODUCER, 4, self.sequence)
+
+
+# The two ways.
+
+
+def slowly(case: Case, version: int) -> Outcome:
+    """Scan, admit and restamp."""
+    view = memoryview(case.record_set)
+    sent: list[bytes] = []
+    records: list[int] = []
+    due, identity, halt, at = case.due, case.identity, None, 0
+    last_epoch = max_timestamp = -1
+    while halt is None:
+        try:
+            size = measure(view, at, len(view))
+        except CorruptBatch:
+            halt = HaltReason.CORRUPT
+            break
+        if isinstance(size, Tail):
+            break
+        if size < HEADER_SIZE:
+            halt = HaltReason.OLD_FORMAT
+            break
+        header = BatchHeader.read(view, at)
+        verdict = admit(header, due, Terms(max_batch_size=case.max_batch_size))
+        if isinstance(verdict, Halt):
+            halt = verdict.reason
+        elif isinstance(verdict, Forward):
+            new = restamp(header, identity, verdict.attributes)
+            sent.append(_head(version, size) + new.pack() + view[at + HEADER_SIZE : at + size])
+            records.append(header.last_offset_delta + 1)
+            due, identity = header.next_offset, identity.after(header.last_offset_delta + 1)
+            last_epoch, max_timestamp = header.leader_epoch, header.max_timestamp
+        else:
+            assert isinstance(verdict, Skip)
+        at += size
+    return Outcome(sent, records, due, identity, halt, last_epoch, max_timestamp)
+
+
+def _head(version: int, size: int) -> bytes:
+    """Partition index and the record set's size, by the protocol's guide."""
+    if version < PRODUCE_FLEXIBLE:
+        return struct.pack(">ii", INDEX, size)
+    left, varint = size + 1, bytearray()
+    while left > 0x7F:
+        varint.append(left & 0x7F | 0x80)
+        left >>= 7
+    varint.append(left)
+    return struct.pack(">i", INDEX) + varint
+
+
+def quickly(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") -> Outcome:
+    """``forward`` itself, with other bytes around the record set; checks the bookkeeping on the way."""
+    size = len(before) + len(case.record_set) + len(after)
+    pool = FramePool(budget=max(size, 1), frame_size=max(size, 1))
+    pool.reserve()
+    frame = pool.take(size)
+    frame.body[:] = before + case.record_set + after
+    partition = Partition("t", INDEX)
+    partition.due, partition.identity = case.due, case.identity
+    partition.terms = Terms(max_batch_size=case.max_batch_size)
+    halt = forward(frame, len(before), len(before) + len(case.record_set), partition, Shapes(version))
+    outbox = list(partition.outbox)
+    if outbox:
+        assert [batch[3] for batch in outbox] == [None] * (len(outbox) - 1) + [frame]
+        assert partition.batch_size > 0
+    assert frame.holders == 1 + bool(outbox)
+    assert partition.frames == bool(outbox)
+    return Outcome(
+        [bytes(batch[0]) + bytes(batch[1]) for batch in outbox],
+        [batch[2] for batch in outbox],
+        partition.due,
+        partition.identity,
+        halt.reason if halt else None,
+        partition.last_epoch,
+        partition.max_timestamp,
+    )
+
+
+def agree(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") -> Outcome:
+    outcome = quickly(case, version, before=before, after=after)
+    assert outcome == slowly(case, version)
+    return outcome
+
+
+# Record sets.
+
+I64 = st.integers(-(1 << 63), (1 << 63) - 1)
+PAYLOADS = st.binary(max_size=60) | st.sampled_from(
+    [bytes(50), bytes(66), bytes(67), bytes(16_000), bytes(NEAR - 5), bytes(NEAR - 4), bytes(NEAR - 3), bytes(NEAR + 9)]
+)
+PLAIN_MOSTLY = st.just(0) | st.just(0) | st.just(0)
+
+
+@st.composite
+def record_sets(draw: st.DrawFn) -> bytes:
+    """Batches that follow each other, most of them plain, some odd in one way or another, and any tail."""
+    offset = 1_000
+    out = b""
+    for _ in range(draw(st.integers(0, 5))):
+        delta = draw(st.integers(0, 6))
+        count = delta + 1 + draw(PLAIN_MOSTLY | st.integers(-2, 2))
+        batch = raw_batch(
+            draw(PAYLOADS),
+            base_offset=offset + draw(PLAIN_MOSTLY | st.sampled_from([-1_000, -3, -1, 1, 5])),
+            leader_epoch=draw(st.integers(-1, 9)),
+            attributes=draw(st.integers(0, 4) | st.integers(0, 7) | st.integers(0, 255) | st.sampled_from([0x40, -1])),
+            last_offset_delta=draw(st.just(delta) | st.just(delta) | st.sampled_from([-1, -(1 << 31), (1 << 31) - 1])),
+            base_timestamp=draw(I64),
+            max_timestamp=draw(I64),
+            producer_id=draw(st.just(-1) | I64),
+            producer_epoch=draw(st.integers(-(1 << 15), (1 << 15) - 1)),
+            base_sequence=draw(st.integers(-(1 << 31), (1 << 31) - 1)),
+            record_count=count,
+        )
+        length = draw(PLAIN_MOSTLY | st.sampled_from([-200, -12, -1, 1, 48, 49, 10_000, (1 << 31) - 1]))
+        if length:
+            batch = batch[:8] + struct.pack(">i", length) + batch[12:]
+        out += batch
+        offset += delta + 1
+    old = st.sampled_from([legacy_message(0), legacy_message(1), legacy_message(1, codec=1, count=3)])
+    filler = struct.pack(">qi", -1, 61)
+    out += draw(st.just(b"") | old | st.just(filler) | st.binary(max_size=70) | st.just(kafka_batch()[:40]))
+    return out[: draw(st.just(len(out)) | st.integers(0, len(out)))]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    sets = record_sets()
+    record_set = draw(sets)
+    for at, removed, put in draw(
+        st.just([]) | st.lists(st.tuples(st.integers(0, 200), st.integers(0, 6), st.binary(max_size=6)), max_size=3)
+    ):
+        record_set = record_set[:at] + put + record_set[at + removed :]
+    return Case(
+        record_set,
+        due=draw(st.just(1_000) | st.just(1_000) | st.integers(990, 1_020) | st.just(0)),
+        sequence=draw(st.sampled_from([0, 7, SEQUENCES - 1, SEQUENCES - 3])),
+        max_batch_size=draw(st.none() | st.integers(50, 130) | st.just(1 << 20)),
+    )
+
+
+@given(cases(), st.sampled_from(VERSIONS), st.binary(max_size=20), st.binary(max_size=80))
+def test_the_two_ways_agree(case: Case, version: int, before: bytes, after: bytes) -> None:
+    agree(case, version, before=before, after=after)
+
+
+@given(st.binary(max_size=300), st.sampled_from(VERSIONS))
+def test_the_two_ways_agree_on_noise(noise: bytes, version: int) -> None:
+    agree(Case(noise), version)
+
+
+@given(st.lists(st.tuples(PAYLOADS, st.integers(1, 9)), min_size=1, max_size=6), st.sampled_from(VERSIONS), st.data())
+def test_every_cut_of_good_batches(batches: list[tuple[bytes, int]], version: int, data: st.DataObject) -> None:
+    """Whole batches go, the rest waits for the next fetch, and nothing halts."""
+    offset, record_set, ends = 1_000, b"", [0]
+    for payload, count in batches:
+        record_set += raw_batch(payload, base_offset=offset, last_offset_delta=count - 1, record_count=count)
+        offset += count
+        ends.append(len(record_set))
+    cut = data.draw(st.sampled_from(ends) | st.integers(0, len(record_set)))
+    outcome = agree(Case(record_set[:cut]), version)
+    assert outcome.halt is None
+    assert len(outcome.sent) == sum(end <= cut for end in ends) - 1
+
+
+# What goes out.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_checksum_is_carried(version: int, codec: int) -> None:
+    """A good batch arrives with a good checksum, a damaged one with a bad one; the payload is the same either way."""
+    good = kafka_batch(codec=codec, base_offset=1_000, leader_epoch=7)
+    damaged = good[:-1] + bytes([good[-1] ^ 1])
+    for batch, intact in ((good, True), (damaged, False)):
+        (sent,) = agree(Case(batch), version).sent
+        stored = sent[-len(batch) :]
+        assert (checksum(stored) == BatchHeader.read(stored).crc) is intact
+        assert stored[HEADER_SIZE:] == batch[HEADER_SIZE:]
+
+
+@pytest.mark.parametrize("version", [3, 13])
+@pytest.mark.parametrize("payload_size", [NEAR - 4, NEAR - 3, NEAR + 1, 1 << 20])
+def test_large_batches(version: int, payload_size: int) -> None:
+    """On both sides of the size from which the checksum is carried by tables."""
+    (sent,) = agree(Case(raw_batch(bytes(payload_size))), version).sent
+    stored = sent[-(HEADER_SIZE + payload_size) :]
+    assert crc32c(stored[CRC_FROM:]) == BatchHeader.read(stored).crc
+
+
+def test_the_identity_goes_on_over_several_record_sets() -> None:
+    """Sequences advance by the offsets that a batch takes, and wrap; each record set has its own frame."""
+    partition = Partition("t", INDEX)
+    partition.due, partition.identity = 0, Identity(PRODUCER, 0, SEQUENCES - 4)
+    shapes = Shapes(9)
+    sequences = []
+    for turn in range(4):
+        batch = kafka_batch(base_offset=3 * turn)
+        pool = FramePool(budget=len(batch), frame_size=len(batch))
+        pool.reserve()
+        frame = pool.take(len(batch))
+        frame.body[:] = batch
+        assert forward(frame, 0, len(batch), partition, shapes) is None
+        head = partition.outbox[-1][0]
+        sequences.append(BatchHeader.read(head[-HEADER_SIZE:]).base_sequence)
+    assert sequences == [SEQUENCES - 4, SEQUENCES - 1, 2, 5]
+    assert partition.due == 12
+    assert partition.identity == Identity(PRODUCER, 0, 8)
+    assert partition.frames == 4
+
+
+def test_the_delete_horizon_bit_is_cleared() -> None:
+    """The one attribute that changes: the checksum takes that into account too."""
+    batch = sealed(raw_batch(b"x" * 20, attributes=0x40 | 2))
+    (sent,) = agree(Case(batch), 9).sent
+    stored = sent[-len(batch) :]
+    assert BatchHeader.read(stored).attributes == 2
+    assert checksum(stored) == BatchHeader.read(stored).crc
+
+
+def test_what_was_copied_before_is_skipped() -> None:
+    """A broker may answer with batches before the one that is due."""
+    batches = b"".join(raw_batch(b"p", base_offset=1_000 + 5 * number) for number in range(3))
+    outcome = agree(Case(batches, due=1_010), 9)
+    assert outcome.records == [5]
+    assert outcome.due == 1_015
+    assert agree(Case(batches, due=1_015), 9).sent == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"base_offset": 1_006}, HaltReason.OFFSET_GAP),
+        ({"base_offset": 1_003}, HaltReason.MID_BATCH),
+        ({"record_count": 3}, HaltReason.SPARSE_BATCH),
+        ({"record_count": 0}, HaltReason.SPARSE_BATCH),
+        ({"record_count": 6}, HaltReason.CORRUPT),
+        ({"attributes": 0x20}, HaltReason.CONTROL_BATCH),
+        ({"attributes": 0x10}, HaltReason.TRANSACTIONAL),
+        ({"attributes": 0x08}, HaltReason.LOG_APPEND_TIME),
+        ({"attributes": 0x05}, HaltReason.UNKNOWN_ATTRIBUTES),
+        ({"attributes": -1}, HaltReason.UNKNOWN_ATTRIBUTES),
+    ],
+)
+def test_what_halts(changes: dict[str, int], reason: HaltReason) -> None:
+    """What was before it goes; what comes behind it does not."""
+    odd = raw_batch(b"p", **{"base_offset": 1_005, **changes})
+    record_set = raw_batch(b"p") + odd + raw_batch(b"p", base_offset=1_010)
+    outcome = agree(Case(record_set), 9)
+    assert outcome.halt is reason
+    assert outcome.records == [5]
+
+
+def test_too_large_for_the_destination() -> None:
+    batch = raw_batch(bytes(100))
+    assert agree(Case(batch, max_batch_size=len(batch)), 9).halt is None
+    assert agree(Case(batch, max_batch_size=len(batch) - 1), 9).halt is HaltReason.TOO_LARGE
+
+
+@pytest.mark.parametrize("message", [legacy_message(0), legacy_message(1), legacy_message(1, codec=1, count=9)])
+def test_old_formats(message: bytes) -> None:
+    """Long and short ones, alone and behind a batch."""
+    for record_set in (message, raw_batch(b"p") + message, message * 5):
+        assert agree(Case(record_set), 9).halt is HaltReason.OLD_FORMAT
+
+
+def test_shapes_are_bounded() -> None:
+    """Batches of ever new lengths do not fill the memory."""
+    shapes = Shapes(9)
+    for length in range(49, 49 + 3 * SHAPES_MAX):
+        assert shapes[length]
+        assert len(shapes) <= SHAPES_MAX

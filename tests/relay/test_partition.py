@@ -1,0 +1,214 @@
+"""One partition's state: the table of its phases, and what each move does to queues and frames."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.net.buffers import Frame, FramePool
+from mirror.net.cluster import Leader
+from mirror.records.identity import Identity
+from mirror.relay.halts import Halted
+from mirror.relay.partition import IN_DOUBT, MOVES, Batch, Location, Partition, Phase
+
+HALTED = Halted("reason", "detail", "remedy")
+EVENTS = sorted({event for _, event in MOVES})
+WHERE = Location(
+    offset=40,
+    identity=Identity(1 << 62, 2, 7),
+    last_epoch=3,
+    destination_leader=Leader(4, 1),
+    source_leader=Leader(5, 9),
+    source_end=100,
+    log_start=0,
+    proven=True,
+)
+
+
+def in_phase(phase: Phase) -> Partition:
+    partition = Partition("t", 3)
+    partition.phase = phase
+    return partition
+
+
+def active() -> Partition:
+    partition = Partition("t", 3)
+    partition.start(WHERE, topic_head=b"head")
+    return partition
+
+
+class Frames:
+    """Record sets of a pool, put into a partition's queues as the forwarding loop does."""
+
+    def __init__(self) -> None:
+        self.pool = FramePool(budget=1 << 20, frame_size=16)
+
+    def put(self, partition: Partition, count: int) -> Frame:
+        """One record set of so many batches, all in the outbox."""
+        assert self.pool.reserve()
+        frame = self.pool.take(10)
+        for number in range(count):
+            last = number == count - 1
+            partition.outbox.append(Batch(b"head", frame.body, 2, frame if last else None))
+        frame.hold()
+        partition.frames += 1
+        frame.release()
+        return frame
+
+
+def send(partition: Partition, count: int) -> None:
+    """So many batches go under way."""
+    for _ in range(count):
+        partition.in_flight.append(partition.outbox.popleft())
+
+
+def to_end(partition: Partition) -> None:
+    """It is to halt when it is drained."""
+    partition.ending = HALTED
+
+
+# The table.
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_move(phase: Phase, event: str) -> None:
+    """What the table has, goes where it says; everything else is a bug, and says so."""
+    partition = in_phase(phase)
+    if (phase, event) in MOVES:
+        partition.move(event)
+        assert partition.phase is MOVES[phase, event]
+    else:
+        with pytest.raises(AssertionError, match=f"t-3: {event} while {phase.value}"):
+            partition.move(event)
+        assert partition.phase is phase
+
+
+def test_halted_and_stopped_are_final() -> None:
+    """No way leads back to work."""
+    reachable = {Phase.HALTED}
+    for _ in Phase:
+        reachable |= {to for (phase, _), to in MOVES.items() if phase in reachable}
+    assert reachable == {Phase.HALTED, Phase.STOPPED}
+    assert not [event for phase, event in MOVES if phase is Phase.STOPPED]
+
+
+def test_doubt_is_left_through_locating_only() -> None:
+    """No batch is sent from a position that was not looked up."""
+    assert {phase for (phase, _), to in MOVES.items() if to is Phase.ACTIVE} == {Phase.LOCATING}
+    assert {event for (phase, event), to in MOVES.items() if to is Phase.LOCATING} == {"emptied"}
+
+
+# Starting.
+
+
+def test_start() -> None:
+    partition = active()
+    assert partition.phase is Phase.ACTIVE
+    assert (partition.due, partition.acknowledged) == (40, 40)
+    assert partition.identity == WHERE.identity
+    assert (partition.source_leader, partition.source_leader_epoch, partition.destination_leader) == (5, 9, 4)
+    assert (partition.last_epoch, partition.window, partition.topic_head) == (3, 1, b"head")
+    assert partition.lag == 60
+
+
+def test_lag_is_not_known_without_a_position() -> None:
+    partition = Partition("t", 3)
+    partition.high_watermark = 50
+    assert partition.lag == 0
+    assert active().lag == 60
+
+
+def test_each_position_is_another_generation() -> None:
+    """So that an answer to a fetch from before is known as such."""
+    partition = active()
+    seen = {partition.generation}
+    partition.doubt()
+    seen.add(partition.generation)
+    partition.move("emptied")
+    partition.start(WHERE, topic_head=b"head")
+    seen.add(partition.generation)
+    assert len(seen) == 3
+
+
+# Dropping.
+
+
+def test_doubt() -> None:
+    """
+    1. Three record sets are in the outbox, of which one and a half are under way. Doubt drops what was not sent.
+    2. The frame of the half that is under way stays: its bytes may not have left yet. The third goes back at once.
+    3. Each answer, not believed, lets one batch go; with the last one everything is back, and the position is sought.
+    """
+    partition, frames = active(), Frames()
+    for _ in range(3):
+        frames.put(partition, 2)
+    send(partition, 3)
+    to_end(partition)
+    partition.doubt()
+    assert (partition.phase, partition.acknowledged, partition.ending) == (Phase.DOUBT, IN_DOUBT, None)
+    assert (len(partition.outbox), len(partition.in_flight)) == (0, 3)
+    assert partition.doubts == 1
+    assert frames.pool.used == 2 * 16
+    assert not partition.emptied()
+    for left in (2, 1, 1):
+        partition.pop_unbelieved()
+        assert partition.frames == left - (not partition.in_flight)
+    assert partition.emptied()
+    assert frames.pool.used == 0
+
+
+def test_doubt_with_nothing_under_way() -> None:
+    partition, frames = active(), Frames()
+    frames.put(partition, 3)
+    partition.doubt()
+    assert partition.emptied()
+    assert frames.pool.used == partition.frames == 0
+
+
+@pytest.mark.parametrize("end", ["stop_with", "stop"])
+def test_the_end_drops_what_was_not_sent(end: str) -> None:
+    partition, frames = active(), Frames()
+    frames.put(partition, 2)
+    send(partition, 1)
+    if end == "stop":
+        partition.stop()
+        assert partition.phase is Phase.STOPPED
+    else:
+        partition.stop_with(HALTED)
+        assert (partition.phase, partition.halted) == (Phase.HALTED, HALTED)
+    assert not partition.outbox
+    assert frames.pool.used == 16
+    partition.pop_unbelieved()
+    assert frames.pool.used == 0
+
+
+def test_no_base_offset_matches_in_doubt() -> None:
+    """Not even one that is no offset: 64 bits with a sign."""
+    assert not -(1 << 63) <= IN_DOUBT < 1 << 63
+
+
+def test_an_answer_for_nothing_is_taken_calmly() -> None:
+    partition = active()
+    partition.pop_unbelieved()
+    assert not partition.in_flight
+
+
+@given(st.lists(st.integers(1, 4), max_size=6), st.data())
+def test_frames_come_back_whenever_doubt_comes(record_sets: list[int], data: st.DataObject) -> None:
+    """Whatever is acknowledged, under way or queued: while a batch is under way its frame is held, then none is."""
+    partition, frames = active(), Frames()
+    under: dict[int, Frame] = {}
+    for count in record_sets:
+        frame = frames.put(partition, count)
+        under |= {len(under) + number: frame for number in range(count)}
+    sent = data.draw(st.integers(0, len(under)))
+    acknowledged = data.draw(st.integers(0, sent))
+    send(partition, sent)
+    for _ in range(acknowledged):
+        partition.pop_unbelieved()
+    partition.doubt()
+    for number in range(acknowledged, sent):
+        assert under[number].holders == 1
+        partition.pop_unbelieved()
+    assert partition.emptied()
+    assert frames.pool.used == partition.frames == 0

@@ -1,0 +1,243 @@
+"""Where a partition does not go on: what is there is not ours, or not the source's, or not there at all."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from mirror.net.errors import NetworkError, Unreachable
+from mirror.records.identity import Identity
+from mirror.relay.halts import PartitionHalted
+from mirror.relay.position import MISSING_LOOKS
+from tests.fakes import faults
+from tests.records.builders import legacy_message, raw_batch
+from tests.relay.flows import batch, batches, copies
+from tests.relay.scenes import scene
+
+# What is there is not ours, or not the source's.
+
+
+@pytest.mark.parametrize("producer", [-1, 0, 12_345, (1 << 62) | 99 << 8])
+async def test_foreign_writer(producer: int) -> None:
+    """The last batch is somebody else's: an ordinary producer's or another flow's. Halt; nothing is written."""
+    async with scene() as at:
+        at.copy(batches(2))
+        at.source.store("t", 0, *batches(5, first=6))
+        at.there.produce(raw_batch(b"x", base_offset=0, producer_id=producer, producer_epoch=0, base_sequence=0))
+        reason, detail = await at.halts()
+        assert reason == "foreign_writer"
+        assert f"offset 6 is of producer id {producer}" in detail
+
+
+async def test_another_flow_of_the_same_topic() -> None:
+    """The id is the flow's and the partition's: a copy made by another flow is foreign."""
+    async with scene() as at:
+        stored = batches(2)
+        at.source.store("t", 0, *stored)
+        for one in copies(stored, cluster_id="another-source"):
+            at.there.produce(one)
+        assert (await at.halts())[0] == "foreign_writer"
+
+
+@pytest.mark.parametrize("ours_behind", [1, 5])
+async def test_a_foreign_writer_before_our_last_batches(ours_behind: int) -> None:
+    """What was under way when somebody else wrote has landed behind it: the other one is named, not our own batches."""
+    async with scene() as at:
+        stored = batches(8)
+        at.source.store("t", 0, *stored)
+        at.copy_only(stored[:2])
+        at.there.produce(raw_batch(b"x", base_offset=0))
+        at.copy_only(stored[2 : 2 + ours_behind], sequence=6)
+        reason, detail = await at.halts()
+        assert reason == "foreign_writer"
+        assert "offset 6 is of producer id -1" in detail
+
+
+async def test_the_old_formats_are_foreign() -> None:
+    async with scene() as at:
+        at.copy(batches(2))
+        await at.refresh()
+
+        def change(answer: Any) -> None:
+            answer.responses[0].partitions[0].records = legacy_message(1)
+
+        at.destination.next("Fetch", faults.alter(change))
+        with pytest.raises(PartitionHalted, match="foreign_writer"):
+            await at.locator.locate(at.partition, takeover=False)
+
+
+async def test_a_marker_at_the_end() -> None:
+    async with scene() as at:
+        at.copy(batches(2))
+        at.there.store(raw_batch(b"x", base_offset=6, attributes=0x30, last_offset_delta=0, record_count=1))
+        assert (await at.halts())[0] == "not_a_copy"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload": b"other bytes" * 5},
+        {"max_timestamp": 5},
+        {"base_timestamp": 5},
+        {"attributes": 1},
+        {"count": 2},
+    ],
+)
+async def test_not_a_copy(changes: dict[str, Any]) -> None:
+    """The last batch there is not the source's at that offset: in its bytes, its times, its codec or its count."""
+    async with scene() as at:
+        stored = batches(3)
+        at.source.store("t", 0, *stored)
+        at.copy_only(stored[:1])
+        fields: dict[str, Any] = {"base": 3, "payload": b"%d," % 3 * 20} | changes
+        at.copy_only([batch(**fields)], sequence=3)
+        reason, detail = await at.halts()
+        assert reason == "not_a_copy"
+        assert "differ" in detail
+
+
+async def test_what_does_not_make_a_difference() -> None:
+    """Who wrote it, the leader epoch and the cleaner's delete-horizon bit are not the payload."""
+    async with scene() as at:
+        stored = [batch(0, attributes=0x40, leader_epoch=8, producer_id=77, producer_epoch=3, base_sequence=9)]
+        at.here.epoch = 8
+        at.source.store("t", 0, *stored)
+        at.copy_only([batch(0, attributes=0)])
+        found = await at.locate()
+        assert (found.offset, found.proven, found.last_epoch) == (3, True, 8)
+
+
+async def test_longer_than_the_source() -> None:
+    """The source ends before the destination, also at a second look: no copy."""
+    async with scene() as at:
+        stored = batches(4)
+        at.source.store("t", 0, *stored[:3])
+        at.copy_only(stored)
+        reason, detail = await at.halts()
+        assert reason == "not_a_copy"
+        assert "the destination ends at 12 and the source at 9" in detail
+
+
+async def test_a_source_leader_that_is_catching_up() -> None:
+    """Its first answer is behind, the second is not: no halt."""
+    async with scene() as at:
+        at.copy(batches(4))
+
+        def behind(answer: Any) -> None:
+            answer.topics[0].partitions[0].offset = 9
+
+        at.source.next("ListOffsets", faults.Fault())
+        at.source.next("ListOffsets", faults.alter(behind))
+        found = await at.locate()
+        assert (found.offset, found.source_end) == (12, 12)
+
+
+async def test_leading_offsets() -> None:
+    async with scene() as at:
+        at.source.store("t", 0, *batches(4))
+        at.here.delete_before(6)
+        reason, detail = await at.halts()
+        assert reason == "leading_offsets"
+        assert "begins at offset 6" in detail
+
+
+async def test_retention_overtook() -> None:
+    async with scene() as at:
+        stored = batches(6)
+        at.copy(stored[:2])
+        at.source.store("t", 0, *stored[2:])
+        at.here.delete_before(9)
+        reason, detail = await at.halts()
+        assert reason == "retention_overtook"
+        assert "offset 6 is due and the source begins at 9" in detail
+
+
+async def test_the_source_begins_where_the_destination_ends() -> None:
+    """Everything copied was deleted at the source: nothing can be compared, and nothing is missing."""
+    async with scene() as at:
+        stored = batches(4)
+        at.copy(stored[:2])
+        at.source.store("t", 0, *stored[2:])
+        at.here.delete_before(6)
+        found = await at.locate()
+        assert (found.offset, found.proven) == (6, False)
+        (line,) = at.log.of("prefix_unproven")
+        assert "the source begins at 6" in line["detail"]
+
+
+async def test_the_destination_has_deleted_everything() -> None:
+    """
+    1. An empty log with an end: retention at the destination. Nothing can be compared: unproven, and told.
+    2. What the broker remembers of the flow's producer gives the identity; else it begins anew.
+    """
+    async with scene() as at:
+        stored = batches(4)
+        at.copy(stored)
+        at.there.delete_before(12)
+        assert at.there.batches == []
+        found = await at.locate()
+        assert (found.offset, found.proven) == (12, False)
+        assert found.identity == Identity(at.owner, 0, 12)
+        assert "the destination's log is empty" in at.log.of("prefix_unproven")[0]["detail"]
+        at.there.producers.clear()
+        assert (await at.locate()).identity == Identity(at.owner, 0, 0)
+
+
+# Topics and leaders.
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+async def test_recreated(side: str) -> None:
+    """The topic under the name is another one than it was: halt, on either side."""
+    async with scene() as at:
+        at.copy(batches(2))
+        await at.locate()
+        fake = at.source if side == "source" else at.destination
+        before = fake.topics["t"].topic_id
+        fake.topics["t"].topic_id = uuid.uuid4()
+        reason, detail = await at.halts()
+        assert reason == "recreated"
+        assert before is not None
+        assert side in detail
+        assert before.hex in detail
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+async def test_topic_missing(side: str) -> None:
+    """
+    1. A cluster does not know the topic: a broker that has just started knows none for a moment, so it is looked for.
+    2. It comes back: all is well, and the count begins anew. It stays away: halt.
+    """
+    async with scene() as at:
+        fake = at.source if side == "source" else at.destination
+        topic = fake.topics.pop("t")
+        for _ in range(MISSING_LOOKS - 1):
+            with pytest.raises(Unreachable, match=f"cluster {side} has no topic t"):
+                await at.locate()
+        fake.topics["t"] = topic
+        await at.locate()
+        assert at.partition.missing == 0
+        del fake.topics["t"]
+        for _ in range(MISSING_LOOKS - 1):
+            with pytest.raises(Unreachable):
+                await at.locate()
+        assert (await at.halts())[0] == "topic_missing"
+
+
+async def test_no_leader() -> None:
+    """A partition that nobody leads is looked for again, not halted."""
+    async with scene(brokers=2) as at:
+        at.source.lead("t", 0, 2)
+        await at.source.stop(2)
+        with pytest.raises(NetworkError, match="cluster source: t-0 has no leader at present"):
+            await at.locate()
+
+
+async def test_the_leader_has_gone() -> None:
+    """The broker that leads does not answer: an error that says which."""
+    async with scene(brokers=2) as at:
+        at.destination.lead("t", 0, 2)
+        await at.refresh()
+        await at.destination.stop(2)
+        with pytest.raises(NetworkError, match="destination broker 2"):
+            await at.locator.locate(at.partition, takeover=False)

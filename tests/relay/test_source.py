@@ -1,0 +1,208 @@
+"""What is asked of the source, in which order, within which memory, and what each kind of answer leads to."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirror.net.buffers import FramePool
+from mirror.relay.forward import Shapes
+from mirror.relay.partition import Partition, Phase
+from mirror.relay.source import LEAST_SHARE, Fetcher
+from mirror.relay.stats import Stats
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster, Seen
+from tests.fakes.loop import some_turns, until
+from tests.relay.flows import batch, batches, clusters, fill, mirroring, settings
+from tests.wire.frames import fetch_frame
+
+MIB = 1 << 20
+
+
+def asked(source: FakeCluster, seen: Seen) -> list[tuple[str, int, int, int]]:
+    """The partitions of a Fetch, in its order: topic, partition, offset, most bytes."""
+    out = []
+    for wanted in seen.request.topics:
+        topic = source.find(wanted.topic, wanted.topic_id)
+        assert topic is not None
+        out += [(topic.name, one.partition, one.fetch_offset, one.partition_max_bytes) for one in wanted.partitions]
+    return out
+
+
+def fetches(source: FakeCluster) -> list[Seen]:
+    """Those of the data path: the locator asks for one byte."""
+    return [seen for seen in source.seen("Fetch") if seen.request.max_bytes > 1]
+
+
+# Rotation, shares and progress.
+
+
+@pytest.mark.parametrize("slices", [False, True])
+async def test_every_partition_gets_its_turn(slices: bool) -> None:
+    """
+    1. Partitions with six batches each, and answers that hold two batches and a part of a third.
+    2. Those that gave data go to the end (KIP-74): no partition gets far ahead of another. So also with brokers that
+       fill an answer up with partial batches.
+    """
+    partitions, count = 39, 6
+    async with clusters() as (source, destination):
+        source.slices = slices
+        fill(source, partitions, count, size=40_000)
+        held = source.next("Fetch", faults.held())
+        async with mirroring(source, destination, fetch_max_bytes=100_000, buffer_memory=MIB) as flow:
+            await until(lambda: flow.relay.states == {"active": partitions})
+            held.open()
+            await flow.copied()
+        given = dict.fromkeys(range(partitions), 0)
+        for seen in destination.seen("Produce"):
+            for topic in seen.request.topic_data:
+                for data in topic.partition_data:
+                    given[data.index] += 1
+            assert max(given.values()) - min(given.values()) <= 3
+        assert set(given.values()) == {count}
+
+
+async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
+    """
+    1. An answer has two whole batches of the first two partitions and a part of one of the third.
+    2. The first two go to the end; the third keeps its place, is first next time, and gets its batch whole.
+    """
+    owner: Any = SimpleNamespace(
+        settings=settings(),
+        stats=Stats(),
+        source=SimpleNamespace(name="source"),
+        pool=FramePool(budget=1 << 20, frame_size=1 << 12),
+        shapes=Shapes(9),
+        pump_sinks=lambda: None,
+    )
+    fetcher = Fetcher(owner, 1)
+    partitions = [Partition("t", index) for index in range(4)]
+    for partition in partitions:
+        partition.phase = Phase.ACTIVE
+        partition.lane = SimpleNamespace(offer=lambda _: None, detach=lambda _: None)
+        fetcher.attach(partition)
+    whole = batch(0)
+    rows = [whole, whole, whole[:70], b""]
+    answered = [
+        {"partition_index": index, "error_code": 0, "high_watermark": 9, "last_stable_offset": 9, "records": records}
+        for index, records in enumerate(rows)
+    ]
+    answer = fetch_frame(
+        4, {"throttle_time_ms": 0, "responses": [("t", [{"aborted_transactions": None} | row for row in answered])]}
+    )
+    owner.pool.reserve()
+    frame = owner.pool.take(len(answer))
+    frame.body[:] = answer
+    fetcher._asked = {("t", partition.index): (partition, partition.generation) for partition in partitions}
+    fetcher._asked_version = 4
+    fetcher._closed = True  # nothing more is asked for
+    fetcher.receive(frame)
+    assert [partition.index for partition in fetcher._rotation] == [2, 3, 0, 1]
+    assert [partition.due for partition in partitions] == [3, 3, 0, 0]
+
+
+@pytest.mark.parametrize("slices", [False, True])
+async def test_a_busy_partition_does_not_starve_the_others(slices: bool) -> None:
+    """
+    1. Partition 0 has a batch of 900 kB for every answer of 256 kB, without end. Partition 1 has a few large ones too.
+    2. Partition 1 is copied while 0 still has most of its batches to give: its batches come whole when it is first.
+    """
+    async with clusters() as (source, destination):
+        source.slices = slices
+        source.add_topic("t", partitions=2)
+        source.store("t", 0, *batches(40, size=900_000))
+        source.store("t", 1, *batches(4, size=700_000))
+        async with mirroring(source, destination, fetch_max_bytes=256 * 1024) as flow:
+            await flow.copied(("t", 1))
+            assert flow.partition("t", 0).acknowledged <= 3 * 20
+            await flow.copied()
+
+
+async def test_shares() -> None:
+    """
+    1. Each partition is asked for its share of the response, at least 64 KiB and at most max.partition.fetch.bytes.
+    2. One whose batches are large is asked for sixteen of them, within that most.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=20)
+        source.store("t", 0, *batches(40, size=20_000))
+        async with mirroring(
+            source, destination, fetch_max_bytes=MIB, max_partition_fetch_bytes=300_000, buffer_memory=4 * MIB
+        ) as flow:
+            await flow.copied()
+            await until(lambda: len(asked(source, fetches(source)[-1])) == 20)
+            shares = {index: most for _, index, _, most in asked(source, fetches(source)[-1])}
+            assert shares[0] == 300_000
+            assert set(list(shares.values())[1:-1]) == {LEAST_SHARE}
+            assert fetches(source)[-1].request.max_bytes == MIB
+
+
+async def test_an_oversize_batch_makes_progress() -> None:
+    """Larger than the share, the response and a frame: it comes whole, in a buffer of its own that is given back."""
+    async with clusters() as (source, destination):
+        destination.add_topic("t", configs={"max.message.bytes": "10000000"})
+        source.add_topic("t")
+        source.store("t", 0, *batches(2), batch(6, payload=bytes(3 * MIB)), batch(9))
+        async with mirroring(source, destination, fetch_max_bytes=65_536, buffer_memory=200_000) as flow:
+            await flow.copied()
+            assert flow.relay.stats.oversize_frames == 1
+            assert flow.relay.pool.used <= 200_000
+
+
+async def test_an_endless_first_batch_is_corrupt() -> None:
+    """The first batch of an answer comes whole. One that never does has a length that cannot be: halt, not a loop."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=2, count=3)
+        log = source.log("t")
+        log.batches[2] = log.batches[2][:8] + b"\x00\x10\x00\x00" + log.batches[2][12:]
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "corrupt"
+            assert "hold no whole batch" in flow.log.of("halted")[0]["detail"]
+            assert destination.log("t").end == 6
+            await flow.copied(("t", 1))
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x00\x00\x00\x00", b"\x00\x00\x00\x10"])
+async def test_a_length_that_cannot_be(length: bytes) -> None:
+    async with clusters() as (source, destination):
+        fill(source, partitions=2, count=3)
+        log = source.log("t")
+        log.batches[1] = log.batches[1][:8] + length + log.batches[1][12:]
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "corrupt"
+            assert destination.log("t").end == 3
+            await flow.copied(("t", 1))
+
+
+# Memory.
+
+
+async def test_no_fetch_without_room_for_its_answer() -> None:
+    """
+    1. The destination holds its answers back: fetching stops when the budget is used up, or each partition has two
+       frames under way.
+    2. The answers come: everything is copied. The budget was never exceeded.
+    """
+    async with clusters() as (source, destination):
+        fill(source, partitions=8, count=60, size=5_000)
+        stuck = [destination.next("Produce", faults.held()) for _ in range(40)]
+        peak = 0
+        async with mirroring(source, destination, fetch_max_bytes=65_536, buffer_memory=400_000) as flow:
+            await stuck[0].came.wait()
+            before = -1
+            while before != len(fetches(source)):
+                before = len(fetches(source))
+                await some_turns(50)
+            peak = flow.relay.pool.used
+            assert 0 < peak <= 400_000
+            for fault in stuck:
+                fault.open()
+            await flow.copied()
+
+
+async def test_two_fetchers_share_the_budget() -> None:
+    """Two brokers and room for one frame at a time: both make progress."""
+    async with clusters(brokers=2) as (source, destination):
+        fill(source, partitions=4, count=40, size=5_000)
+        async with mirroring(source, destination, fetch_max_bytes=65_536, buffer_memory=65_536) as flow:
+            await flow.copied()

@@ -1,0 +1,279 @@
+"""What each kind of answer of the source leads to, and each kind of silence."""
+
+from typing import Any
+
+import pytest
+
+from mirror.relay.partition import Phase
+from mirror.wire.errors import ErrorCode, error_slug
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster, Seen
+from tests.fakes.loop import some_turns, until
+from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
+
+
+def fetches(source: FakeCluster) -> list[Seen]:
+    """Those of the data path: the locator asks for one byte."""
+    return [seen for seen in source.seen("Fetch") if seen.request.max_bytes > 1]
+
+
+# Answers that do not count.
+
+
+async def test_an_answer_from_before_a_doubt() -> None:
+    """
+    1. A fetch is under way; meanwhile the partition falls into doubt and gets a new position.
+    2. The answer belongs to the old one: it is dropped, nothing is sent twice or out of order.
+    """
+    async with clusters() as (source, destination):
+        fill(source, partitions=2, count=2)
+        async with mirroring(source, destination, fetch_max_wait_ms=60_000) as flow:
+            await flow.copied()
+            held = source.next("Fetch", faults.held())
+            source.store("t", 1, *batches(1, first=6))
+            await held.came.wait()
+            await flow.copied()
+            partition = flow.partition()
+            generation = partition.generation
+            flow.relay.doubt(partition, "test", "")
+            flow.relay.emptied(partition)
+            source.store("t", 0, *batches(3, first=6))
+            await until(lambda: partition.phase is Phase.ACTIVE)
+            assert partition.generation > generation
+            held.open()
+            await flow.copied()
+            assert flow.relay.stats.resyncs == {"test": 1}
+            assert flow.relay.stats.forwarded_batches == 4 + 1 + 3
+
+
+async def test_an_answer_with_partitions_that_were_not_asked_for() -> None:
+    """Ignored; the others of the answer count."""
+
+    def change(answer: Any) -> None:
+        extra = answer.responses[0].partitions[0]
+        answer.responses[0].partitions = [type(extra)(**{**extra.to_dict(), "partition_index": 77}), extra]
+
+    async with clusters() as (source, destination):
+        fill(source, partitions=1)
+        source.next("Fetch", faults.alter(change))
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+
+
+# Errors.
+
+DOUBTFUL = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    4_711,
+]
+
+
+async def until_quiet(flow: Flow) -> None:
+    """All copied, and a fetch is waiting for more."""
+    await flow.copied()
+    await some_turns()
+
+
+@pytest.mark.parametrize("code", DOUBTFUL)
+async def test_doubt(code: int) -> None:
+    """One partition is refused: its position is sought, the others go on meanwhile."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=3)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            source.next("Fetch", faults.refuse(code, only=("t", 1)))
+            await until(lambda: flow.relay.stats.resyncs.get(error_slug(code)))
+            for index in range(3):
+                source.store("t", index, *batches(3, first=60))
+            await flow.copied()
+            assert {line["partition"] for line in flow.log.of("resync")} == {1}
+
+
+async def test_authorization() -> None:
+    async with clusters() as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            source.next("Fetch", faults.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, only=("t", 1)))
+            assert await flow.halted("t", 1) == "authorization"
+            assert "source, fetch at 60" in flow.log.of("halted")[0]["detail"]
+
+
+async def test_the_whole_request_is_refused() -> None:
+    """
+    1. An error for the whole answer, with partitions or without any: all are in doubt.
+    2. It is not asked again without a pause, and all is well when the broker answers.
+    """
+
+    def bare(answer: Any) -> None:
+        answer.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        answer.responses = []
+
+    def with_partitions(answer: Any) -> None:
+        answer.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    async with clusters() as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination) as flow:
+            for number, change in enumerate((bare, with_partitions), start=1):
+                await until_quiet(flow)
+                source.next("Fetch", faults.alter(change))
+                await until(lambda: flow.relay.stats.resyncs.get("fetch_session_id_not_found", 0) == 2 * number)  # noqa: B023
+            for index in range(2):
+                source.store("t", index, *batches(3, first=60))
+            await flow.copied()
+
+
+async def test_truncated_at_the_source() -> None:
+    """An unclean election lost what was copied already: told by the epochs (KIP-320), and the partition halts."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            source.log("t").truncate(30)
+            source.store("t", 0, *batches(20, first=30, count=3))
+            source.log("t").batches[10:] = [batch(30 + 3 * n, leader_epoch=1, payload=b"other") for n in range(20)]
+            reason = await flow.halted()
+            assert reason in ("source_truncated", "not_a_copy")
+            assert destination.log("t").end == 60
+
+
+async def test_diverging_epoch() -> None:
+    """The answer itself says where the log that was read ends."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=2, count=4)
+
+        def change(answer: Any) -> None:
+            one = answer.responses[0].partitions[0]
+            one.records = b""
+            one.diverging_epoch = type(one).EpochEndOffset(epoch=0, end_offset=6)
+
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            source.next("Fetch", faults.alter(change))
+            await until(lambda: flow.relay.halted)
+            (partition,) = flow.relay.halted
+            assert partition.halted is not None
+            assert partition.halted.reason == "source_truncated"
+            assert "offset 12 is due, the source's log of epoch 0 ends at 6" in partition.halted.detail
+
+
+async def test_retention_overtakes() -> None:
+    """What is due was deleted at the source while the destination was slow: halt, nothing is skipped."""
+    async with clusters() as (source, destination):
+        fill(source)
+        held = destination.next("Produce", faults.held())
+        held.error = ErrorCode.NOT_ENOUGH_REPLICAS
+        async with mirroring(source, destination) as flow:
+            await held.came.wait()
+            source.log("t").delete_before(30)
+            held.open()
+            assert await flow.halted() in ("retention_overtook", "leading_offsets")
+            assert destination.log("t").end == 0
+
+
+async def test_the_leader_moves() -> None:
+    """
+    1. Another broker of the source leads: the old one says so and names the new one (KIP-951).
+    2. It is fetched from there, in the new epoch.
+    """
+    async with clusters(brokers=2) as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            source.lead("t", 0, 2)
+            source.store("t", 0, *batches(3, first=60))
+            await flow.copied()
+            last = fetches(source)[-1]
+            assert {seen.node_id for seen in fetches(source)[-4:]} & {2}
+            assert last.request.topics
+            assert flow.partition().source_leader_epoch == 1
+
+
+async def test_throttle() -> None:
+    """The broker asks for a pause: what it sent counts, and the next fetch waits."""
+    async with clusters() as (source, destination):
+        fill(source, count=40, size=2_000)
+        for _ in range(3):
+            source.next("Fetch", faults.throttle(30))
+        async with mirroring(source, destination, fetch_max_bytes=8_192) as flow:
+            await flow.copied()
+            assert flow.relay.stats.throttled_s == {"source": pytest.approx(0.09)}
+
+
+# Connections.
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(lambda: faults.disconnect(0), id="closed"),
+        pytest.param(lambda: faults.disconnect(2), id="cut in the size"),
+        pytest.param(lambda: faults.disconnect(4), id="cut behind the size"),
+        pytest.param(lambda: faults.disconnect(500), id="cut in the records"),
+        pytest.param(faults.wrong_correlation_id, id="correlation id"),
+        pytest.param(lambda: faults.malformed(b""), id="empty"),
+        pytest.param(lambda: faults.malformed(bytes(3)), id="short"),
+        pytest.param(lambda: faults.malformed(b"\x00" * 11 + b"\xff\xff\xff\xff\x0f"), id="absurd count"),
+        pytest.param(lambda: faults.malformed(b"\xff" * 200), id="garbage"),
+        pytest.param(lambda: faults.raw(b"\x80\x00\x00\x00"), id="negative size"),
+        pytest.param(lambda: faults.raw(b"\x7f\xff\xff\xff"), id="absurd size"),
+        pytest.param(lambda: faults.raw(b"\x00\x00\x00\x02ab"), id="tiny size"),
+    ],
+)
+async def test_a_connection_that_breaks(fault: Any) -> None:
+    """Nothing was lost: asked again on a new connection, from the same offsets. No frame is lost either."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=2, count=30, size=500)
+        for _ in range(2):
+            source.next("Fetch", fault())
+        async with mirroring(source, destination, fetch_max_bytes=8_192, buffer_memory=80_000) as flow:
+            await flow.copied()
+            assert flow.log.of("source_connection_lost")
+            assert not flow.relay.stats.resyncs
+
+
+async def test_no_answer() -> None:
+    async with clusters() as (source, destination):
+        fill(source)
+        source.next("Fetch", faults.silence())
+        async with mirroring(source, destination, request_timeout_s=0.3) as flow:
+            await flow.copied()
+            assert "no answer within" in flow.log.of("source_connection_lost")[0]["detail"]
+
+
+async def test_the_source_is_down_for_a_while() -> None:
+    """
+    1. Its connections break and nobody answers: its partitions look for their leader, again and again.
+    2. It comes back: copying goes on.
+    """
+    async with clusters() as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            await source.stop(1)
+            await until(lambda: len(flow.log.of("position_unknown")) > 5)
+            await source.start(1)
+            for index in range(2):
+                source.store("t", index, *batches(3, first=60))
+            await flow.copied()
+
+
+async def test_one_of_two_brokers_is_down() -> None:
+    async with clusters(brokers=2) as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            await source.stop(2)
+            for index in range(2):
+                source.store("t", index, *batches(3, first=60))
+            await flow.copied(("t", 0))
+            await source.start(2)
+            await flow.copied()
