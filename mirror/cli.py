@@ -1,0 +1,131 @@
+"""The command line. Each command imports what it needs when it is called: the daemon never loads Spark."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from mirror.service.config import ClusterSettings, Config
+
+EXIT_CONFIG = 78
+"""EX_CONFIG of sysexits.h: systemd's RestartPreventExitStatus knows it."""
+
+CONFIG = click.option(
+    "-c",
+    "--config",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The configuration file (YAML); configs/reference.yaml lists every key.",
+)
+
+
+class _Configured(click.Command):
+    """A command whose exit code 2 means a difference or a halted partition, so that wrong usage must not end with 2."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.show()
+            raise click.exceptions.Exit(EXIT_CONFIG) from error
+
+
+class _Lazy(click.Group):
+    """Sub-groups that are imported only when they are used."""
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name == "sandbox":
+            from mirror.sandbox.cli import sandbox
+
+            return sandbox
+        if name == "demo":
+            from mirror.demo.cli import demo
+
+            return demo
+        return super().get_command(ctx, name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "demo", "sandbox"])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mirror", prog_name="mirror")
+def main() -> None:
+    """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof.
+
+    Exit codes: 0 all well, 1 could not do it, 2 a difference or a halted partition, 78 the configuration is wrong.
+    """
+
+
+@main.command(cls=_Configured)
+@CONFIG
+def run(path: Path) -> None:
+    """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain."""
+    from mirror.service import logs, worker
+
+    config = _load(path)
+    logs.configure(config.log_level)
+    sys.exit(worker.run(config))
+
+
+@main.command(cls=_Configured)
+@CONFIG
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Also write findings and coverage there, as Parquet and JSON.",
+)
+@click.option("--digest", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True)
+@click.option("--limit", type=click.IntRange(min=0), help="Findings shown on the terminal.")
+def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
+    """Read both clusters and prove that the bytes are identical, or name each place where they are not.
+
+    Exit codes: 0 identical, 1 could not finish, 2 a difference.
+    """
+    from mirror.audit.command import audit_flow
+    from mirror.audit.model import AuditRequest, Endpoint
+
+    flow = _load(path).enabled_flow()
+
+    def endpoint(alias: str, settings: "ClusterSettings") -> Endpoint:
+        return Endpoint(
+            alias=alias,
+            bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
+            client_id=f"{settings.client_id}-audit",
+            request_timeout_s=settings.request_timeout_ms / 1000,
+        )
+
+    here, _, there = flow.name.partition("->")
+    request = AuditRequest(
+        flow=flow.name,
+        source=endpoint(here, flow.source),
+        destination=endpoint(there, flow.destination),
+        selects=flow.settings.selects,
+        digest=digest,
+    )
+    sys.exit(audit_flow(request, out=out, limit=limit))
+
+
+@main.command(cls=_Configured)
+@CONFIG
+def validate(path: Path) -> None:
+    """Check the configuration file, without connecting to anything."""
+    config = _load(path)
+    click.echo(f"{path}: flow {config.enabled_flow().name} is valid")
+
+
+def _load(path: Path) -> "Config":
+    from mirror.service.config import ConfigError, load
+
+    try:
+        return load(path)
+    except ConfigError as error:
+        _fail(str(error), EXIT_CONFIG)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)

@@ -1,0 +1,21 @@
+"""The configuration file: what it may hold (`model`), how it is read (`document`), and how errors are told (`load`)."""
+
+from mirror.service.config.cluster import ClusterSettings
+from mirror.service.config.errors import ConfigError, Finding
+from mirror.service.config.flow import DESTINATION_TOPIC_CONFIGS, FlowSettings
+from mirror.service.config.kinds import HostPort
+from mirror.service.config.load import json_schema, load
+from mirror.service.config.model import Config, ResolvedFlow
+
+__all__ = [
+    "DESTINATION_TOPIC_CONFIGS",
+    "ClusterSettings",
+    "Config",
+    "ConfigError",
+    "Finding",
+    "FlowSettings",
+    "HostPort",
+    "ResolvedFlow",
+    "json_schema",
+    "load",
+]

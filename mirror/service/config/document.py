@@ -1,0 +1,258 @@
+"""A YAML file as plain data, with the line of every key and the values that it looks up elsewhere filled in.
+
+Works on the node tree that ruamel.yaml composes rather than on loaded objects: only the nodes know where each key and
+list item stands, and only there do duplicate keys still exist.
+"""
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError, YAMLWarning
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from mirror.service.config.errors import ConfigError, Finding, Path, elide, key_text
+from mirror.service.config.settings import Resolved
+
+FILE_MAX_BYTES = 2**20
+SECRET_MAX_BYTES = 2**16
+NODES_MAX = 20_000
+"""Values in a file, aliases counted as often as they are used: a file of a few lines can stand for billions."""
+SHOWN_MAX = 60
+"""Characters of an offending value that a message repeats."""
+PATH_SHOWN_MAX = 300
+
+EXAMPLE = "see configs/example.yaml"
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT_TAGS = {_TAG + "str", _TAG + "timestamp"}  # a date is a fine topic name
+_PLAIN_TAGS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_LITERAL = "or write $${ for a literal ${"
+
+
+@dataclass(slots=True)
+class Document:
+    """What a file says. `broken` holds the paths that already have a finding: nothing more is to be said of them."""
+
+    file: str
+    data: Any = None
+    lines: dict[Path, int] = field(default_factory=lambda: {(): 1})
+    shown: dict[Path, str] = field(default_factory=dict)
+    broken: set[Path] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+
+    def line(self, path: Path) -> int:
+        """The line of a key, or of the nearest thing around it that stands in the file."""
+        while path not in self.lines:
+            path = path[:-1]
+        return self.lines[path]
+
+    def is_broken(self, path: Path) -> bool:
+        return any(path[:depth] in self.broken for depth in range(len(path) + 1))
+
+    def add(self, path: Path, problem: str, remedy: str, line: int | None = None) -> None:
+        self.findings.append(
+            Finding(file=self.file, line=line or self.line(path), key=key_text(path), problem=problem, remedy=remedy)
+        )
+
+    def break_off(self, path: Path, problem: str, remedy: str, line: int | None = None) -> None:
+        """Adds a finding after which the value at `path` is not looked at any more."""
+        self.add(path, problem, remedy, line)
+        self.broken.add(path)
+
+
+class LookupFailed(Exception):
+    """A `${...}` that leads nowhere: `args` are the problem and the remedy."""
+
+
+def read_document(file: str, env: Mapping[str, str]) -> Document:
+    """Reads and parses a file. Raises ConfigError if no data can be had from it; lesser findings are in the result."""
+    text = _read_text(file)
+    yaml = YAML(typ="safe", pure=True)
+    reader = _Reader(Document(file), yaml, env)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)  # an anchor defined anew is legal, and nothing for stderr
+            root = yaml.compose(text)
+        reader.document.data = None if root is None else reader.value(root, ())
+    except RecursionError:  # also where an alias that contains itself ends up
+        raise _unreadable(file, 1, "is nested too deeply", EXAMPLE) from None
+    except YAMLError as error:
+        raise _not_yaml(file, text, error) from None
+    if reader.document.data is None and not reader.document.findings:
+        raise _unreadable(file, 1, "is empty", f"write clusters and flows; {EXAMPLE}")
+    return reader.document
+
+
+def _read_text(file: str) -> str:
+    try:
+        with open(file, "rb") as stream:
+            raw = stream.read(FILE_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise _unreadable(file, None, f"cannot be read: {reason}", "name a readable YAML file") from None
+    if len(raw) > FILE_MAX_BYTES:
+        raise _unreadable(file, None, f"is larger than {FILE_MAX_BYTES} bytes", "name a configuration file")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _unreadable(file, line, "is not UTF-8 text", "save it as UTF-8") from None
+
+
+def _unreadable(file: str, line: int | None, problem: str, remedy: str) -> ConfigError:
+    return ConfigError([Finding(file=file, line=line, key="", problem=f"the file {problem}", remedy=remedy)])
+
+
+def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        line, problem = mark.line + 1, getattr(error, "problem", None)
+    else:  # a character that YAML does not allow: the error knows its position alone
+        line, problem = text.count("\n", 0, getattr(error, "position", 0)) + 1, getattr(error, "reason", None)
+    remedy = "correct the line, or the one before it: a quote, a bracket, a colon or the indentation"
+    return _unreadable(file, line, f"is not valid YAML: {' '.join(str(problem).split())}", remedy)
+
+
+class _Reader:
+    """Walks the nodes once, turning them into data and noting where everything stands."""
+
+    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str]) -> None:
+        self.document = document
+        self._yaml = yaml
+        self._env = env
+        self._nodes = 0
+
+    def value(self, node: Node, path: Path) -> Any:
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise _unreadable(self.document.file, node.start_mark.line + 1, "holds too many values", EXAMPLE)
+        if isinstance(node, MappingNode):
+            self.document.shown[path] = "a mapping"
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode):
+            self.document.shown[path] = "a list"
+            return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        raise AssertionError(f"unknown kind of YAML node {node!r}")
+
+    def _item(self, node: Node, path: Path) -> Any:
+        self.document.lines[path] = node.start_mark.line + 1
+        return self.value(node, path)
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        merged: list[MappingNode] = []
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == _TAG + "merge":
+                merged += self._merged(value_node, path, line)
+                continue
+            key = key_node.value
+            if not isinstance(key_node, ScalarNode) or key_node.tag not in _TEXT_TAGS or not _is_unicode(key):
+                shown = key if isinstance(key_node, ScalarNode) else "[...]"
+                self.document.add((*path, shown), "is a key that is not text", "put it in quotes", line)
+            elif key in data:
+                first = self.document.lines[*path, key]
+                self.document.add((*path, key), f"stands twice, first in line {first}", "remove one of them", line)
+            else:
+                self.document.lines[*path, key] = line
+                data[key] = self.value(value_node, (*path, key))
+        self._merge(merged, path, data)
+        return data
+
+    def _merged(self, node: Node, path: Path, line: int) -> list[MappingNode]:
+        """The mappings that a `<<` names: one, or a list of them."""
+        nodes = node.value if isinstance(node, SequenceNode) else [node]
+        if all(isinstance(each, MappingNode) for each in nodes):
+            return list(nodes)
+        self.document.add(path, "<< takes an alias of a mapping", "write <<: *name", line)
+        return []
+
+    def _merge(self, merged: list[MappingNode], path: Path, data: dict[str, Any]) -> None:
+        """Adds keys that `<<` brings along; what stands in the mapping itself, or was merged before, wins."""
+        for mapping in merged:
+            rest = [(k, v) for k, v in mapping.value if not (isinstance(k, ScalarNode) and k.value in data)]
+            data.update(self._mapping(MappingNode(mapping.tag, rest, mapping.start_mark, mapping.end_mark), path))
+
+    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+        tag, text = str(node.tag), node.value
+        if tag in _TEXT_TAGS:
+            self.document.shown[path] = f"'{_elide(text)}'"
+            return self._text(text, path)
+        self.document.shown[path] = _elide(text) if text else "nothing"
+        try:
+            if tag in _PLAIN_TAGS:
+                return self._yaml.constructor.construct_object(node, deep=True)
+            problem = f"has a tag that means nothing here ({_elide(tag.removeprefix(_TAG))})"
+        except ValueError:
+            problem = f"is no {tag.removeprefix(_TAG)}"
+        self.document.break_off(path, problem, "write a plain value", node.start_mark.line + 1)
+        return None
+
+    def _text(self, text: str, path: Path) -> str:
+        try:
+            found = _REFERENCE.sub(self._look_up, text)
+        except LookupFailed as failed:
+            self.document.break_off(path, *failed.args)
+            return text
+        if not _is_unicode(found):
+            self.document.break_off(path, "holds half a character", "write it as plain UTF-8 text")
+            return text
+        looked_up = any(match[0] != "$${" for match in _REFERENCE.finditer(text))
+        return Resolved(found) if looked_up else found
+
+    def _look_up(self, match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        kind, colon, name = match[1].partition(":")
+        if not match[2]:
+            raise LookupFailed("holds ${ without a closing }", f"close it, {_LITERAL}")
+        if not colon or not name or kind not in ("env", "file"):
+            raise LookupFailed(
+                f"cannot look up {_elide(match[0])}", f"write ${{env:NAME}} or ${{file:PATH}}, {_LITERAL}"
+            )
+        return self._from_env(name) if kind == "env" else self._from_file(name)
+
+    def _from_env(self, name: str) -> str:
+        if name not in self._env:
+            raise LookupFailed(f"environment variable {_elide(name)} is not set", "set it, or write the value itself")
+        return self._env[name]
+
+    def _from_file(self, name: str) -> str:
+        """A file's content without the trailing newline; a relative path starts from the configuration's folder."""
+        path = FilePath(self.document.file).parent / name
+        shown = elide(str(path), PATH_SHOWN_MAX)
+        remedy = "name a readable text file, such as one below /run/credentials"
+        try:
+            if not path.is_file():  # also keeps us from waiting for ever at a pipe
+                raise LookupFailed(f"there is no file {shown}", remedy)
+            with open(path, "rb") as stream:
+                raw = stream.read(SECRET_MAX_BYTES + 1)
+            if len(raw) > SECRET_MAX_BYTES:
+                raise LookupFailed(f"{shown} is larger than {SECRET_MAX_BYTES} bytes", remedy)
+            return raw.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise LookupFailed(f"{shown} is not UTF-8 text", remedy) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise LookupFailed(f"{shown} cannot be read: {reason}", remedy) from None
+
+
+def _elide(text: str) -> str:
+    return elide(text, SHOWN_MAX)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether all of it are characters: escapes in YAML and bytes in the environment can leave halves of them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

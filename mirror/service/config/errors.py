@@ -1,0 +1,51 @@
+"""What is wrong with a configuration, and where."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+"""Where a value stands: keys and list indices from the top, such as ("flows", "a->b", "topics", 0)."""
+
+KEY_MAX = 100
+"""Characters of one key that a message shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong. `line` is None for a file that cannot be read at all."""
+
+    file: str
+    line: int | None
+    key: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        key = f"{self.key}: " if self.key else ""
+        return printable(f"{place}: {key}{self.problem}; {self.remedy}")
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used: everything that is wrong with it, in the order of the file."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(sorted(findings, key=lambda finding: finding.line or 0))
+        super().__init__("\n".join(map(str, self.findings)))
+
+
+def key_text(path: Path) -> str:
+    """A path as messages show it: `flows.a->b.topics[0]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{elide(part, KEY_MAX)}" for part in path).removeprefix(
+        "."
+    )
+
+
+def printable(text: str) -> str:
+    """Text that stays on one line and does nothing to a terminal: control characters and the like are escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def elide(text: str, most: int) -> str:
+    """At most so many characters of a text."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."

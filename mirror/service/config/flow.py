@@ -1,0 +1,197 @@
+"""Settings of one flow: what goes from one cluster to another, and within which bounds."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from mirror.service.config.kinds import (
+    GIB,
+    KIB,
+    MIB,
+    Choice,
+    Count,
+    Milliseconds,
+    Size,
+    Switch,
+    check_topic_entry,
+    format_size,
+    is_topic_name,
+    refused,
+    topic_pattern,
+)
+from mirror.service.config.settings import Settings
+
+DAY_MS = 86_400_000
+LATER = "is not in this release"
+
+INTERNAL_PREFIXES = ("__", "mirror-internal")
+"""Topics whose names begin like this belong to Kafka (group offsets, transactions) or to us: never mirrored."""
+
+DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
+"""What every destination topic that we create is set to: with any other value its broker rewrites our batches."""
+
+SYNCED_TOPIC_CONFIGS = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+
+_FIXED = "the destination has to keep batches as they are, so that {name} is always {value} there"
+_TOO_OLD = "records are older when they reach the destination, which would refuse what the source took"
+_PLACES = "it names brokers of the source cluster"
+NEVER_SYNCED: Mapping[str, str] = {
+    **{name: _FIXED.format(name=name, value=value) for name, value in DESTINATION_TOPIC_CONFIGS.items()},
+    "message.format.version": "the destination would convert batches to another format",
+    "message.timestamp.before.max.ms": _TOO_OLD,
+    "message.timestamp.difference.max.ms": _TOO_OLD,
+    "leader.replication.throttled.replicas": _PLACES,
+    "follower.replication.throttled.replicas": _PLACES,
+}
+
+
+def _check_synced(name: str) -> str:
+    if name in NEVER_SYNCED:
+        raise refused(f"is never copied: {NEVER_SYNCED[name]}", "take it off the list")
+    if not is_topic_name(name):
+        raise refused("is no name of a topic config", "write a name such as retention.ms")
+    return name
+
+
+def _check_included(entry: str) -> str:
+    if is_topic_name(entry) and is_internal(entry):
+        raise refused("is an internal topic, and those are never mirrored", "take it off the list")
+    return check_topic_entry(entry)
+
+
+def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if not entries:
+        raise refused("names no topic", 'write at least one name or regular expression, or ".*" for all topics')
+    return entries
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    """For the JSON Schema: the default is another key's value, which it cannot say."""
+    del schema["default"]
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic belongs to Kafka or to us."""
+    return topic.startswith(INTERNAL_PREFIXES)
+
+
+class FlowSettings(Settings):
+    """What goes from one cluster to another, and within which bounds."""
+
+    topics: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_included)], ...],
+        AfterValidator(_check_not_empty),
+        Field(json_schema_extra={"minItems": 1}),
+    ]
+    """Topics to mirror: names, or regular expressions matched against the whole name. Internal topics never match."""
+    exclude: tuple[Annotated[str, AfterValidator(check_topic_entry)], ...] = ()
+    """Topics to leave out, written alike; wins over `topics`."""
+    enabled: Annotated[bool, Switch()] = True
+    """Whether the flow runs."""
+    offsets: Annotated[Literal["exact"], Choice(("exact",), {"mapped": LATER})] = "exact"
+    """exact: record N at the source is record N at the destination."""
+    identity: Annotated[Literal["stamped"], Choice(("stamped",), {"strict": LATER})] = "stamped"
+    """stamped: batches carry a producer id computed by the mirror, so that a repeat is recognised."""
+    use_raw_bytes: Annotated[bool, Switch()] = True
+    """Copies record batches without opening them (KIP-712); turns the next two on or off together."""
+    fetch_raw_bytes: Annotated[bool, Switch()] = Field(
+        default=None, validate_default=True, json_schema_extra=_without_default
+    )
+    """Fetches batches unopened. By default what use.raw.bytes says."""
+    send_raw_bytes: Annotated[bool, Switch()] = Field(
+        default=None, validate_default=True, json_schema_extra=_without_default
+    )
+    """Sends batches as they were fetched. By default what use.raw.bytes says."""
+    fetch_max_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = 4 * MIB
+    """Most bytes that one fetch response holds, unless its first batch alone is larger."""
+    max_partition_fetch_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = MIB
+    """Most bytes of one partition in a fetch response, unless its first batch alone is larger."""
+    fetch_min_bytes: Annotated[int, Size(minimum=1, maximum=GIB), Field(validate_default=True)] = 1
+    """A source broker waits until it has this much to answer with, up to fetch.max.wait.ms."""
+    fetch_max_wait_ms: Annotated[int, Milliseconds(minimum=1)] = 500
+    """How long a source broker holds a fetch request that it has nothing for."""
+    buffer_memory: Annotated[int, Size(minimum=2 * KIB, maximum=64 * GIB), Field(validate_default=True)] = 16 * MIB
+    """Bytes fetched and not yet acknowledged; at least 2 x fetch.max.bytes. Bounds the memory of a worker."""
+    max_in_flight_requests_per_connection: Annotated[int, Count(minimum=1, maximum=5)] = 5
+    """Unacknowledged batches of a partition; brokers recognise repeats among the last 5."""
+    connections_per_broker: Annotated[int, Count(minimum=1, maximum=64)] = 1
+    """Connections to each destination broker; a partition always uses the same one."""
+    max_request_size: Annotated[int, Size(minimum=KIB, maximum=100 * MIB)] = 4 * MIB
+    """Most bytes of a produce request, unless its first batch alone is larger."""
+    topic_create: Annotated[bool, Switch()] = True
+    """Creates topics that the destination lacks, with the source's partition count."""
+    replication_factor: Annotated[int, Count(minimum=1, maximum=32_767, also=-1)] = -1
+    """Replicas of the topics created; -1 leaves it to the destination's default."""
+    sync_topic_configs: tuple[Annotated[str, AfterValidator(_check_synced)], ...] = SYNCED_TOPIC_CONFIGS
+    """Topic configs copied from the source when a topic is created."""
+    refresh_topics_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 600_000
+    """New topics and partitions are looked for this often."""
+    settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000
+    """After doubt the destination's log end has to stand still this long before copying goes on."""
+
+    def selects(self, topic: str) -> bool:
+        """Whether the flow mirrors this topic: matched by `topics`, by nothing in `exclude`, and not internal."""
+        return (
+            not is_internal(topic)
+            and any(topic_pattern(entry).fullmatch(topic) for entry in self.topics)
+            and not any(topic_pattern(entry).fullmatch(topic) for entry in self.exclude)
+        )
+
+    @field_validator("fetch_raw_bytes", "send_raw_bytes", mode="before")
+    @classmethod
+    def _follow_use_raw_bytes(cls, value: Any, info: ValidationInfo) -> Any:
+        return info.data.get("use_raw_bytes", True) if value is None else value
+
+    @field_validator("send_raw_bytes")
+    @classmethod
+    def _check_raw_bytes(cls, value: bool, info: ValidationInfo) -> bool:
+        fetch = info.data.get("fetch_raw_bytes", value)
+        if fetch != value:
+            raise refused(
+                "fetch.raw.bytes and send.raw.bytes go together, and one is on and the other off",
+                "set both to true, or leave both out",
+                at="fetch.raw.bytes",
+            )
+        if not value:
+            raise refused(
+                "this program mirrors raw batches only",
+                "set use.raw.bytes to true, or use MirrorMaker 2 to copy record by record",
+                at="use.raw.bytes",
+            )
+        return value
+
+    @field_validator("fetch_min_bytes")
+    @classmethod
+    def _check_fetch_min(cls, value: int, info: ValidationInfo) -> int:
+        most = info.data.get("fetch_max_bytes", value)
+        if value > most:
+            raise refused(
+                f"must be at most fetch.max.bytes ({format_size(most)}), and is {format_size(value)}",
+                "lower it, or raise fetch.max.bytes",
+                at="fetch.max.bytes",
+            )
+        return value
+
+    @field_validator("buffer_memory")
+    @classmethod
+    def _check_buffer(cls, value: int, info: ValidationInfo) -> int:
+        least = 2 * info.data.get("fetch_max_bytes", 0)
+        if value < least:
+            raise refused(
+                f"must be at least 2 x fetch.max.bytes ({format_size(least)}), and is {format_size(value)}",
+                "raise it, or lower fetch.max.bytes",
+                at="fetch.max.bytes",
+            )
+        return value

@@ -1,0 +1,278 @@
+"""The kinds of value that a setting can be: sizes, durations, counts, switches, choices, addresses, topic patterns.
+
+Each kind turns what the YAML file holds into the Python value, or refuses it with a problem and a remedy. None of them
+puts the offered value into its message: it may have come out of a secret file. Whoever prints the message adds the
+value as the file spells it.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+REFUSED = "refused"
+"""The `type` of every pydantic error that is ours; its context holds `problem` and `remedy`."""
+
+INT32_MAX = 2**31 - 1
+"""Sizes and durations are 32-bit integers in Kafka's requests."""
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+
+# A value that is looked up when the file is loaded may stand anywhere; the JSON schema has to let it through.
+INDIRECT_SCHEMA = {"type": "string", "pattern": r"\$\{(env|file):[^}]+\}"}
+
+_SIZE = re.compile(r"([0-9]{1,18}) ?(B|KiB|MiB|GiB)?")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<plain>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+TOPIC_NAME_MAX = 249
+"""Longest topic name that a broker takes (org.apache.kafka.common.internals.Topic)."""
+
+
+def refused(problem: str, remedy: str, at: str = "") -> PydanticCustomError:
+    """The error for a value that cannot be; `at` names another key whose line to show if the value is a default."""
+    return PydanticCustomError(REFUSED, "{problem}; {remedy}", {"problem": problem, "remedy": remedy, "at": at})
+
+
+def format_size(size: int) -> str:
+    """Bytes in the largest unit that divides them: 4194304 -> "4MiB". `parse_size` reads it back."""
+    for unit, factor in sorted(UNITS.items(), key=lambda item: -item[1]):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return f"{size}B"
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes in "4194304", "4096KiB" or "4 MiB"; None if it is no size."""
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(match[1]) * UNITS[match[2] or "B"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A whole number within a range. `also` is one value outside of it with a meaning of its own (-1: default)."""
+
+    minimum: int
+    maximum: int = INT32_MAX
+    also: int | None = None
+
+    what = "a whole number"
+    example = "digits alone, such as 5"
+    unit = ""
+
+    def read(self, value: object) -> int:
+        """The number; raises PydanticCustomError for another type or a value out of range."""
+        number = self._number(value)
+        if number is None:
+            raise refused(f"must be {self.what}", f"write {self.example}")
+        if not (self.minimum <= number <= self.maximum or number == self.also):
+            raise refused(f"must be {self.range_text()}", "write a value in that range")
+        return number
+
+    def range_text(self) -> str:
+        also = "" if self.also is None else f", or {self.also}"
+        return f"from {self.show(self.minimum)} to {self.show(self.maximum)}{also}"
+
+    def show(self, number: int) -> str:
+        return f"{number}{self.unit}"
+
+    def _number(self, value: object) -> int | None:
+        if isinstance(value, bool):  # an int to Python, never to an operator
+            return None
+        if isinstance(value, int):
+            return value
+        if isinstance(value, str):
+            return self._parse(value.strip())
+        return None
+
+    def _parse(self, text: str) -> int | None:
+        return int(text) if _WHOLE.fullmatch(text) else None
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read, serialization=core_schema.plain_serializer_function_ser_schema(int)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        options: list[dict[str, Any]] = [{"type": "integer", "minimum": self.minimum, "maximum": self.maximum}]
+        if self.also is not None:
+            options.append({"const": self.also})
+        return {"anyOf": [*options, *self._text_schemas(), INDIRECT_SCHEMA]}
+
+    def _text_schemas(self) -> list[dict[str, Any]]:
+        return [{"type": "string", "pattern": f"^{_WHOLE.pattern}$"}]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(Quantity):
+    """How many of something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Milliseconds(Quantity):
+    """A duration, written as Kafka writes it: a whole number of milliseconds."""
+
+    what = "a whole number of milliseconds"
+    example = "digits alone, such as 30000 for half a minute"
+    unit = " ms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size(Quantity):
+    """Bytes: a plain number, or one with a binary unit ("512KiB", "4MiB")."""
+
+    what = "a size in bytes"
+    example = "4194304, 4096KiB or 4MiB, for instance"
+
+    def show(self, number: int) -> str:
+        return f"{number} bytes ({format_size(number)})"
+
+    def _parse(self, text: str) -> int | None:
+        size = parse_size(text)
+        return int(text) if size is None and _WHOLE.fullmatch(text) else size
+
+    def _text_schemas(self) -> list[dict[str, Any]]:
+        return [{"type": "string", "pattern": f"^{_SIZE.pattern}$"}]
+
+
+class Switch:
+    """true or false. Text is taken as well, because a looked-up value (`${env:NAME}`) is always text."""
+
+    @staticmethod
+    def read(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        if value in ("true", "false"):
+            return value == "true"
+        raise refused("must be true or false", "write true or false")
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}, INDIRECT_SCHEMA]}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words. `later` holds the words that we know of and do not take yet, each with its reason."""
+
+    words: tuple[str, ...]
+    later: Mapping[str, str] = field(default_factory=dict)
+    fold: Callable[[str], str] = str
+
+    def read(self, value: object) -> str:
+        word = self.fold(value) if isinstance(value, str) else ""
+        if word in self.words:
+            return word
+        remedy = f"write {' or '.join(self.words)}"
+        if word in self.later:
+            raise refused(self.later[word], remedy)
+        raise refused(f"must be {' or '.join(self.words)}", remedy)
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"enum": list(self.words)}, INDIRECT_SCHEMA]}
+
+
+class HostPort(NamedTuple):
+    """Where a broker listens. `str()` gives "host:port", with brackets around an IPv6 address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Addresses:
+    """`bootstrap.servers`: "host:port,host:port", or a list of such texts."""
+
+    remedy = 'write "host:port", more of them separated by commas, such as "kafka-1:9092,kafka-2:9092"'
+
+    @classmethod
+    def read(cls, value: object) -> tuple[HostPort, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise refused("must be addresses of brokers", cls.remedy)
+        if not any(str(part).strip() for part in parts):
+            raise refused("names no broker", cls.remedy)
+        found = [cls._address(part, number, len(parts)) for number, part in enumerate(parts, start=1)]
+        return tuple(dict.fromkeys(found))
+
+    @classmethod
+    def _address(cls, part: object, number: int, count: int) -> HostPort:
+        which = "is" if count == 1 else f"address {number} of {count} is"
+        if isinstance(part, HostPort):
+            return part
+        if not isinstance(part, str) or not part.strip():
+            raise refused(f"{which} not host:port", cls.remedy)
+        text = part.strip()
+        if "://" in text:
+            raise refused(f"{which} a URL, not host:port", f"security.protocol says the protocol; {cls.remedy}")
+        match = _ADDRESS.fullmatch(text)
+        host = match and (match["bracketed"] or (_HOST.fullmatch(match["plain"] or "") and match["plain"]))
+        if not match or not host:
+            raise refused(f"{which} not host:port", cls.remedy)
+        port = int(match["port"])
+        if not 1 <= port <= 65_535:
+            raise refused(f"{which} an address with a port outside 1 to 65535", cls.remedy)
+        return HostPort(host, port)
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read,
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda found: ",".join(map(str, found))),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        text = {"type": "string", "minLength": 1}
+        return {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+
+
+def is_topic_name(entry: str) -> bool:
+    """Whether an entry of `topics` is a name (matched as it is) rather than a regular expression."""
+    return _TOPIC_NAME.fullmatch(entry) is not None
+
+
+@lru_cache(maxsize=1024)
+def topic_pattern(entry: str) -> re.Pattern[str]:
+    """What an entry of `topics` or `exclude` matches, to be used with `fullmatch`.
+
+    An entry of nothing but the characters of topic names is a name, so that "orders.v1" does not take "orders-v1"
+    along; any other entry is a regular expression. Raises ValueError with the reason if it is not a valid one.
+    """
+    if is_topic_name(entry):
+        return re.compile(re.escape(entry))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # "possible nested set": it would match something else than it seems to
+            return re.compile(entry)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        raise ValueError(str(error)) from error
+
+
+def check_topic_entry(entry: str) -> str:
+    """An entry of `topics` or `exclude` as it is; raises PydanticCustomError if it can match no topic."""
+    remedy = 'write a topic\'s name, or a regular expression that matches whole names, such as "payments\\\\..*"'
+    if not entry:
+        raise refused("is empty", remedy)
+    if is_topic_name(entry) and (len(entry) > TOPIC_NAME_MAX or entry in (".", "..")):
+        raise refused(f'is no topic name (at most {TOPIC_NAME_MAX} characters, not "." or "..")', remedy)
+    if "," in entry and all(map(is_topic_name, entry.replace(" ", "").split(","))):
+        raise refused("is several names in one", "write one list entry for each topic")
+    try:
+        topic_pattern(entry)
+    except ValueError as error:
+        raise refused(f"is not a valid regular expression ({error})", remedy) from error
+    return entry

@@ -1,0 +1,136 @@
+"""From a file to a `Config`, or to everything that is wrong with it."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mirror.service.config.cluster import ClusterSettings
+from mirror.service.config.document import EXAMPLE, Document, read_document
+from mirror.service.config.errors import ConfigError, Path
+from mirror.service.config.flow import FlowSettings
+from mirror.service.config.kinds import REFUSED
+from mirror.service.config.model import CONFLICT, Config, conflicts
+from mirror.service.config.settings import Settings
+
+S = TypeVar("S", bound=Settings)
+
+_MAPPING = ("must be a mapping of keys and values", f"write its keys below it, indented; {EXAMPLE}")
+_SECTIONS: dict[str, type[Settings]] = {"clusters": ClusterSettings, "flows": FlowSettings}
+_PLACES: dict[type[Settings], str] = {
+    Config: "at the top of the file",
+    ClusterSettings: "in a cluster",
+    FlowSettings: "in a flow",
+}
+_BUILT_IN = {
+    "missing": ("is required", f"add it; {EXAMPLE}"),
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "mapping_type": _MAPPING,
+    "dict_type": _MAPPING,
+    "tuple_type": ("must be a list", "write [one, another], or each item on a line of its own after a dash"),
+    "string_type": ("must be text", "put it in quotes"),
+}
+
+
+def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> Config:
+    """Reads a configuration file; `env` is what `${env:NAME}` looks into.
+
+    Raises ConfigError with everything that is wrong, each as `FILE:LINE: key: what is wrong; remedy`.
+    """
+    document = read_document(os.fspath(path), env)
+    config = _validate(Config, document.data)
+    if isinstance(config, ValidationError):
+        for error in config.errors(include_url=False, include_input=False):
+            _explain(document, error)
+        _find_conflicts(document)
+    if document.findings or isinstance(config, ValidationError):
+        raise ConfigError(document.findings)
+    return config
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the file, for editors and for other tools."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(by_alias=True)}
+
+
+def _validate(model: type[S], data: object) -> S | ValidationError:
+    try:
+        return model.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        return error
+
+
+def _explain(document: Document, error: ErrorDetails) -> None:
+    """Adds one of pydantic's errors to the document's findings, in our words."""
+    path = _path(document, error["loc"])
+    if document.is_broken(path) or error["type"] == CONFLICT:
+        return
+    if error["type"] == "extra_forbidden":
+        document.add(path, *_unknown_key(path))
+        return
+    at: Path = ()
+    if error["type"] == REFUSED:
+        problem, remedy = error["ctx"]["problem"], error["ctx"]["remedy"]
+        at = (*path[:-1], error["ctx"]["at"]) if error["ctx"]["at"] else ()
+    else:
+        problem, remedy = _BUILT_IN[error["type"]]
+    line = document.line(at) if at and path not in document.lines else None
+    document.add(path, problem if at else _with_value(problem, document.shown.get(path)), remedy, line)
+
+
+def _path(document: Document, loc: Path) -> Path:
+    """Where pydantic's `loc` stands in the file, or would: a refused default comes with its attribute's name."""
+    model = _model_of(loc[:-1])
+    field = model.model_fields.get(str(loc[-1])) if model and loc and loc not in document.lines else None
+    return loc if field is None else (*loc[:-1], str(field.alias))
+
+
+def _model_of(path: Path) -> type[Settings] | None:
+    """The model whose keys stand right below a path."""
+    if not path:
+        return Config
+    return _SECTIONS.get(str(path[0])) if len(path) == 2 else None
+
+
+def _with_value(problem: str, shown: str | None) -> str:
+    if shown is None:
+        return problem
+    if problem.startswith("must "):
+        return f"{problem}, not {shown}"
+    return f"{shown} {problem}" if problem.startswith("is ") else problem
+
+
+def _unknown_key(path: Path) -> tuple[str, str]:
+    key = str(path[-1])
+    if key.startswith(("ssl.", "sasl.")):
+        return "is unknown: TLS and SASL come with a later release", "remove it"
+    known = {place: [str(field.alias) for field in model.model_fields.values()] for model, place in _PLACES.items()}
+    here = next(place for model, place in _PLACES.items() if model is _model_of(path[:-1]))
+    for place, keys in known.items():
+        if key in keys:
+            return f"is unknown {here}", f"it belongs {place}"
+    near = difflib.get_close_matches(key, known[here], n=1)
+    if near:
+        return "is unknown", f"did you mean {near[0]}?"
+    return "is unknown", f"remove it; known {here}: {', '.join(sorted(known[here]))}"
+
+
+def _find_conflicts(document: Document) -> None:
+    """Adds what does not agree among the clusters and flows that are right by themselves."""
+    clusters = _each(document, "clusters", ClusterSettings)
+    flows = _each(document, "flows", FlowSettings)
+    for conflict in conflicts(clusters, flows):
+        line = document.line(conflict.at) if conflict.at and conflict.path not in document.lines else None
+        document.add(conflict.path, conflict.problem, conflict.remedy, line)
+
+
+def _each(document: Document, section: str, model: type[S]) -> dict[str, S | None]:
+    found = document.data.get(section) if isinstance(document.data, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    settings = {name: _validate(model, data) for name, data in found.items()}
+    return {name: None if isinstance(each, ValidationError) else each for name, each in settings.items()}

@@ -1,0 +1,158 @@
+"""The whole configuration: clusters, flows between them, and what all of it must agree on.
+
+Python names are the YAML keys with underscores for dots, units kept: `fetch.max.bytes` is `fetch_max_bytes`.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from mirror.service.config.cluster import ClusterSettings
+from mirror.service.config.errors import Path, key_text
+from mirror.service.config.flow import FlowSettings
+from mirror.service.config.kinds import Choice, Milliseconds, refused
+from mirror.service.config.settings import Settings
+
+CONFLICT = "conflict"
+"""The `type` of the pydantic error for settings that are right by themselves and do not go together."""
+
+ARROW = "->"
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FLOW_REMEDY = 'write "source->destination" with the aliases of two clusters'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedFlow:
+    """A flow with its two clusters looked up."""
+
+    name: str
+    source: ClusterSettings
+    destination: ClusterSettings
+    settings: FlowSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Settings that do not go together. `at` is the other one, to show if `path` is a default."""
+
+    path: Path
+    problem: str
+    remedy: str
+    at: Path = ()
+
+
+def _check_clusters(clusters: Mapping[str, ClusterSettings]) -> Mapping[str, ClusterSettings]:
+    if not clusters:
+        raise refused("names no cluster", "write at least two, each under an alias")
+    return clusters
+
+
+def _check_flows(flows: Mapping[str, FlowSettings]) -> Mapping[str, FlowSettings]:
+    if not flows:
+        raise refused("names no flow", _FLOW_REMEDY)
+    return flows
+
+
+class Config(Settings):
+    """The whole file."""
+
+    clusters: Annotated[Mapping[str, ClusterSettings], AfterValidator(_check_clusters)]
+    """The Kafka clusters, each under an alias."""
+    flows: Annotated[Mapping[str, FlowSettings], AfterValidator(_check_flows)]
+    """What is mirrored, each under "source->destination" with the aliases of two clusters."""
+    drain_timeout_ms: Annotated[int, Milliseconds(minimum=0)] = 15_000
+    """On a clean stop, how long to wait for what is in flight to be acknowledged."""
+    progress_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 10_000
+    """How often a line on progress is logged."""
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Choice(("debug", "info", "warning", "error"), fold=str.lower)
+    ] = "info"
+    """The least level that is logged."""
+
+    @model_validator(mode="after")
+    def _check_conflicts(self) -> Self:
+        found = [f"{key_text(c.path)}: {c.problem}; {c.remedy}" for c in conflicts(self.clusters, self.flows)]
+        if found:
+            raise PydanticCustomError(CONFLICT, "{found}", {"found": "\n".join(found)})
+        return self
+
+    def enabled_flow(self) -> ResolvedFlow:
+        """The one flow that runs."""
+        name, settings = next((name, flow) for name, flow in self.flows.items() if flow.enabled)
+        source, _, destination = name.partition(ARROW)
+        return ResolvedFlow(
+            name=name, source=self.clusters[source], destination=self.clusters[destination], settings=settings
+        )
+
+
+def conflicts(
+    clusters: Mapping[str, ClusterSettings | None], flows: Mapping[str, FlowSettings | None]
+) -> Iterator[Conflict]:
+    """What does not agree among clusters and flows. None stands for settings that are wrong by themselves."""
+    for alias in clusters:
+        if not _ALIAS.fullmatch(alias):
+            yield Conflict(
+                path=("clusters", alias),
+                problem="is no alias of a cluster",
+                remedy="use letters, digits, dots, dashes and underscores",
+            )
+    for name, flow in flows.items():
+        yield from _flow_conflicts(name, flow, clusters)
+    yield from _enabled_conflicts(flows)
+
+
+def _flow_conflicts(
+    name: str, flow: FlowSettings | None, clusters: Mapping[str, ClusterSettings | None]
+) -> Iterator[Conflict]:
+    path: Path = ("flows", name)
+    source, arrow, destination = name.partition(ARROW)
+    if not (arrow and _ALIAS.fullmatch(source) and _ALIAS.fullmatch(destination)):
+        yield Conflict(path=path, problem="is no name of a flow", remedy=_FLOW_REMEDY)
+        return
+    for alias in dict.fromkeys((source, destination)):
+        if clusters and alias not in clusters:
+            near = difflib.get_close_matches(alias, clusters, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known clusters: {', '.join(sorted(clusters))}"
+            yield Conflict(path=path, problem=f"there is no cluster {alias}", remedy=hint)
+    if source == destination:
+        yield Conflict(path=path, problem="source and destination are the same cluster", remedy=_FLOW_REMEDY)
+        return
+    yield from _cluster_conflicts(path, flow, clusters.get(source), clusters.get(destination))
+
+
+def _cluster_conflicts(
+    path: Path, flow: FlowSettings | None, source: ClusterSettings | None, destination: ClusterSettings | None
+) -> Iterator[Conflict]:
+    source_alias, _, _ = str(path[-1]).partition(ARROW)
+    shared = set(source.bootstrap_servers) & set(destination.bootstrap_servers) if source and destination else set()
+    if shared:
+        yield Conflict(
+            path=path,
+            problem="source and destination are the same cluster: their bootstrap.servers share an address",
+            remedy="a topic cannot be mirrored onto itself: give each its own bootstrap.servers",
+        )
+    if flow and source and flow.fetch_max_wait_ms >= source.request_timeout_ms:
+        yield Conflict(
+            path=(*path, "fetch.max.wait.ms"),
+            problem=f"must be less than request.timeout.ms of {source_alias} ({source.request_timeout_ms} ms), "
+            f"and is {flow.fetch_max_wait_ms} ms: every fetch that waits for data would time out",
+            remedy="lower it, or raise request.timeout.ms",
+            at=("clusters", source_alias, "request.timeout.ms"),
+        )
+
+
+def _enabled_conflicts(flows: Mapping[str, FlowSettings | None]) -> Iterator[Conflict]:
+    enabled = [name for name, flow in flows.items() if flow and flow.enabled]
+    if len(enabled) > 1:
+        yield Conflict(
+            path=("flows", enabled[1], "enabled"),
+            problem=f"{len(enabled)} flows are enabled ({', '.join(enabled)}), and this release runs one",
+            remedy="set enabled: false on the others",
+        )
+    if flows and not enabled and None not in flows.values():
+        yield Conflict(path=("flows",), problem="no flow is enabled", remedy="set enabled: true on one of them")

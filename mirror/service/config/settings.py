@@ -1,0 +1,46 @@
+"""What all settings have in common."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, model_validator
+
+
+class Resolved(str):
+    """Text that `${env:NAME}` or `${file:PATH}` put into a setting: possibly a secret, so never shown."""
+
+    __slots__ = ()
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, YAML keys with dots, nothing unknown taken, looked-up values hidden in `repr`."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=lambda name: name.replace("_", "."),
+        validate_by_name=True,  # for Python; `load` takes the YAML keys alone
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+        field_title_generator=lambda name, _: name.replace("_", "."),
+    )
+
+    _looked_up: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_looked_up(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        settings = handler(data)
+        if isinstance(data, Mapping):
+            settings._looked_up = frozenset(
+                name for name, field in cls.model_fields.items() if _holds_resolved(data.get(field.alias))
+            )
+        return settings
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, "***" if name in self._looked_up else value
+
+
+def _holds_resolved(value: object) -> bool:
+    return isinstance(value, Resolved) or (isinstance(value, list) and any(map(_holds_resolved, value)))

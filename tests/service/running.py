@@ -1,0 +1,137 @@
+"""``mirror run`` as its users run it: a process, its configuration file, and the JSON lines that it prints."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+MIRROR = Path(sys.executable).parent / "mirror"
+PATIENCE_S = 120.0
+"""Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
+LOOK_EVERY_S = 0.02
+
+Line = dict[str, Any]
+
+
+def config_text(
+    source: str,
+    destination: str,
+    topics: list[str],
+    *,
+    flow: Mapping[str, object] | None = None,
+    top: Mapping[str, object] | None = None,
+) -> str:
+    """A configuration for these bootstrap servers; quick to give up and to report."""
+    cluster = {"reconnect.backoff.max.ms": 500, "socket.connection.setup.timeout.ms": 5_000}
+    return json.dumps(
+        {
+            "clusters": {
+                "source": {"bootstrap.servers": source} | cluster,
+                "destination": {"bootstrap.servers": destination} | cluster,
+            },
+            "flows": {"source->destination": {"topics": topics} | dict(flow or {})},
+            "progress.interval.ms": 100,
+        }
+        | dict(top or {})
+    )
+
+
+class Mirror:
+    """The process. A context manager that leaves none behind."""
+
+    def __init__(self, config: Path, *, command: str = "run") -> None:
+        self._command = [str(MIRROR), command, "-c", str(config)]
+        self.lines: list[Line] = []
+        self.noise: list[str] = []
+        """What it printed that is no JSON line: nothing, if all is well."""
+        self.errors = ""
+        self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for read in (self._read_lines, self._read_errors):
+            thread = threading.Thread(target=read, daemon=True)
+            thread.start()
+            self._readers.append(thread)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _read_lines(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            try:
+                self.lines.append(json.loads(text))
+            except ValueError:
+                self.noise.append(text)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self.errors = self.process.stderr.read()
+
+    def of(self, event: str) -> list[Line]:
+        """The lines of an event so far."""
+        return [line for line in self.lines if line["event"] == event]
+
+    def wait_for(self, condition: Callable[[], Any], what: str) -> None:
+        """Until the condition holds, while the process lives."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None or condition(), f"mirror ended before {what}: {self.told()}"
+            assert time.monotonic() < deadline, f"waited in vain for {what}: {self.told()}"
+            time.sleep(LOOK_EVERY_S)
+
+    def wait_event(self, event: str, **fields: object) -> Line:
+        """Until such a line came; the first of them."""
+
+        def matching() -> list[Line]:
+            return [line for line in self.of(event) if fields.items() <= line.items()]
+
+        self.wait_for(matching, f"{event} {fields}")
+        return matching()[0]
+
+    def wait(self) -> int:
+        """Until it has ended and everything is read; the exit code."""
+        code = self.process.wait(PATIENCE_S)
+        for reader in self._readers:
+            reader.join(PATIENCE_S)
+        return code
+
+    def stop(self, number: int = 15) -> int:
+        """A clean stop; the exit code. Nothing but JSON lines may have been printed."""
+        self.process.send_signal(number)
+        code = self.wait()
+        self.check_clean()
+        return code
+
+    def check_clean(self) -> None:
+        """No traceback, no stray output."""
+        assert self.noise == []
+        assert self.errors == ""
+        assert "Traceback" not in json.dumps(self.lines)
+
+    def told(self) -> str:
+        """What it said last, for messages."""
+        return "\n".join(map(str, [*self.lines[-15:], *self.noise[-5:], self.errors[-2000:]]))
+
+
+@contextmanager
+def mirror(config: Path, text: str) -> Iterator[Mirror]:
+    """Runs ``mirror run`` with this configuration."""
+    config.write_text(text)
+    with Mirror(config) as process:
+        yield process
