@@ -1,0 +1,311 @@
+"""What is compared, frozen before anything is read: topics, partitions, and the offsets of both logs.
+
+Order matters on clusters that are in use. The source's end comes first; then the destination is given ``catch_up_s`` to
+reach it, because a running mirror has batches on their way; and only a destination end beyond the source's end *as it
+is afterwards* is too much.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Span, TopicPartition
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.connection import ConnectionOptions
+from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
+from mirror.wire.fetch import READ_UNCOMMITTED
+
+EARLIEST, LATEST = -2, -1
+MOST_TRIES = 8
+POLL_S = 0.2
+INTERNAL_PREFIX = "__"
+
+
+def cluster_options(endpoint: Endpoint) -> ClusterOptions:
+    """How this endpoint is connected to."""
+    return ClusterOptions(
+        bootstrap=endpoint.bootstrap,
+        connection=ConnectionOptions(
+            client_id=endpoint.client_id,
+            request_timeout_s=endpoint.request_timeout_s,
+            setup_timeout_s=endpoint.setup_timeout_s,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """The bounds of every partition on both sides, and what was found on the way to them."""
+
+    source_cluster_id: str
+    destination_cluster_id: str
+    bounds: tuple[Bounds, ...]
+    findings: tuple[Finding, ...]
+    source_topic_ids: dict[str, str]
+    destination_topic_ids: dict[str, str]
+
+
+async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
+    """See the module's text.
+
+    Raises:
+        AuditError: one cluster on both sides, an unknown topic, nothing selected, a partition without a leader.
+        NetworkError: a cluster does not answer.
+    """
+    _check_two(source, destination)
+    names = await selected(source, request)
+    await destination.refresh(names)
+    findings: list[Finding] = []
+    wanted: list[TopicPartition] = []
+    spare: list[TopicPartition] = []
+    for name in names:
+        ours, theirs = partitions(source, name), partitions(destination, name)
+        if not theirs:
+            findings.append(_absent(name, None, f"the topic is not at {destination.name}"))
+        else:
+            findings += [_absent(name, p, f"{destination.name} has no such partition") for p in sorted(ours - theirs)]
+            spare += [TopicPartition(name, p) for p in sorted(theirs - ours)]
+        wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
+    starts, ends = await log_spans(source, wanted)
+    bounds = await _freeze_destination(source, destination, starts, ends, request.catch_up_s)
+    findings += await _spare(destination, source.name, spare)
+    return Frozen(
+        source_cluster_id=source.cluster_id,
+        destination_cluster_id=destination.cluster_id,
+        bounds=tuple(bounds),
+        findings=tuple(findings),
+        source_topic_ids=_topic_ids(source, names),
+        destination_topic_ids=_topic_ids(destination, names),
+    )
+
+
+def _check_two(source: Cluster, destination: Cluster) -> None:
+    """A topic compared with itself is always identical."""
+    same_id = source.cluster_id and source.cluster_id == destination.cluster_id
+    ours = {(node.host, node.port) for node in source.nodes.values()}
+    if same_id or ours & {(node.host, node.port) for node in destination.nodes.values()}:
+        raise AuditError(
+            f"{source.name} and {destination.name} are the same cluster ({source.cluster_id or 'by its brokers'})",
+            "give each its own bootstrap.servers: a topic compared with itself is always identical",
+        )
+
+
+async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
+    """The topics to audit, sorted; each of them exists at the source.
+
+    Raises:
+        AuditError: a named topic is not there, or nothing is selected.
+    """
+    names = set(request.topics)
+    if request.selects is not None:
+        await cluster.refresh(None)
+        names |= {
+            name
+            for name, topic in cluster.topics.items()
+            if not topic.internal and not name.startswith(INTERNAL_PREFIX) and request.selects(name)
+        }
+    if not names:
+        raise AuditError(
+            f"flow {request.flow} selects no topic of cluster {cluster.name}", "check topics and exclude of the flow"
+        )
+    failed = await cluster.refresh(sorted(names))
+    for name in sorted(names):
+        code = failed.get(name, ErrorCode.NONE)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise AuditError(
+                f"topic {name} of cluster {cluster.name} may not be read",
+                "grant the audit's principal Read and Describe on it",
+            )
+        if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION) or (
+            not code and name not in cluster.topics
+        ):
+            raise AuditError(
+                f"topic {name} is not at cluster {cluster.name}", "correct the name, or leave it out of the audit"
+            )
+        if code:
+            raise AuditError(f"topic {name} of cluster {cluster.name}: {error_name(code)}", "run the audit again")
+    return sorted(names)
+
+
+def partitions(cluster: Cluster, topic: str) -> set[int]:
+    """Every partition of a topic, those without a leader included; none for a topic that is not there."""
+    known = cluster.topics.get(topic)
+    return set(known.leaders) if known else set()
+
+
+def _topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
+    known = ((name, cluster.topics.get(name)) for name in names)
+    return {name: topic.topic_id.hex() for name, topic in known if topic and topic.topic_id}
+
+
+def _absent(topic: str, partition: int | None, detail: str) -> Finding:
+    return Finding(
+        kind=Kind.MISSING, topic=topic, partition=partition, source=None, destination=None,
+        batches=0, records=0, detail=detail,
+    )  # fmt: skip
+
+
+async def _freeze_destination(
+    source: Cluster,
+    destination: Cluster,
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+    catch_up_s: float,
+) -> list[Bounds]:
+    deadline = time.monotonic() + catch_up_s
+    their_starts, their_ends = await log_spans(destination, list(ends))
+    while (behind := [key for key, end in ends.items() if their_ends[key] < end]) and time.monotonic() < deadline:
+        await asyncio.sleep(POLL_S)
+        their_ends.update(await list_offsets(destination, behind, LATEST))
+    beyond = [key for key, end in ends.items() if their_ends[key] > end]
+    # Copied since the source's end was frozen: that end moved, too.
+    now = await list_offsets(source, beyond, LATEST)
+    return [
+        Bounds(
+            topic=key.topic,
+            partition=key.partition,
+            source=Span(starts[key], end),
+            destination=Span(their_starts[key], end if end < their_ends[key] <= now.get(key, end) else their_ends[key]),
+        )
+        for key, end in sorted(ends.items())
+    ]
+
+
+async def _spare(destination: Cluster, source_name: str, spare: list[TopicPartition]) -> list[Finding]:
+    """Partitions that only the destination has: a finding if there is anything in them."""
+    starts, ends = await log_spans(destination, spare)
+    return [
+        Finding(
+            kind=Kind.EXTRA, topic=key.topic, partition=key.partition, source=None,
+            destination=Span(starts[key], ends[key]), batches=0, records=0,
+            detail=f"{source_name} has no such partition",
+        )
+        for key in spare if ends[key] > starts[key]
+    ]  # fmt: skip
+
+
+def outside(bounds: Bounds, source_name: str, destination_name: str) -> list[Finding]:
+    """What the frozen bounds alone tell: offsets of one side that the other does not reach. Not read.
+
+    A destination that begins behind the source's start lacks what the source still has. Retention there may have been
+    quicker, or it was never copied: from the logs one cannot tell, so it is a finding. The reverse is none: the source
+    itself no longer has what it would be compared with.
+    """
+    source, destination = bounds.source, bounds.destination
+    found: list[Finding] = []
+
+    def add(kind: Kind, ours: Span | None, theirs: Span | None, detail: str) -> None:
+        found.append(
+            Finding(
+                kind=kind, topic=bounds.topic, partition=bounds.partition, source=ours, destination=theirs,
+                batches=0, records=0, detail=detail,
+            )
+        )  # fmt: skip
+
+    below = Span(source.start, min(destination.start, source.end))
+    if below.offsets:
+        add(
+            Kind.MISSING, below, None,
+            f"{destination_name} begins at {destination.start}: removed there by retention, or never copied",
+        )  # fmt: skip
+    lag = Span(max(destination.end, source.start, below.end if below.offsets else 0), source.end)
+    if lag.offsets:
+        add(Kind.MISSING, lag, None, f"{destination_name} ends at {destination.end}: not copied yet, or lost")
+    extra = Span(max(source.end, destination.start), destination.end)
+    if extra.offsets:
+        add(Kind.EXTRA, None, extra, f"{source_name} ends at {source.end}")
+    return found
+
+
+# -- offsets ----------------------------------------------------------------------------------------------------
+
+
+async def log_spans(
+    cluster: Cluster, keys: list[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Log starts and high watermarks of these partitions. The start is read first, so that it is not behind the end."""
+    return await list_offsets(cluster, keys, EARLIEST), await list_offsets(cluster, keys, LATEST)
+
+
+async def list_offsets(cluster: Cluster, keys: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    """One offset per partition, all partitions of a leader in one request; leaders that moved are asked again.
+
+    Raises:
+        AuditError: a partition has no leader or an error that stays.
+        NetworkError: a leader does not answer.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    backoff = Backoff(least_ms=100, most_ms=5_000)
+    left = list(dict.fromkeys(keys))
+    while left:
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        failed: dict[TopicPartition, int] = {}
+        for key in left:
+            leader = cluster.leader(*key)
+            if leader is None:
+                failed[key] = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                by_leader[leader.node_id].append(key)
+        for node_id, asked in by_leader.items():
+            answer = await cluster.call(_request(asked, timestamp), node_id=node_id)
+            _take(answer, offsets, failed)
+        left = [key for key in left if key not in offsets]
+        if left:
+            await _retry(cluster, left, failed, backoff)
+    return offsets
+
+
+async def _retry(
+    cluster: Cluster, left: list[TopicPartition], failed: dict[TopicPartition, int], backoff: Backoff
+) -> None:
+    topic, partition = left[0]
+    code = failed.get(left[0], ErrorCode.UNKNOWN_SERVER_ERROR)
+    wait_s = backoff.next_s()
+    if backoff.tries > MOST_TRIES or outcome_of(code) is Outcome.HALT:
+        raise AuditError(
+            f"cluster {cluster.name}: the offsets of topic {topic} partition {partition} cannot be had, "
+            f"{error_name(code)}",
+            "check that its leader is up and that the audit's principal may Describe the topic",
+        )
+    await asyncio.sleep(wait_s)
+    await cluster.refresh({key.topic for key in left})
+
+
+def _request(keys: list[TopicPartition], timestamp: int) -> Any:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in keys:
+        topics[topic].append(partition)
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=READ_UNCOMMITTED,
+        topics=[
+            kind(
+                name=topic,
+                partitions=[
+                    kind.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+                    for partition in wanted
+                ],
+            )
+            for topic, wanted in topics.items()
+        ],
+    )
+
+
+def _take(answer: Any, offsets: dict[TopicPartition, int], failed: dict[TopicPartition, int]) -> None:
+    for topic in answer.topics:
+        for found in topic.partitions:
+            key = TopicPartition(topic.name, found.partition_index)
+            if found.error_code:
+                failed[key] = found.error_code
+            elif found.offset < 0:
+                failed[key] = ErrorCode.OFFSET_NOT_AVAILABLE
+            else:
+                offsets[key] = found.offset

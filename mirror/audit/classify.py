@@ -1,0 +1,279 @@
+"""Rows that differ, named. Pure: the rows of one partition and where their contents lie, in; findings out.
+
+The order of the rules is the meaning. A batch whose checksum is wrong is corrupt, whatever else it is. A destination
+batch that the source has elsewhere was moved, doubled or misrouted: of a doubled batch and the thousand behind it, one
+is a duplicate and a thousand are moved by one, none has "changed". Only what the source has nowhere is compared in its
+place: header, value, borders. What then is left on one side alone is missing or extra.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mirror.audit.model import BatchRow, Finding, Kind, Side, Span, TopicPartition
+from mirror.records.header import CODEC_MASK, CONTROL, Codec
+
+Content = tuple[object, ...]
+
+
+class Place(NamedTuple):
+    """Where a batch lies."""
+
+    key: TopicPartition
+    row: BatchRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One partition's differing rows by base offset, and where else their contents are.
+
+    ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
+    behind the audited offsets.
+    """
+
+    key: TopicPartition
+    audited: Span
+    source: Mapping[int, BatchRow]
+    destination: Mapping[int, BatchRow]
+    in_source: Mapping[Content, Sequence[Place]]
+    in_tail: Mapping[Content, Sequence[Place]]
+
+
+def classify(scene: Scene) -> list[Finding]:
+    """Every row of the scene is in exactly one finding; ordered by offset, equal neighbours joined."""
+    source, destination = dict(scene.source), dict(scene.destination)
+    found = [
+        *_corrupt(scene.key, source, destination),
+        *_elsewhere(scene, source, destination),
+        *_in_tail(scene, source),
+        *_changed(scene.key, source, destination),
+        *_overlapping(scene.key, source, destination),
+    ]
+    return joined(found)
+
+
+def _finding(
+    kind: Kind, key: TopicPartition, source: Sequence[BatchRow], destination: Sequence[BatchRow], detail: str
+) -> Finding:
+    counted = source or destination
+    return Finding(
+        kind=kind,
+        topic=key.topic,
+        partition=key.partition,
+        source=_span(source),
+        destination=_span(destination),
+        batches=len(counted),
+        records=sum(row.records for row in counted),
+        detail=detail,
+    )
+
+
+def _span(rows: Sequence[BatchRow]) -> Span | None:
+    return Span(min(row.base_offset for row in rows), max(row.last_offset for row in rows) + 1) if rows else None
+
+
+def _corrupt(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out the rows whose checksum is wrong, with their counterparts."""
+    for base in sorted(source.keys() | destination.keys()):
+        ours, theirs = source.get(base), destination.get(base)
+        where = [
+            side.value
+            for side, row in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
+            if row is not None and not row.crc_ok
+        ]
+        if not where:
+            continue
+        if ours is not None and (theirs is not None or not ours.crc_ok):
+            del source[base]
+        if theirs is not None and (ours is not None or not theirs.crc_ok):
+            del destination[base]
+        shown_ours = [ours] if ours is not None and (theirs is not None or not ours.crc_ok) else []
+        shown_theirs = [theirs] if theirs is not None and (ours is not None or not theirs.crc_ok) else []
+        detail = f"checksum does not match the bytes at the {' and the '.join(where)}"
+        yield _finding(Kind.CORRUPT, key, shown_ours, shown_theirs, detail)
+
+
+def _elsewhere(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out destination rows that the source has at another place, and the source rows that they are."""
+    shift = 0
+    for base in sorted(destination):
+        row = destination[base]
+        place = _origin(scene, source, row, shift)
+        if place is None:
+            continue
+        del destination[base]
+        if place.key != scene.key:
+            detail = f"at the source in partition {place.key.partition}, offset {place.row.base_offset}"
+            yield _finding(Kind.MISROUTED, scene.key, [], [row], detail)
+            continue
+        origin = place.row
+        shift = base - origin.base_offset
+        if origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
+            source.pop(origin.base_offset, None)
+            yield _finding(Kind.MOVED, scene.key, [origin], [row], f"by {shift:+,} offsets")
+        else:
+            yield _finding(Kind.DUPLICATE, scene.key, [origin], [row], "the source has it once, at its own place")
+
+
+def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> Place | None:
+    """The place at the source that this row most likely came from; None if the source has it nowhere.
+
+    Best the one that continues the shift of the batch before; then one whose own place lacks it; then the nearest.
+    """
+
+    def unlikeliness(place: Place) -> tuple[bool, bool, bool, int]:
+        distance = row.base_offset - place.row.base_offset
+        vacant = place.row.base_offset in source
+        return place.key != scene.key, distance != shift or not vacant, not vacant, abs(distance)
+
+    places = [place for place in scene.in_source.get(row.content, ()) if place != (scene.key, row)]
+    return min(places, key=unlikeliness, default=None)
+
+
+def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out source rows that the destination has behind its audited offsets."""
+    for base in sorted(source):
+        row = source[base]
+        place = next((place for place in scene.in_tail.get(row.content, ()) if place.key == scene.key), None)
+        if place is not None:
+            del source[base]
+            shift = place.row.base_offset - base
+            yield _finding(Kind.MOVED, scene.key, [row], [place.row], f"by {shift:+,} offsets")
+
+
+def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out pairs with the same offsets and other bytes."""
+    for base in sorted(source.keys() & destination.keys()):
+        ours, theirs = source[base], destination[base]
+        if ours.last_offset != theirs.last_offset:
+            continue
+        del source[base], destination[base]
+        fields = header_changes(ours, theirs)
+        if ours.digest == theirs.digest:
+            yield _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
+        else:
+            yield _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))
+
+
+def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
+    """The promised header fields in which two batches differ, with both values. They are no payload."""
+    changes = [
+        f"{name} {mine:,} → {other:,}"
+        for name, mine, other in (
+            ("record count", ours.records, theirs.records),
+            ("size", ours.size, theirs.size),
+        )
+        if mine != other
+    ]
+    changes += [
+        f"{name} {mine} → {other}"
+        for name, mine, other in (
+            ("base timestamp", ours.base_timestamp, theirs.base_timestamp),
+            ("max timestamp", ours.max_timestamp, theirs.max_timestamp),
+        )
+        if mine != other
+    ]
+    if (ours.flags ^ theirs.flags) & CODEC_MASK:
+        changes.append(f"codec {codec_name(ours.flags)} → {codec_name(theirs.flags)}")
+    if (ours.flags ^ theirs.flags) & ~CODEC_MASK:
+        changes.append(f"attributes {ours.flags:#06x} → {theirs.flags:#06x}")
+    return changes
+
+
+def codec_name(flags: int) -> str:
+    """The codec that these attributes name."""
+    bits = flags & CODEC_MASK
+    return Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}"
+
+
+def _overlapping(
+    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]
+) -> Iterator[Finding]:
+    """What is left: offsets that both sides cover with other borders, and offsets that one side covers alone."""
+    for ours, theirs in _groups(source.values(), destination.values()):
+        if ours and theirs:
+            yield _finding(
+                Kind.RESEGMENTED, key, ours, theirs,
+                f"{len(ours)} batches at the source, {len(theirs)} at the destination",
+            )  # fmt: skip
+        elif ours:
+            yield _finding(Kind.MISSING, key, ours, [], _note(ours))
+        else:
+            yield _finding(Kind.EXTRA, key, [], theirs, _note(theirs))
+
+
+def _note(rows: Iterable[BatchRow]) -> str:
+    return "transaction marker" if all(row.flags & CONTROL for row in rows) else ""
+
+
+def _groups(
+    source: Iterable[BatchRow], destination: Iterable[BatchRow]
+) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
+    """Rows of both sides whose offsets overlap, directly or through others."""
+    rows = [(row, True) for row in source] + [(row, False) for row in destination]
+    ours: list[BatchRow] = []
+    theirs: list[BatchRow] = []
+    end = -1
+    for row, is_ours in sorted(rows, key=lambda entry: (entry[0].base_offset, entry[1])):
+        if row.base_offset >= end and (ours or theirs):
+            yield ours, theirs
+            ours, theirs = [], []
+        (ours if is_ours else theirs).append(row)
+        end = max(end, row.last_offset + 1)
+    if ours or theirs:
+        yield ours, theirs
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+def joined(findings: Iterable[Finding]) -> list[Finding]:
+    """In the order of their offsets, with neighbours that say the same made one."""
+    runs: list[Finding] = []
+    for finding in sorted(findings, key=_order):
+        # Not only the last one: a moved run and what is missing beside it alternate by offset.
+        at = next((i for i in range(len(runs) - 1, max(-1, len(runs) - 4), -1) if _continues(runs[i], finding)), None)
+        if at is None:
+            runs.append(finding)
+        else:
+            runs[at] = _extended(runs[at], finding)
+    return runs
+
+
+def _order(finding: Finding) -> tuple[str, int, int, str]:
+    span = finding.destination or finding.source
+    partition = -1 if finding.partition is None else finding.partition
+    return finding.topic, partition, span.start if span else -1, finding.kind.value
+
+
+def _continues(run: Finding, finding: Finding) -> bool:
+    same = (run.kind, run.topic, run.partition, run.detail) == (
+        finding.kind, finding.topic, finding.partition, finding.detail
+    )  # fmt: skip
+    # Re-segmented groups stay apart: their details count their own batches.
+    return (
+        same
+        and run.batches > 0
+        and finding.batches > 0
+        and run.kind is not Kind.RESEGMENTED
+        and _touches(run.source, finding.source)
+        and _touches(run.destination, finding.destination)
+    )
+
+
+def _touches(before: Span | None, after: Span | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return before.end == after.start
+
+
+def _extended(run: Finding, finding: Finding) -> Finding:
+    return replace(
+        run,
+        source=Span(run.source.start, finding.source.end) if run.source and finding.source else None,
+        destination=(
+            Span(run.destination.start, finding.destination.end) if run.destination and finding.destination else None
+        ),
+        batches=run.batches + finding.batches,
+        records=run.records + finding.records,
+    )

@@ -1,0 +1,137 @@
+"""Both sides read and joined by Spark: what comes back is the rows that differ, and what was read.
+
+A full outer join on topic, partition and base offset, of chunks first and then of the batches in the chunks that
+differ. Equal rows end in Spark; each side's coverage rows always pass, so that a task whose rows were lost cannot be
+taken for one that had none.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from mirror.audit.coverage import CoverageKey
+from mirror.audit.model import BatchRow, Pairs, Side, TopicPartition
+from mirror.audit.options import CHUNKS, FORMAT, SourceOptions
+from mirror.audit.ranges import RangeCoverage
+
+KEYS = ("topic", "partition", "base_offset", "covers")
+COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", "size", "digest")
+"""The header fields that identity level ``payload`` promises, and the payload's digest. Magic is 2 on both sides; of
+the others, leader epoch, producer id, epoch, base sequence and CRC are the destination's own."""
+ROW = (*COMPARED[:-1], "crc_ok", "digest")
+
+MOST_LOCATED = 100_000
+"""Places that a search for moved batches looks at; a payload that occurs more often than that locates nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The job's outcome. ``batches`` and ``bytes``: what Spark itself counted of each side on its way into the join."""
+
+    differing: dict[TopicPartition, Pairs]
+    coverage: dict[Side, dict[CoverageKey, RangeCoverage]]
+    clusters: dict[Side, set[str]]
+    batches: dict[Side, int]
+    bytes: dict[Side, int]
+
+
+def read_side(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """One side's rows: a ``load`` of its own."""
+    return spark.read.format(FORMAT).options(**options.to_options()).load()
+
+
+def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> Compared:
+    """Reads both sides and joins them. The two must have the same tasks.
+
+    Raises:
+        PySparkException: a task failed; ``AuditError.unmarked`` finds ours in its text.
+    """
+    assert source.rows == destination.rows, "rows of one kind are compared with rows of the same"
+    seen = {side: Observation(side.value) for side in Side}
+    joined = _side(spark, source, "s_", seen[Side.SOURCE]).join(
+        _side(spark, destination, "d_", seen[Side.DESTINATION]), list(KEYS), "full_outer"
+    )
+    table = joined.where(F.col("covers") | _differs()).toArrow()
+    differing: dict[TopicPartition, Pairs] = defaultdict(Pairs)
+    coverage: dict[Side, dict[CoverageKey, RangeCoverage]] = {side: {} for side in Side}
+    clusters: dict[Side, set[str]] = {side: set() for side in Side}
+    for row in table.to_pylist():
+        if row["covers"]:
+            _take_coverage(row, coverage, clusters)
+        else:
+            _take_rows(row, differing[TopicPartition(row["topic"], row["partition"])])
+    counted = {side: seen[side].get for side in Side}
+    return Compared(
+        differing=dict(differing),
+        coverage=coverage,
+        clusters=clusters,
+        batches={side: counted[side]["batches"] or 0 for side in Side},
+        bytes={side: counted[side]["bytes"] or 0 for side in Side},
+    )
+
+
+def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation) -> DataFrame:
+    rows = read_side(spark, options)
+    is_data = F.col("coverage").isNull()
+    batches = F.col("count") if options.rows == CHUNKS else F.lit(1)
+    return rows.observe(
+        seen,
+        F.sum(F.when(is_data, batches)).alias("batches"),
+        F.sum(F.when(is_data, F.col("size"))).alias("bytes"),
+    ).select(
+        "topic",
+        "partition",
+        "base_offset",
+        (~is_data).alias("covers"),
+        *[F.col(name).alias(prefix + name) for name in ROW],
+        F.col("coverage").alias(prefix + "coverage"),
+        F.when(~is_data, F.col("cluster")).alias(prefix + "cluster"),
+    )
+
+
+def _differs() -> Column:
+    """Not equal, absent on one side, or damaged on either: a checksum that is wrong on both sides is no identity."""
+    condition = F.col("s_size").isNull() | F.col("d_size").isNull() | ~F.col("s_crc_ok") | ~F.col("d_crc_ok")
+    for name in COMPARED:
+        condition = condition | ~F.col("s_" + name).eqNullSafe(F.col("d_" + name))
+    return condition
+
+
+def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
+    for prefix, rows in (("s_", pairs.source), ("d_", pairs.destination)):
+        if row[prefix + "size"] is not None:
+            rows[row["base_offset"]] = to_batch_row(row, prefix)
+
+
+def to_batch_row(row: dict[str, Any], prefix: str = "") -> BatchRow:
+    """A row of the data source."""
+    return BatchRow(row["base_offset"], *(row[prefix + name] for name in ROW))
+
+
+def _take_coverage(
+    row: dict[str, Any], coverage: dict[Side, dict[CoverageKey, RangeCoverage]], clusters: dict[Side, set[str]]
+) -> None:
+    for prefix, side in (("s_", Side.SOURCE), ("d_", Side.DESTINATION)):
+        if row[prefix + "coverage"] is None:
+            continue
+        start, end = row["base_offset"], row[prefix + "last_offset"] + 1
+        key = (row["topic"], row["partition"], start, end)
+        if key in coverage[side]:
+            raise AssertionError(f"{side.value} range {key} was read twice")
+        coverage[side][key] = RangeCoverage.from_json(row[prefix + "coverage"])
+        clusters[side].add(row[prefix + "cluster"])
+
+
+def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> list[tuple[TopicPartition, BatchRow]]:
+    """Where batches with these payloads lie on one side. Reads its tasks again."""
+    wanted = [(digest,) for digest in digests]
+    if not wanted or not side.tasks:
+        return []
+    few = F.broadcast(spark.createDataFrame(wanted, "digest binary"))
+    rows = read_side(spark, side).where(F.col("coverage").isNull()).join(few, "digest", "left_semi")
+    table = rows.select("topic", "partition", "base_offset", *ROW).limit(MOST_LOCATED).toArrow()
+    return [(TopicPartition(row["topic"], row["partition"]), to_batch_row(row)) for row in table.to_pylist()]

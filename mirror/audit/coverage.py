@@ -1,0 +1,129 @@
+"""Was everything read? Pure: the plan and what the readers say they read, in; coverage rows or a refusal out.
+
+Nothing passes without full coverage. Each range must have been read on both sides, by a reader that talked to the right
+cluster, to its end; and the batches that the readers counted must be those that Spark counted on the way to the join.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import Bounds, Coverage, Finding, Kind, Side, Span, TopicPartition
+from mirror.audit.plan import Range, Task
+from mirror.audit.ranges import RangeCoverage
+
+BUG = "this is a defect of the audit: please report it; nothing was proved"
+
+CoverageKey = tuple[str, int, int, int]
+"""Topic, partition, start and end of a range."""
+
+
+def key_of(wanted: Range) -> CoverageKey:
+    """How a range's coverage is found."""
+    return wanted.topic, wanted.partition, wanted.start, wanted.end
+
+
+def check_plan(bounds: Iterable[Bounds], tasks: Iterable[Task]) -> dict[TopicPartition, list[Range]]:
+    """The ranges of each partition, in order; together they are exactly the audited offsets.
+
+    Raises:
+        AuditError: they are not.
+    """
+    ranges: dict[TopicPartition, list[Range]] = defaultdict(list)
+    for task in tasks:
+        for wanted in task:
+            ranges[wanted.key].append(wanted)
+    for known in bounds:
+        at = known.audited.start
+        for wanted in sorted(ranges[known.key], key=lambda found: found.start):
+            if wanted.start != at:
+                break
+            at = wanted.end
+        if at != known.audited.end:
+            raise AuditError(f"the plan leaves a hole in {known.topic} partition {known.partition} at {at}", BUG)
+    return ranges
+
+
+def check_side(
+    side: Side,
+    cluster_id: str,
+    tasks: Iterable[Task],
+    read: dict[CoverageKey, RangeCoverage],
+    clusters: set[str],
+    counted: tuple[int, int],
+) -> None:
+    """One side was read in full. ``counted``: batches and bytes that Spark saw.
+
+    Raises:
+        AuditError: it was not; says where.
+    """
+    wanted = {key_of(found): found for task in tasks for found in task}
+    if clusters - {cluster_id}:
+        raise AuditError(
+            f"rows of the {side.value} came from cluster {', '.join(sorted(clusters))}, not {cluster_id}", BUG
+        )
+    if wanted.keys() != read.keys():
+        topic, partition, start, end = min(wanted.keys() ^ read.keys())
+        raise AuditError(f"{side.value}: offsets {start} to {end} of {topic} partition {partition} were not read", BUG)
+    for (topic, partition, _, end), found in read.items():
+        if found.next_offset != end and not found.broken:
+            raise AuditError(
+                f"{side.value}: {topic} partition {partition} was read to offset {found.next_offset}, not {end}", BUG
+            )
+    told = sum(found.batches for found in read.values()), sum(found.bytes for found in read.values())
+    if told != counted:
+        raise AuditError(
+            f"{side.value}: readers counted {told[0]} batches and {told[1]} bytes, Spark {counted[0]} and {counted[1]}",
+            BUG,
+        )
+
+
+def coverage_of(
+    side: Side,
+    cluster_id: str,
+    bounds: Sequence[Bounds],
+    ranges: dict[TopicPartition, list[Range]],
+    read: dict[CoverageKey, RangeCoverage],
+) -> list[Coverage]:
+    """A coverage row for each partition."""
+    rows = []
+    for known in bounds:
+        found = [read[key_of(wanted)] for wanted in ranges.get(known.key, ())]
+        rows.append(
+            Coverage(
+                side=side,
+                topic=known.topic,
+                partition=known.partition,
+                cluster_id=cluster_id,
+                log=known.source if side is Side.SOURCE else known.destination,
+                audited=known.audited,
+                ranges=len(found),
+                batches=sum(part.batches for part in found),
+                records=sum(part.records for part in found),
+                bytes=sum(part.bytes for part in found),
+                gaps=sum(part.gap_offsets for part in found),
+                complete=not any(part.broken for part in found),
+            )
+        )
+    return rows
+
+
+def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
+    """Logs whose structure is damaged: named, with the offsets that could not be read because of it."""
+    found = []
+    for (topic, partition, _, end), part in sorted(read.items()):
+        if part.broken:
+            span = Span(part.next_offset, end)
+            found.append(
+                Finding(
+                    kind=Kind.CORRUPT,
+                    topic=topic,
+                    partition=partition,
+                    source=span if side is Side.SOURCE else None,
+                    destination=span if side is Side.DESTINATION else None,
+                    batches=0,
+                    records=0,
+                    detail=f"the log of {alias} is damaged and cannot be read on from here: {part.broken}",
+                )
+            )
+    return found

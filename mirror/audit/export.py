@@ -1,0 +1,139 @@
+"""An audit's result as files: findings and coverage as Parquet and JSON, and a summary. No Spark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import AuditResult, Coverage, Finding, Span
+
+_OFFSETS = [(f"{side}_{border}", pa.int64()) for side in ("source", "destination") for border in ("start", "end")]
+FINDINGS = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        *_OFFSETS,
+        ("batches", pa.int64()),
+        ("records", pa.int64()),
+        ("detail", pa.string()),
+    ]
+)
+COVERAGE = pa.schema(
+    [
+        ("side", pa.string()),
+        ("cluster_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("log_start", pa.int64()),
+        ("log_end", pa.int64()),
+        ("audited_start", pa.int64()),
+        ("audited_end", pa.int64()),
+        ("ranges", pa.int64()),
+        ("batches", pa.int64()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("gap_offsets", pa.int64()),
+        ("complete", pa.bool_()),
+    ]
+)
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder, before any work is done for it.
+
+    Raises:
+        AuditError: it cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".mirror-audit"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise AuditError(
+            f"cannot write to {folder}: {error.strerror}", "name a folder that can be written to"
+        ) from error
+
+
+def write(result: AuditResult, folder: Path) -> list[Path]:
+    """Writes all files; an earlier audit's are replaced.
+
+    Raises:
+        AuditError: a file cannot be written.
+    """
+    findings = [finding_row(finding) for finding in result.findings]
+    coverage = [coverage_row(row) for row in result.coverage]
+    written = [folder / f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("json", "parquet")]
+    written.append(folder / "summary.json")
+    try:
+        for path, value in zip(
+            written, (findings, (findings, FINDINGS), coverage, (coverage, COVERAGE), None), strict=True
+        ):
+            if path.suffix == ".parquet":
+                rows, schema = value  # type: ignore[misc]
+                pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+            else:
+                path.write_text(json.dumps(summary(result) if value is None else value, indent=1) + "\n")
+    except OSError as error:
+        raise AuditError(f"cannot write {path}: {error.strerror}", "free some space, or name another folder") from error
+    return written
+
+
+def _borders(side: str, span: Span | None) -> dict[str, int | None]:
+    return {f"{side}_start": span.start if span else None, f"{side}_end": span.end if span else None}
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """A finding as a flat row; ends are not included in the offsets."""
+    return {
+        "kind": finding.kind.value,
+        "topic": finding.topic,
+        "partition": finding.partition,
+        **_borders("source", finding.source),
+        **_borders("destination", finding.destination),
+        "batches": finding.batches,
+        "records": finding.records,
+        "detail": finding.detail,
+    }
+
+
+def coverage_row(row: Coverage) -> dict[str, Any]:
+    """A coverage row as a flat row."""
+    return {
+        "side": row.side.value,
+        "cluster_id": row.cluster_id,
+        "topic": row.topic,
+        "partition": row.partition,
+        "log_start": row.log.start,
+        "log_end": row.log.end,
+        "audited_start": row.audited.start,
+        "audited_end": row.audited.end,
+        "ranges": row.ranges,
+        "batches": row.batches,
+        "records": row.records,
+        "bytes": row.bytes,
+        "gap_offsets": row.gaps,
+        "complete": row.complete,
+    }
+
+
+def summary(result: AuditResult) -> dict[str, Any]:
+    """The verdict and what it stands on."""
+    by_kind: dict[str, int] = {}
+    for finding in result.findings:
+        by_kind[finding.kind.value] = by_kind.get(finding.kind.value, 0) + 1
+    return {
+        "flow": result.flow,
+        "identical": result.identical,
+        "identity": "payload",
+        "digest": result.digest,
+        "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
+        "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
+        "findings": by_kind,
+        "notes": list(result.notes),
+        "elapsed_s": round(result.elapsed_s, 3),
+    }

@@ -1,0 +1,88 @@
+"""The JVM that a Spark session starts: known from its first moment, and never left behind.
+
+PySpark's own care is that the JVM ends when its stdin does. That fails while it starts: if the folder for its first
+message is gone by then (an interrupt, a cleaner of temporary files), its main thread dies and the rest lives for ever.
+"""
+
+import ctypes
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pyspark import SparkContext, java_gateway
+
+END_S = 20.0
+"""How long a JVM may take to end once its stdin is closed; then it is killed."""
+_PR_SET_PDEATHSIG = 1
+
+Started = list["subprocess.Popen[Any]"]
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """For the child: the kernel kills it when the thread that started it ends, however that comes about (Linux).
+
+    None elsewhere, and where the caller is not the main thread: other threads end before the process does.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    try:
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+    except (OSError, AttributeError):
+        return None
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@contextmanager
+def watched_start() -> Iterator[Started]:
+    """What PySpark starts in here is in the list at once, long before PySpark itself would tell."""
+    started: Started = []
+    launcher: Any = java_gateway
+    popen = launcher.Popen
+    die_with_parent = _die_with_parent()
+
+    def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
+        before = options.pop("preexec_fn", None)
+
+        def prepare() -> None:
+            if before is not None:
+                before()
+            if die_with_parent is not None:
+                die_with_parent()
+
+        process: subprocess.Popen[Any] = popen(command, preexec_fn=prepare, **options)
+        started.append(process)
+        return process
+
+    launcher.Popen = start
+    try:
+        yield started
+    finally:
+        launcher.Popen = popen
+
+
+def end(started: Started, *, at_once: bool = False) -> None:
+    """Ends the JVM, which ``SparkSession.stop`` leaves to the interpreter's exit; makes room for another session.
+
+    ``at_once``: there is nothing in it to end cleanly, kill it.
+    """
+    gateway = SparkContext._gateway
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if gateway is not None:
+        with suppress(Exception):  # py4j raises what it likes where the JVM is gone already
+            gateway.shutdown()
+    while started:
+        process = started.pop()
+        if at_once:
+            process.kill()
+        with suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

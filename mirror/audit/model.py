@@ -1,0 +1,203 @@
+"""The values that an audit is made of: what is asked, what was read, what differs. No I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+DIGESTS = ("xxh3_128", "sha256")
+
+
+class Side(Enum):
+    """Which of the two clusters."""
+
+    SOURCE = "source"
+    DESTINATION = "destination"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """How a cluster is reached. ``alias`` is its name in the configuration and in every message."""
+
+    alias: str
+    bootstrap: tuple[tuple[str, int], ...]
+    client_id: str = "mirror-audit"
+    request_timeout_s: float = 30.0
+    setup_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    """What to audit.
+
+    ``topics`` are names; ``selects``, where given, picks further ones among the source's topics, internal ones never.
+    ``catch_up_s`` is how long the destination may take to reach the source's end, which is frozen first: a mirror that
+    is running has batches on their way.
+    """
+
+    flow: str
+    source: Endpoint
+    destination: Endpoint
+    topics: tuple[str, ...] = ()
+    selects: Callable[[str], bool] | None = None
+    digest: str = "xxh3_128"
+    catch_up_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.digest not in DIGESTS:
+            raise ValueError(f"digest {self.digest!r} is not one of {', '.join(DIGESTS)}")
+
+
+class TopicPartition(NamedTuple):
+    """A partition's full name."""
+
+    topic: str
+    partition: int
+
+
+class Span(NamedTuple):
+    """Offsets from ``start`` to ``end``, the end not included."""
+
+    start: int
+    end: int
+
+    @property
+    def offsets(self) -> int:
+        """How many they are; 0 where the end is not behind the start."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """One partition's logs as they were frozen, before anything was read."""
+
+    topic: str
+    partition: int
+    source: Span
+    destination: Span
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def audited(self) -> Span:
+        """What both sides have, so far as their bounds tell: this is read and compared."""
+        start = max(self.source.start, self.destination.start)
+        return Span(start, max(start, min(self.source.end, self.destination.end)))
+
+
+class Kind(Enum):
+    """What a difference is. The values are stable: files and scripts carry them."""
+
+    MISSING = "missing"
+    EXTRA = "extra"
+    DUPLICATE = "duplicate"
+    MOVED = "moved"
+    MISROUTED = "misrouted"
+    HEADER_CHANGED = "header changed"
+    VALUE_CHANGED = "value changed"
+    RESEGMENTED = "re-segmented"
+    CORRUPT = "corrupt"
+    WHOLESALE = "wholesale difference"
+
+
+class BatchRow(NamedTuple):
+    """One batch as a reader saw it. Times in ms since 1970, ``size`` in bytes with the header."""
+
+    base_offset: int
+    last_offset: int
+    records: int
+    flags: int
+    base_timestamp: int
+    max_timestamp: int
+    size: int
+    crc_ok: bool
+    digest: bytes
+
+    @property
+    def span(self) -> Span:
+        """Its offsets."""
+        return Span(self.base_offset, self.last_offset + 1)
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What a batch is wherever it lies: all that is compared, but for its offsets."""
+        return (
+            self.last_offset - self.base_offset,
+            self.records,
+            self.flags,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.size,
+            self.digest,
+        )
+
+
+@dataclass(slots=True)
+class Pairs:
+    """What differs in one partition: the rows of each side, by base offset, at the places that are not equal."""
+
+    source: dict[int, BatchRow] = field(default_factory=dict)
+    destination: dict[int, BatchRow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One difference, or a run of the same. Offsets are those of the first batch up to the last one's end.
+
+    ``partition`` is None where a whole topic is meant; ``source`` and ``destination`` are None where that side has
+    nothing to show. ``batches`` is 0 where they were not read.
+    """
+
+    kind: Kind
+    topic: str
+    partition: int | None
+    source: Span | None
+    destination: Span | None
+    batches: int
+    records: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What was really read of one partition on one side. ``gaps``: offsets that no batch covers."""
+
+    side: Side
+    topic: str
+    partition: int
+    cluster_id: str
+    log: Span
+    audited: Span
+    ranges: int
+    batches: int
+    records: int
+    bytes: int
+    gaps: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """What came out. Without findings, both sides are identical over the frozen bounds: only that is a pass.
+
+    ``notes`` say what is no difference and yet worth knowing.
+    """
+
+    flow: str
+    digest: str
+    source_alias: str
+    destination_alias: str
+    source_cluster_id: str
+    destination_cluster_id: str
+    coverage: tuple[Coverage, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = field(default=())
+    elapsed_s: float = 0.0
+
+    @property
+    def identical(self) -> bool:
+        """The destination holds what the source holds, byte for byte."""
+        return not self.findings

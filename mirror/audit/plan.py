@@ -1,0 +1,140 @@
+"""Offset ranges cut and bundled into tasks of a useful size. Pure: estimates in, tasks out.
+
+Both sides are read by the same tasks, so that each range's coverage on one side has its counterpart on the other.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from mirror.audit.model import Span, TopicPartition
+
+MIB = 1 << 20
+TASK_BYTES = 128 * MIB
+"""A task of Spark costs some 12 ms and two connections; so many bytes make that less than a tenth of its work."""
+LEAST_TASK_BYTES = 8 * MIB
+"""Small audits are cut finer, so that every core has work."""
+CHUNK_BYTES = MIB
+"""About so many bytes are one row for Spark, until they turn out to differ."""
+MOST_TASKS = 5_000
+"""Each task's ranges travel in the plan; larger logs get larger tasks."""
+
+
+class Range(NamedTuple):
+    """Offsets of one partition that one task reads. A batch belongs to the range in which its base offset lies.
+
+    ``first``: the partition's first range, which also owns the batch that begins before it and reaches into it (a log
+    may start inside a batch, after DeleteRecords).
+    ``width``: offsets in one chunk; the first chunk begins at ``start``.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    first: bool
+    width: int
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+Task = tuple[Range, ...]
+
+
+class Estimate(NamedTuple):
+    """A partition's offsets to read, and about how many bytes they are."""
+
+    key: TopicPartition
+    span: Span
+    size: int
+
+
+def task_size(total: int, parallelism: int) -> int:
+    """Bytes that one task should read, when all of them are to read ``total``."""
+    fair = math.ceil(total / max(1, parallelism))
+    return max(min(TASK_BYTES, fair), LEAST_TASK_BYTES, math.ceil(total / MOST_TASKS))
+
+
+def cut(estimate: Estimate, size: int) -> list[tuple[Range, int]]:
+    """One partition's ranges of about ``size`` bytes each, by equal numbers of offsets, with their estimates."""
+    (topic, partition), span, total = estimate
+    pieces = max(1, min(math.ceil(total / size), span.offsets))
+    width = max(1, math.ceil(span.offsets * CHUNK_BYTES / max(total, 1)))
+    borders = [span.start + span.offsets * index // pieces for index in range(pieces + 1)]
+    return [
+        (Range(topic, partition, start, end, index == 0, width), total // pieces)
+        for index, (start, end) in enumerate(itertools.pairwise(borders))
+    ]
+
+
+def plan(estimates: Iterable[Estimate], parallelism: int) -> list[Task]:
+    """Every offset in exactly one range, every range in exactly one task. Partitions without offsets take none."""
+    wanted = [estimate for estimate in estimates if estimate.span.offsets]
+    size = task_size(sum(estimate.size for estimate in wanted), parallelism)
+    tasks: list[Task] = []
+    bundle: list[Range] = []
+    bundled = 0
+    for estimate in wanted:
+        for piece, piece_size in cut(estimate, size):
+            if bundle and bundled + piece_size > size:
+                tasks.append(tuple(bundle))
+                bundle, bundled = [], 0
+            bundle.append(piece)
+            bundled += piece_size
+    if bundle:
+        tasks.append(tuple(bundle))
+    return tasks
+
+
+def to_json(tasks: Sequence[Task]) -> str:
+    """Tasks as the data source's option carries them."""
+    return json.dumps(tasks, separators=(",", ":"))
+
+
+def from_json(text: str) -> list[Task]:
+    """The way back.
+
+    Raises:
+        ValueError: not such a text.
+    """
+    try:
+        return [tuple(_range(*entry) for entry in task) for task in json.loads(text)]
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"ranges are not a list of lists of [topic, partition, start, end, first, width]: {error}"
+        ) from error
+
+
+def _range(topic: str, partition: int, start: int, end: int, first: bool, width: int) -> Range:
+    if not isinstance(topic, str) or not 0 <= start < end or partition < 0 or width < 1:
+        raise ValueError(f"range {start} to {end} of partition {partition!r}, chunks of {width}")
+    return Range(topic, int(partition), int(start), int(end), bool(first), int(width))
+
+
+def chunk_range(whole: Range, start: int) -> Range:
+    """The chunk of this range that begins at ``start``, as a range of its own."""
+    return whole._replace(
+        start=start, end=min(start + whole.width, whole.end), first=whole.first and start == whole.start
+    )
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges of the same partition that touch, joined."""
+    joined: list[Range] = []
+    for found in sorted(ranges):
+        if joined and joined[-1].key == found.key and joined[-1].end == found.start:
+            joined[-1] = joined[-1]._replace(end=found.end)
+        else:
+            joined.append(found)
+    return joined
+
+
+def bundled(ranges: Sequence[Range], parallelism: int) -> list[Task]:
+    """Ranges dealt out to tasks, evenly by number."""
+    size = max(1, math.ceil(len(ranges) / max(1, parallelism)))
+    return [tuple(ranges[first : first + size]) for first in range(0, len(ranges), size)]

@@ -1,0 +1,51 @@
+"""What an audit is doing, for whoever watches. The base class tells nobody."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.25
+
+
+class Progress:
+    """Told by the job; ``advance`` counts Spark's tasks and may come from another thread."""
+
+    def stage(self, text: str) -> None:
+        """What is done now."""
+
+    def advance(self, done: int, total: int) -> None:
+        """How far that is."""
+
+
+@contextmanager
+def watched(spark: "SparkSession", progress: Progress) -> Iterator[None]:
+    """Reports the tasks of whatever Spark runs in here."""
+    if type(progress) is Progress:
+        yield
+        return
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+    seen: dict[int, tuple[int, int]] = {}
+
+    def poll() -> None:
+        while not ended.wait(POLL_S):
+            for stage_id in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage_id)
+                if info is not None:
+                    seen[stage_id] = info.numCompletedTasks, info.numTasks
+            # A stage that is no longer active ended between two looks.
+            active = set(tracker.getActiveStageIds())
+            done = sum(count if stage_id in active else total for stage_id, (count, total) in seen.items())
+            progress.advance(done, sum(total for _, total in seen.values()))
+
+    thread = threading.Thread(target=poll, name="audit-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,133 @@
+"""What one Fetch response means for one range: which batches it owns, which offsets have none, where to go on. Pure."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirror.audit.errors import AuditError
+from mirror.audit.plan import Range
+from mirror.audit.rows import HEADERS, read_headers
+from mirror.records.header import MAGIC_AT, PREFIX_SIZE, CorruptBatch
+from mirror.records.scan import Place, scan
+
+LISTED_GAPS = 10
+"""Gaps that a coverage row names one by one; the others only count."""
+
+
+class Piece(NamedTuple):
+    """One response, as far as a range is concerned. ``gaps``: (start, end) of offsets without a batch.
+
+    ``broken``: behind these batches the log's own structure is damaged, and nothing can be found by reading on.
+    """
+
+    places: Sequence[Place]
+    headers: NDArray[np.void]
+    gaps: Sequence[tuple[int, int]]
+    next_offset: int
+    broken: str | None = None
+
+    @classmethod
+    def hole(cls, start: int, end: int) -> Self:
+        """No batch from here to there."""
+        return cls((), np.empty(0, HEADERS), [(start, end)] if start < end else (), end)
+
+
+@dataclass(slots=True, kw_only=True)
+class RangeCoverage:
+    """What was read of a range: its own batches, and the offsets that none covers (the first of those by name).
+
+    ``next_offset`` is where reading came to; the range was read when that is its end. ``broken`` says why the log could
+    not be read further.
+    """
+
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    gap_offsets: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    next_offset: int = 0
+    broken: str | None = None
+
+    def take(self, piece: Piece) -> None:
+        """One more response."""
+        self.batches += len(piece.places)
+        self.records += int(piece.headers["record_count"].sum(dtype=np.int64))
+        self.bytes += int(piece.headers["length"].sum(dtype=np.int64)) + PREFIX_SIZE * len(piece.places)
+        self.gap_offsets += sum(end - start for start, end in piece.gaps)
+        self.gaps.extend(piece.gaps[: LISTED_GAPS - len(self.gaps)])
+        self.next_offset = piece.next_offset
+        self.broken = piece.broken
+
+    def to_json(self) -> str:
+        """As the coverage row carries it."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The way back."""
+        return cls(**json.loads(text))
+
+
+def cut_records(body: memoryview, at: int, end: int, wanted: Range, due: int) -> Piece:
+    """The record set ``body[at:end]``, fetched at offset ``due``, cut for the range.
+
+    A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
+    those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
+
+    Raises:
+        AuditError: batches of a format before Kafka 0.11.
+    """
+    places, broken = _places(body, at, end, wanted)
+    headers = read_headers(body, places)
+    bases = headers["base_offset"].astype(np.int64)
+    nexts = bases + headers["last_offset_delta"] + 1
+    live = nexts > due
+    first = int(live.argmax()) if live.any() else len(places)
+    places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
+    previous = np.concatenate(([due], nexts[:-1]))[: len(places)]
+    # Offsets only rise in a log, and no two batches share one; but the range may begin inside its first batch.
+    wrong = (nexts <= bases) | (bases < previous)
+    if places and due == wanted.start:
+        wrong[0] = nexts[0] <= bases[0]
+    if wrong.any():
+        stop = int(wrong.argmax())
+        broken = f"offsets {int(bases[stop])} to {int(nexts[stop]) - 1} in a batch where {int(previous[stop])} is due"
+        if stop and bases[stop] < previous[stop]:
+            stop -= 1  # or it is the batch before that says a wrong last offset: then nothing of it can be believed
+        places, headers, bases, nexts = places[:stop], headers[:stop], bases[:stop], nexts[:stop]
+        previous = previous[:stop]
+    if not places:
+        return Piece((), headers, (), due, broken)
+    holes = np.flatnonzero((bases > previous) & (previous < wanted.end))
+    gaps = [(int(previous[i]), min(int(bases[i]), wanted.end)) for i in holes]
+    next_offset = min(int(nexts[-1]), wanted.end)
+    if next_offset == wanted.end:
+        broken = None  # the damage lies in a neighbour's range, and is told there
+    own = bases < wanted.end
+    if not wanted.first:
+        own &= bases >= wanted.start
+    if not own.all():
+        places = [place for place, keep in zip(places, own, strict=True) if keep]
+        headers = headers[own]
+    return Piece(places, headers, gaps, next_offset, broken)
+
+
+def _places(body: memoryview, at: int, end: int, wanted: Range) -> tuple[list[Place], str | None]:
+    """The whole batches, and what is wrong behind them."""
+    places: list[Place] = []
+    try:
+        for place in scan(body, at, end):
+            if body[place.at + MAGIC_AT] != 2:
+                raise AuditError(
+                    f"topic {wanted.topic} partition {wanted.partition} has batches in the format of Kafka before 0.11 "
+                    f"in its offsets {wanted.start} to {wanted.end}",
+                    "leave the topic out: this version audits magic 2 only",
+                )
+            places.append(place)
+    except CorruptBatch as error:
+        return places, str(error)
+    return places, None

@@ -1,0 +1,257 @@
+"""One task's ranges read from a cluster, batch by batch, with the project's own frames.
+
+The next fetch is sent as soon as a response's headers are known, so that the broker works while its bytes are digested.
+A lost connection or a moved leader is looked up again a few times; what was read stays read, because a range goes on
+at the offset that is due.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from mirror.audit.bounds import cluster_options
+from mirror.audit.errors import AuditError
+from mirror.audit.fetching import Sent, send_fetch
+from mirror.audit.model import Endpoint
+from mirror.audit.options import FETCH_BYTES
+from mirror.audit.plan import Range
+from mirror.audit.ranges import Piece, RangeCoverage, cut_records
+from mirror.audit.rows import Block, digester, make_block
+from mirror.net.backoff import Backoff
+from mirror.net.buffers import OVERHEAD, Frame, FramePool
+from mirror.net.cluster import Cluster
+from mirror.net.connection import SIZE_ONLY, Connection
+from mirror.net.errors import NetworkError
+from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
+from mirror.wire.fetch import Fetched, read_fetch_response
+from mirror.wire.primitives import MalformedFrame
+
+MOST_TRIES = 8
+"""Failures in a row, without a batch in between, after which a range is given up."""
+EMPTY_ANSWERS = 3
+"""Answers without a batch, from a leader whose high watermark is past the range: then there is none (compaction)."""
+
+RUN_AGAIN = "run the audit again: it freezes new bounds"
+CHECK_BROKER = "check that the broker is up and see its log, then run the audit again"
+
+
+class _BrokenLog(Exception):
+    """The broker says that it cannot read its log at this place."""
+
+
+class _Again(Exception):
+    """This try failed and another may not. ``moved``: the metadata must be asked first."""
+
+    def __init__(self, why: str, *, moved: bool) -> None:
+        super().__init__(why)
+        self.moved = moved
+
+
+class Reader:
+    """Reads ranges from one cluster. Opens its sockets in ``open``, and belongs to the loop that runs then."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        cluster_id: str,
+        topic_ids: dict[str, str],
+        digest: str,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
+        self.endpoint = endpoint
+        self.cluster_id = cluster_id
+        self._topic_ids = topic_ids
+        self._digest = digester(digest)
+        self._fetch_bytes = fetch_bytes
+        self._cluster: Cluster | None = None
+        self._connections: dict[int, Connection] = {}
+        # One frame is digested while the next one arrives.
+        self._pool = FramePool(budget=2 * (fetch_bytes + OVERHEAD), frame_size=fetch_bytes + OVERHEAD)
+
+    async def open(self, topics: set[str]) -> None:
+        """Reaches the cluster, and makes sure that it is the one whose bounds were frozen.
+
+        Raises:
+            AuditError: it is another cluster, or not to be reached.
+        """
+        alias = self.endpoint.alias
+        try:
+            self._cluster = await Cluster.open(alias, cluster_options(self.endpoint))
+            found = self._cluster.cluster_id
+            if found != self.cluster_id:
+                raise AuditError(
+                    f"cluster {alias} answers with cluster id {found or '(none)'}, not {self.cluster_id or '(none)'}",
+                    "bootstrap.servers must name brokers of one cluster only",
+                )
+            await self._refresh(topics)
+        except NetworkError as error:
+            raise AuditError(f"cluster {alias} cannot be read: {error}", CHECK_BROKER) from error
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        if self._cluster is not None:
+            await self._cluster.close()
+            self._cluster = None
+
+    async def _refresh(self, topics: set[str]) -> None:
+        assert self._cluster is not None
+        await self._cluster.refresh(sorted(topics))
+        for topic in topics:
+            known = self._cluster.topics.get(topic)
+            wanted = self._topic_ids.get(topic)
+            if known and known.topic_id and wanted and known.topic_id.hex() != wanted:
+                raise AuditError(f"topic {topic} of cluster {self.endpoint.alias} was recreated meanwhile", RUN_AGAIN)
+
+    # -- one range ---------------------------------------------------------------------------------------------------
+
+    async def blocks(self, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
+        """The batches that the range owns, digested. ``coverage`` is true to what was yielded, at every moment.
+
+        Damage to the log's structure ends the range and is told in ``coverage.broken``: it is a finding.
+
+        Raises:
+            AuditError: the range cannot be read to its end for any other reason.
+        """
+        coverage.next_offset = wanted.start
+        backoff = Backoff(least_ms=100, most_ms=5_000)
+        empty = 0
+        sent: Sent | None = None
+        while coverage.next_offset < wanted.end:
+            try:
+                if sent is None:
+                    sent = await self._send(wanted, coverage.next_offset)
+                frame, fetched = await self._receive(sent, wanted)
+            except _BrokenLog as broken:
+                coverage.broken = str(broken)
+                return
+            except _Again as again:
+                sent = None
+                await self._recover(wanted, coverage, again, backoff)
+                continue
+            sent = None
+            try:
+                piece = cut_records(frame.body, fetched.start, fetched.end, wanted, coverage.next_offset)
+                if coverage.next_offset < piece.next_offset < wanted.end and not piece.broken:
+                    sent = self._send_ahead(wanted, piece.next_offset)
+                block = make_block(frame.body, piece.places, piece.headers, self._digest) if piece.places else None
+            finally:
+                frame.release()
+            if piece.next_offset > coverage.next_offset or piece.broken:
+                backoff.reset()
+                empty = 0
+            elif fetched.high_watermark < wanted.end:
+                low = _Again(f"its high watermark is {fetched.high_watermark}", moved=True)
+                await self._recover(wanted, coverage, low, backoff)
+            else:
+                empty += 1
+                if empty >= EMPTY_ANSWERS:
+                    piece = Piece.hole(coverage.next_offset, wanted.end)
+            coverage.take(piece)
+            if block is not None:
+                yield block
+            if piece.broken:
+                return
+
+    async def _recover(self, wanted: Range, coverage: RangeCoverage, again: _Again, backoff: Backoff) -> None:
+        """Waits before the next try, and asks who leads where that may have changed."""
+        assert self._cluster is not None
+        wait_s = backoff.next_s()
+        if backoff.tries > MOST_TRIES:
+            raise AuditError(
+                f"{self._place(wanted)} cannot be read from offset {coverage.next_offset}: {again}", CHECK_BROKER
+            ) from again
+        await asyncio.sleep(wait_s)
+        if again.moved:
+            try:
+                await self._refresh({wanted.topic})
+            except NetworkError:
+                return  # the next try fails as well, and is counted
+
+    def _place(self, wanted: Range) -> str:
+        return f"cluster {self.endpoint.alias}: topic {wanted.topic} partition {wanted.partition}"
+
+    # -- one fetch -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, wanted: Range, offset: int) -> Sent:
+        """Asks the leader for the records from ``offset`` on.
+
+        Raises:
+            _Again: there is no leader at present, or it is not reached.
+        """
+        assert self._cluster is not None
+        leader = self._cluster.leader(wanted.topic, wanted.partition)
+        if leader is None:
+            raise _Again("it has no leader", moved=True)
+        connection = self._connections.get(leader.node_id)
+        try:
+            if connection is None or connection.closed:
+                connection = self._connections[leader.node_id] = await self._cluster.dial(
+                    leader.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate
+                )
+            await asyncio.sleep(connection.throttled_s)
+            return self._write(connection, wanted, offset)
+        except NetworkError as error:
+            raise _Again(str(error), moved=True) from error
+
+    def _send_ahead(self, wanted: Range, offset: int) -> Sent | None:
+        """The same at once, or not at all where there is anything to wait for."""
+        assert self._cluster is not None
+        leader = self._cluster.leader(wanted.topic, wanted.partition)
+        connection = self._connections.get(leader.node_id) if leader else None
+        if connection is None or connection.closed or connection.throttled_s:
+            return None
+        return self._write(connection, wanted, offset)
+
+    def _allocate(self, size: int) -> Frame:
+        self._pool.reserve()
+        return self._pool.take(size)
+
+    def _write(self, connection: Connection, wanted: Range, offset: int) -> Sent:
+        assert self._cluster is not None
+        return send_fetch(
+            self._cluster,
+            connection,
+            [(wanted.topic, wanted.partition, offset)],
+            client_id=self.endpoint.client_id,
+            partition_bytes=self._fetch_bytes,
+            response_bytes=self._fetch_bytes,
+        )
+
+    async def _receive(self, sent: Sent, wanted: Range) -> tuple[Frame, Fetched]:
+        """The answer, with records or with none; the caller releases the frame.
+
+        Raises:
+            _Again, _BrokenLog, AuditError: what the error code or the lost connection means.
+        """
+        try:
+            frame = await sent.future
+        except NetworkError as error:
+            raise _Again(str(error), moved=True) from error
+        try:
+            response = read_fetch_response(sent.version, frame.body)
+            sent.connection.throttle(response.throttle_ms)
+            if not response.error and len(response.partitions) != 1:
+                raise MalformedFrame(f"{len(response.partitions)} partitions where one was asked for")
+            code = response.error or response.partitions[0].error
+            if code == ErrorCode.NONE:
+                return frame, response.partitions[0]
+        except MalformedFrame as error:
+            frame.release()
+            sent.connection.close()
+            raise _Again(f"malformed fetch response: {error}", moved=False) from error
+        frame.release()
+        raise self._meaning(code, wanted)
+
+    def _meaning(self, code: int, wanted: Range) -> Exception:
+        """What an error code means for the range."""
+        place = self._place(wanted)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return AuditError(f"{place} lost offsets to retention while it was read", RUN_AGAIN)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return AuditError(f"{place} may not be read", "grant the audit's principal Read and Describe on the topic")
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            return _BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
+        return _Again(error_name(code), moved=outcome_of(code) is Outcome.FIND_LEADER)

@@ -1,0 +1,264 @@
+"""Batches as rows: whole columns at a time, one Python call each for what no array can do (checksum and digest).
+
+At 1 KB batches a gigabyte has a million rows, so that the loop in ``digest_blocks`` is what an audit costs.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, PREFIX_SIZE, Codec
+from mirror.records.scan import Place
+
+Digester = Callable[[memoryview], bytes]
+
+MIN_ROWS = 4096
+"""Least rows in an Arrow batch, but for the last one: each batch costs Spark as much as some thousand rows."""
+
+HEADERS = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+assert HEADERS.itemsize == HEADER_SIZE
+
+SCHEMA = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("count", pa.int32()),
+        ("codec", pa.string()),
+        ("flags", pa.int16()),
+        ("base_timestamp", pa.int64()),
+        ("max_timestamp", pa.int64()),
+        ("size", pa.int64()),
+        ("crc_ok", pa.bool_()),
+        ("digest", pa.binary()),
+        ("coverage", pa.string()),
+    ]
+)
+"""A row is a batch; the one row with ``coverage`` ends each range (its offsets are the range's) and holds, as JSON,
+what the reader really read of it.
+
+With chunks for rows, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its batches, ``size`` their
+bytes, the timestamps their least and greatest, ``digest`` that of all they are, and codec and flags are null."""
+
+_CODECS = pa.array([Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}" for bits in range(8)])
+_HEADER_BYTES = np.arange(HEADER_SIZE)
+
+
+def digester(name: str) -> Digester:
+    """The digest of a batch's payload, bytes 61 to the end."""
+    if name == "xxh3_128":
+        return xxhash.xxh3_128_digest
+    if name == "sha256":
+        return lambda data: hashlib.sha256(data).digest()
+    raise ValueError(f"digest {name!r} is not known")
+
+
+def _hasher(name: str) -> Callable[[], Any]:
+    return xxhash.xxh3_128 if name == "xxh3_128" else hashlib.sha256
+
+
+class Block(NamedTuple):
+    """The batches of one Fetch response that a range owns, in order. The frame is no longer needed."""
+
+    headers: NDArray[np.void]
+    crc_ok: NDArray[np.bool_]
+    digests: Sequence[bytes]
+
+    @property
+    def last_offsets(self) -> NDArray[np.int64]:
+        """Offset of each batch's last record."""
+        last: NDArray[np.int64] = self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
+        return last
+
+
+def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void]:
+    """The headers of these batches as one structured array; every one must have its 61 bytes."""
+    starts = np.fromiter((place.at for place in places), dtype=np.int64, count=len(places))
+    gathered = np.frombuffer(buffer, dtype=np.uint8)[starts[:, None] + _HEADER_BYTES]
+    headers: NDArray[np.void] = gathered.view(HEADERS).reshape(-1)
+    return headers
+
+
+def make_block(buffer: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester) -> Block:
+    """Checksums and digests of these batches. The checksum is always recomputed."""
+    checksums: list[int] = []
+    digests: list[bytes] = []
+    for at, size in places:
+        end = at + size
+        checksums.append(crc32c(buffer[at + CRC_FROM : end]))
+        digests.append(digest(buffer[at + HEADER_SIZE : end]))
+    crc_ok = np.array(checksums, dtype=np.uint32) == headers["crc"].astype(np.uint32)
+    return Block(headers, crc_ok, digests)
+
+
+def _repeated(value: Any, count: int, kind: Any) -> Any:
+    return pa.repeat(pa.scalar(value, type=kind), count)
+
+
+def _binary(values: Sequence[bytes]) -> Any:
+    """A binary column of values of one size, without a Python object per value on the way."""
+    width = len(values[0])
+    offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    )
+
+
+def batch_rows(cluster: str, topic: str, partition: int, block: Block) -> Any:
+    """The block as an Arrow record batch."""
+    headers = block.headers
+    count = len(headers)
+    flags = headers["attributes"].astype(np.int16)
+    columns = [
+        _repeated(cluster, count, pa.string()),
+        _repeated(topic, count, pa.string()),
+        _repeated(partition, count, pa.int32()),
+        pa.array(headers["base_offset"].astype(np.int64)),
+        pa.array(block.last_offsets),
+        pa.array(headers["record_count"].astype(np.int32)),
+        _CODECS.take(pa.array(flags & CODEC_MASK)),
+        pa.array(flags),
+        pa.array(headers["base_timestamp"].astype(np.int64)),
+        pa.array(headers["max_timestamp"].astype(np.int64)),
+        pa.array(headers["length"].astype(np.int64) + PREFIX_SIZE),
+        pa.array(block.crc_ok),
+        _binary(block.digests),
+        pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+_NOT_COMPARED = ("leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence")
+
+
+class Chunks:
+    """Batches folded into chunks: one row for those whose base offsets lie in the same ``width`` offsets.
+
+    In exact mode the sides agree on every offset, so that chunks cut by offsets are the same on both. The digest is
+    over each batch's header, less what is the destination's own, and its payload's digest, in order.
+    """
+
+    def __init__(self, digest: str, start: int, width: int) -> None:
+        self._new = _hasher(digest)
+        self._start = start
+        self._width = width
+        self._at = -1
+        self._rows: list[tuple[Any, ...]] = []
+        self._open()
+
+    def _open(self) -> None:
+        self._hash = self._new()
+        self._count = self._size = 0
+        self._crc_ok = True
+        self._times: tuple[int, int] = (1 << 63) - 1, -(1 << 63)
+
+    def add(self, block: Block) -> None:
+        """The next batches, in order."""
+        headers = block.headers.copy()
+        for name in _NOT_COMPARED:
+            headers[name] = 0
+        packed = np.empty((len(headers), HEADER_SIZE + len(block.digests[0])), dtype=np.uint8)
+        packed[:, :HEADER_SIZE] = headers.view(np.uint8).reshape(len(headers), HEADER_SIZE)
+        packed[:, HEADER_SIZE:] = np.frombuffer(b"".join(block.digests), np.uint8).reshape(len(headers), -1)
+        indexes = np.maximum(0, (headers["base_offset"].astype(np.int64) - self._start) // self._width)
+        borders = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(headers)]
+        for first, stop in itertools.pairwise(borders):
+            if indexes[first] != self._at:
+                self._close()
+                self._at = int(indexes[first])
+            part = headers[first:stop]
+            self._hash.update(packed[first:stop].tobytes())
+            self._count += stop - first
+            self._size += int(part["length"].sum(dtype=np.int64)) + PREFIX_SIZE * (stop - first)
+            self._crc_ok &= bool(block.crc_ok[first:stop].all())
+            self._times = (
+                min(self._times[0], int(part["base_timestamp"].min())),
+                max(self._times[1], int(part["max_timestamp"].max())),
+            )
+
+    def _close(self) -> None:
+        if self._count:
+            base = self._start + self._at * self._width
+            self._rows.append(
+                (base, base + self._width - 1, self._count, *self._times, self._size, self._crc_ok, self._hash.digest())
+            )
+        self._open()
+
+    def rows(self, cluster: str, topic: str, partition: int) -> Any:
+        """The chunks as an Arrow record batch; the range has ended."""
+        self._close()
+        columns = list(zip(*self._rows, strict=True)) or [()] * 8
+        bases, lasts, counts, least, greatest, sizes, crc_ok, digests = columns
+        count = len(self._rows)
+        values = [
+            _repeated(cluster, count, pa.string()),
+            _repeated(topic, count, pa.string()),
+            _repeated(partition, count, pa.int32()),
+            *(bases, lasts, counts),
+            pa.nulls(count, pa.string()),
+            pa.nulls(count, pa.int16()),
+            *(least, greatest, sizes, crc_ok, digests),
+            pa.nulls(count, pa.string()),
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(column, type=kind) if isinstance(column, tuple) else column
+                for column, kind in zip(values, SCHEMA.types, strict=True)
+            ],
+            schema=SCHEMA,
+        )
+
+
+def coverage_row(cluster: str, topic: str, partition: int, start: int, end: int, coverage: str) -> Any:
+    """The row that ends a range."""
+    row = {
+        "cluster": cluster,
+        "topic": topic,
+        "partition": partition,
+        "base_offset": start,
+        "last_offset": end - 1,
+        "coverage": coverage,
+    }
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row.get(name)], type=kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)],
+        schema=SCHEMA,
+    )
+
+
+def gathered(batches: Iterable[Any], least: int = MIN_ROWS) -> Iterator[Any]:
+    """The same rows in Arrow batches of at least ``least``, but for the last one."""
+    held: list[Any] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= least:
+            yield pa.concat_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_batches(held)

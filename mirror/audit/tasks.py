@@ -1,0 +1,64 @@
+"""One Spark task: its ranges read one after the other, as Arrow batches. No Spark in here."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from mirror.audit.options import CHUNKS, SourceOptions
+from mirror.audit.plan import Task
+from mirror.audit.ranges import RangeCoverage
+from mirror.audit.reader import Reader
+from mirror.audit.rows import Chunks, batch_rows, coverage_row, gathered
+
+
+def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
+    """The rows of all ranges, in Arrow batches of a useful size.
+
+    Raises:
+        AuditError: a range cannot be read.
+    """
+    return gathered(_read(options, task))
+
+
+def _read(options: SourceOptions, task: Task) -> Iterator[Any]:
+    """Drives the reader's loop from Spark's synchronous one, a block at a time."""
+    with asyncio.Runner() as runner:
+        rows = _rows(options, task)
+
+        async def following() -> Any:
+            return await anext(rows, None)
+
+        async def end() -> None:
+            await rows.aclose()
+
+        try:
+            while (batch := runner.run(following())) is not None:
+                yield batch
+        finally:
+            runner.run(end())
+
+
+async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]:
+    cluster = options.cluster_id or options.endpoint.alias
+    reader = Reader(
+        options.endpoint,
+        cluster_id=options.cluster_id,
+        topic_ids=options.topic_ids,
+        digest=options.digest,
+        fetch_bytes=options.fetch_bytes,
+    )
+    try:
+        await reader.open({wanted.topic for wanted in task})
+        for wanted in task:
+            coverage = RangeCoverage()
+            chunks = Chunks(options.digest, wanted.start, wanted.width) if options.rows == CHUNKS else None
+            async for block in reader.blocks(wanted, coverage):
+                if chunks is not None:
+                    chunks.add(block)
+                else:
+                    yield batch_rows(cluster, wanted.topic, wanted.partition, block)
+            if chunks is not None:
+                yield chunks.rows(cluster, wanted.topic, wanted.partition)
+            yield coverage_row(cluster, wanted.topic, wanted.partition, wanted.start, wanted.end, coverage.to_json())
+    finally:
+        await reader.close()

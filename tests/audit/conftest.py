@@ -1,0 +1,15 @@
+"""One Spark session for all audits of the test session: it takes some seconds to start."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror.audit.session import LocalSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A running session."""
+    with LocalSession() as session:
+        yield session.spark

@@ -1,0 +1,110 @@
+"""Spark started and ended by the audit itself: quiet, gone without a trace, and gone when the audit is killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mirror.audit import jvm
+from mirror.sandbox import Cluster
+from tests.audit.clusters import copy, create, fill
+
+SCRIPT = """
+import sys
+from mirror.audit.command import audit_flow
+from mirror.audit.model import AuditRequest, Endpoint
+ports, topic = [int(port) for port in sys.argv[1:3]], sys.argv[3]
+ends = [Endpoint(alias=alias, bootstrap=(("127.0.0.1", port),)) for alias, port in zip(("east", "west"), ports)]
+code = audit_flow(AuditRequest(flow="east->west", source=ends[0], destination=ends[1], topics=(topic,), catch_up_s=0))
+import psutil
+print("children", len(psutil.Process().children(recursive=True)))
+sys.exit(code)
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_an_audit_leaves_nothing_behind(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        create(cluster, topic_name)
+    fill(source_cluster, topic_name, codec="snappy")
+    copy(source_cluster, destination_cluster, topic_name)
+    here, temporary = tmp_path / "here", tmp_path / "tmp"
+    here.mkdir()
+    temporary.mkdir()
+    ports = [str(cluster.brokers[0].port) for cluster in (source_cluster, destination_cluster)]
+    before = {process.pid for process in psutil.process_iter()}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *ports, topic_name],
+        cwd=here,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "identical: east and west" in " ".join(done.stdout.split())
+    assert done.stdout.splitlines()[-1] == "children 0"
+    assert list(here.iterdir()) == []
+    assert list(temporary.iterdir()) == []
+    ours = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
+    assert not [found for found in ours if str(temporary) in " ".join(found.info["cmdline"] or [])]
+
+
+STARTED = """
+import threading, time
+from mirror.audit import jvm
+from mirror.audit.session import LocalSession
+session = LocalSession()
+def tell():
+    while not session._started:
+        time.sleep(0.01)
+    print(session._started[0].pid, flush=True)
+threading.Thread(target=tell, daemon=True).start()
+session.start()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_jvm_that_was_starting_does_not_outlive_its_audit(sent: signal.Signals, tmp_path: Path) -> None:
+    """1. An audit is ended just after it started the JVM.
+    2. Its temporary folder goes at once: the JVM cannot tell its port, and by itself would then live for ever.
+    3. It is gone all the same.
+    """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    audit = subprocess.Popen(
+        [sys.executable, "-c", STARTED],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert audit.stdout is not None
+    java = psutil.Process(int(audit.stdout.readline()))
+    audit.send_signal(sent)
+    shutil.rmtree(temporary, ignore_errors=True)
+    assert audit.wait(60) != 0
+    audit.stdout.close()
+    _, alive = psutil.wait_procs([java], timeout=60)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "END_S", 0.1)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+    deaf = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+    started: jvm.Started = [deaf]
+    jvm.end(started)
+    assert started == []
+    assert deaf.returncode == -signal.SIGKILL
