@@ -1,0 +1,39 @@
+"""``python -m bench``: see ``bench.plan`` for what the environment chooses."""
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from bench.console import Progress
+from bench.errors import BenchError
+from bench.plan import from_environment
+from bench.run import report, run
+from mirror.sandbox import SandboxError
+
+
+def main() -> int:
+    """Run what the environment asks for; the exit code."""
+    signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: everything that was started ends, results are kept
+    try:
+        plan = from_environment(os.environ)
+        with Progress() as progress:
+            found = run(plan, progress)
+        report(found, plan, progress.show)
+        print(f"written to {plan.out}: compare.json, compare.md, compare.png")
+    except (BenchError, SandboxError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench: interrupted; what was measured so far is kept", file=sys.stderr)
+        return 130
+    failed = any(row.error for row in found.rows) or any(row.error for row in found.latency)
+    return 1 if failed else 0
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The two clusters of a run: one real broker each, and what the harness asks of them."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from bench import stored
+from bench.errors import BenchError
+from mirror.sandbox import Cluster
+
+__all__ = ["BROKER_SETTINGS", "NEEDED_DISK_BYTES", "Side", "check_disk", "pair"]
+
+NEEDED_DISK_BYTES = 12_000_000_000
+"""Free disk before a run; it holds some 3 GB at a time, as each topic goes when it has been measured."""
+
+KAFKA_VERSION = "4.3.0"
+HEAP_MB = 1536
+BROKER_SETTINGS = {
+    "log.retention.ms": "-1",
+    "log.segment.bytes": "268435456",
+    "log.segment.delete.delay.ms": "200",
+    "message.max.bytes": "10485760",
+    "auto.create.topics.enable": "false",
+    "broker.session.timeout.ms": "60000",  # a busy machine must not cost a broker its leaderships
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+"""Over those of the sandbox; all else is as Kafka has it."""
+
+_TIMEOUT_S = 30.0
+_LOOK_TIMEOUT_S = 5.0
+_INTERNAL = "__"
+
+
+class Side:
+    """One cluster with its one broker."""
+
+    def __init__(self, name: str, bootstrap_servers: str, data_dir: Path) -> None:
+        self.name = name
+        self.bootstrap_servers = bootstrap_servers
+        self.data_dir = data_dir
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """That of a running cluster."""
+        return cls(cluster.name, cluster.bootstrap_servers, cluster.brokers[0].data_dir)
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Make a topic and wait until each partition has its leader.
+
+        Raises:
+            BenchError: the broker refused.
+        """
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        try:
+            self._admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+        except KafkaException as error:
+            raise BenchError(
+                f"the {self.name} cluster did not create {topic}: {error}", "see its broker's log"
+            ) from error
+        self._await(lambda: self.records(topic, partitions) >= 0, f"{topic} to have leaders")
+
+    def delete_all(self) -> None:
+        """Delete every topic but Kafka's own, and wait until the disk is free of them.
+
+        Raises:
+            BenchError: some were still there after a while.
+        """
+        topics = [
+            topic for topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics if not topic.startswith(_INTERNAL)
+        ]
+        if topics:
+            for future in self._admin.delete_topics(topics, operation_timeout=_TIMEOUT_S).values():
+                with contextlib.suppress(KafkaException):  # gone already; the disk says whether it is
+                    future.result(_TIMEOUT_S)
+        self._await(lambda: not any(self._folders(topic) for topic in topics), f"{', '.join(topics)} to be gone")
+
+    def records(self, topic: str, partitions: int) -> int:
+        """Records that consumers can read, over all partitions; -1 if that is not known at the moment."""
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        total = 0
+        for future in self._admin.list_offsets(asked, request_timeout=_LOOK_TIMEOUT_S).values():
+            try:
+                total += future.result(_LOOK_TIMEOUT_S).offset
+            except (KafkaException, TimeoutError):
+                return -1
+        return total
+
+    def segments(self, topic: str, partitions: int) -> list[Path]:
+        """The topic's log segments on the broker's disk."""
+        return stored.segments(self.data_dir, topic, partitions)
+
+    def stored(self, topic: str, partitions: int) -> stored.Stored:
+        """What the topic holds, read back from the segments' headers."""
+        return stored.read(self.segments(topic, partitions))
+
+    def _folders(self, topic: str) -> list[Path]:
+        return list(self.data_dir.glob(f"{topic}-*"))
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        deadline_at = time.monotonic() + _TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline_at:
+                raise BenchError(
+                    f"waited {_TIMEOUT_S:.0f} s in vain for {what} on the {self.name} cluster", "run it again"
+                )
+            time.sleep(0.05)
+
+
+def check_disk() -> None:
+    """Refuse to start on a disk that is nearly full.
+
+    Raises:
+        BenchError: there is not enough.
+    """
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if free < NEEDED_DISK_BYTES:
+        raise BenchError(
+            f"{folder} has {free / 1e9:.1f} GB free, and a run needs {NEEDED_DISK_BYTES / 1e9:.0f} GB",
+            "make room, or set TMPDIR to a folder on another disk",
+        )
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[Side, Side]]:
+    """A source and a destination, started; both gone with their data at the end."""
+    with (
+        Cluster("source", version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB) as source,
+        Cluster("destination", version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB) as destination,
+    ):
+        yield Side.of(source), Side.of(destination)

@@ -1,0 +1,60 @@
+"""What the harness says while it runs: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.status import Status
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Says what is going on, with the time since the start."""
+
+    def __init__(self) -> None:
+        # Somewhere that is no terminal a table takes the width that it needs.
+        self._console = Console(width=None if sys.stdout.isatty() else 130)
+        self._began_at = time.monotonic()
+        self._status: Status | None = None
+        self._step = ""
+        if self._console.is_terminal:
+            self._status = self._console.status("")
+
+    def step(self, text: str) -> None:
+        """A step begins."""
+        self._step = text
+        if self._status:
+            self._status.update(text)
+        else:
+            self.line(f"{text} ...")
+
+    def detail(self, text: str) -> None:
+        """How far the step is; only for a terminal."""
+        if self._status:
+            self._status.update(f"{self._step} [dim]{text}[/]")
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(f"[dim]{self._clock()}[/] {text}", soft_wrap=True, highlight=False)
+
+    def show(self, what: RenderableType) -> None:
+        """A table that stays."""
+        self._console.print(what)
+
+    def __enter__(self) -> Self:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status:
+            self._status.stop()
+
+    def _clock(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._began_at), 60)
+        return f"{minutes:2d}:{seconds:02d}"

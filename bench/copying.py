@@ -1,0 +1,130 @@
+"""Runs one copier on one loaded topic and measures it."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from bench.clusters import Side
+from bench.errors import BenchError
+from bench.measure import Interval, Measured, Step, Window
+from bench.plan import Workload
+from bench.programs import Program, Programs
+from bench.stored import Stored
+
+__all__ = ["Copier", "Job", "measure", "median"]
+
+LOOK_EVERY_S = 0.2
+_STALL_S = 90.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a copier copies: one topic, from one cluster to another.
+
+    Attributes:
+        topic: its name on both sides.
+        partitions: their number on both sides.
+        codec: compression of its batches, as Kafka names it.
+        source: bootstrap servers.
+        destination: likewise.
+        prompt: whether latency counts, not throughput.
+    """
+
+    topic: str
+    partitions: int
+    codec: str
+    source: str
+    destination: str
+    prompt: bool = False
+
+
+class Copier(Protocol):
+    """A system that copies topics between clusters."""
+
+    @property
+    def name(self) -> str:
+        """As in tables and selections."""
+
+    @property
+    def window(self) -> Window:
+        """Which part of its copy is measured."""
+
+    def command(self, job: Job, programs: Programs) -> list[str]:
+        """Write its settings; the command that runs it in the foreground."""
+
+    def end(self, program: Program) -> None:
+        """End it.
+
+        Raises:
+            BenchError: it did not end as it should.
+        """
+
+
+def measure(
+    copier: Copier, workload: Workload, held: Stored, *, source: Side, destination: Side, programs: Programs,
+    watch: Callable[[Program, str], None] = lambda program, text: None,
+) -> Measured:  # fmt: skip
+    """Copy a topic into an empty one of the same name, and delete that again.
+
+    Args:
+        copier: what copies.
+        workload: of the topic.
+        held: what the source holds of it.
+        source: where it is.
+        destination: where it is to be.
+        programs: starts it.
+        watch: called at every look with the program and a line on how far it is.
+
+    Raises:
+        BenchError: it ended, stood still, or was too quick to be measured.
+    """
+    job = Job(
+        topic=workload.topic, partitions=workload.partitions, codec=workload.codec,
+        source=source.bootstrap_servers, destination=destination.bootstrap_servers,
+    )  # fmt: skip
+    destination.delete_all()
+    destination.create(job.topic, job.partitions)
+    started_at = time.monotonic()
+    try:
+        with programs.running(copier.name, copier.command(job, programs)) as program:
+            interval = _await(program, Interval(held.records, held.bytes, copier.window), job, held, destination, watch)
+            result = interval.result(peak_rss_bytes=program.peak_rss_bytes(), started_at=started_at)
+            copier.end(program)
+    finally:
+        destination.delete_all()
+    if result is None:
+        raise BenchError(
+            f"{copier.name} moved nothing of {workload.name} between the first and the last look at the destination",
+            "if it was that quick, give it more bytes (BENCH_SCALE); else the machine is too busy to measure on",
+        )
+    return result
+
+
+def median(runs: list[Measured]) -> Measured:
+    """The run whose CPU per byte is the median (the lower of the two in the middle)."""
+    return sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
+
+
+def _await(
+    program: Program, interval: Interval, job: Job, held: Stored, destination: Side,
+    watch: Callable[[Program, str], None],
+) -> Interval:  # fmt: skip
+    most, moved_at = 0, time.monotonic()
+    while True:
+        program.check()
+        before_s = program.cpu_s()
+        copied = destination.records(job.topic, job.partitions)
+        at = time.monotonic()
+        # The broker's answer is from some moment between the two: so is the mean.
+        step = interval.look(at, copied, (before_s + program.cpu_s()) / 2)
+        watch(program, f"{step.value}, {max(0, copied) / held.records:.0%}")
+        if step is Step.DONE:
+            return interval
+        if copied > most:
+            most, moved_at = copied, at
+        elif at - moved_at > _STALL_S:
+            raise program.failure(
+                f"stood still for {_STALL_S:.0f} s at {most} of {held.records} records of {job.topic}"
+            )
+        time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,90 @@
+"""The bounds that the project holds itself to, and whether a run kept them. Pure."""
+
+import dataclasses
+from collections.abc import Callable
+
+from bench.results import Results, Row
+
+__all__ = ["Verdict", "verdicts"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One bound on one workload.
+
+    Attributes:
+        what: the bound, with its number.
+        workload: where.
+        found: the figure.
+        kept: whether it is within the bound.
+    """
+
+    what: str
+    workload: str
+    found: float
+    kept: bool
+
+
+_Of = Callable[[Results, Row], float | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Goal:
+    what: str
+    applies: Callable[[Row], bool]
+    figure: _Of
+    least: float = 0.0
+    most: float = float("inf")
+
+
+def _floor_ratio(results: Results, row: Row) -> float | None:
+    return row.floor_ratio
+
+
+def _peak(results: Results, row: Row) -> float | None:
+    return row.peak_rss_mb
+
+
+def _times_less_than_mm2(results: Results, row: Row) -> float | None:
+    other = results.find("mm2", row.workload)
+    if other is None or not other.cpu_s_per_gb or not row.cpu_s_per_gb:
+        return None
+    return other.cpu_s_per_gb / row.cpu_s_per_gb
+
+
+_GOALS = (
+    _Goal(
+        what="1 MB batches: at most 1.8 x the floor",
+        applies=lambda row: row.size == "1MB", figure=_floor_ratio, most=1.8,
+    ),
+    _Goal(
+        what="16 KB batches, 64 partitions: at most 2.5 x the floor",
+        applies=lambda row: (row.size, row.partitions) == ("16KB", 64), figure=_floor_ratio, most=2.5,
+    ),
+    _Goal(
+        what="1 KB batches, 64 partitions: at most 10 x the floor",
+        applies=lambda row: (row.size, row.partitions) == ("1KB", 64), figure=_floor_ratio, most=10.0,
+    ),
+    _Goal(
+        what="16 KB lz4: at least 20 x less CPU than MirrorMaker 2",
+        applies=lambda row: (row.size, row.codec) == ("16KB", "lz4"), figure=_times_less_than_mm2, least=20.0,
+    ),
+    _Goal(
+        what="1 MB zstd: at least 50 x less CPU than MirrorMaker 2",
+        applies=lambda row: (row.size, row.codec) == ("1MB", "zstd"), figure=_times_less_than_mm2, least=50.0,
+    ),
+    _Goal(what="peak memory: at most 80 MB", applies=lambda row: True, figure=_peak, most=80.0),
+)  # fmt: skip
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """Every bound that the run has figures for."""
+    made = []
+    for goal in _GOALS:
+        for row in results.rows:
+            if row.system == "mirror" and row.error is None and goal.applies(row):
+                found = goal.figure(results, row)
+                if found is not None:
+                    kept = goal.least <= found <= goal.most
+                    made.append(Verdict(what=goal.what, workload=row.workload, found=found, kept=kept))
+    return made

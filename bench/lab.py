@@ -1,0 +1,128 @@
+"""For tuning: load one workload once, then measure mirror on it as often as wanted, in seconds.
+
+    python -m bench.lab hold 16KB-lz4-64p     two clusters with that workload, until Ctrl-C; say it in another terminal,
+                                              or with & at its end
+    python -m bench.lab try [RUNS]            floor and mirror on what is held, RUNS times in turn (1)
+
+The environment counts as in ``bench.plan``: BENCH_SCALE for hold, BENCH_FLOW for try.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from bench import floor, loading, plan
+from bench.clusters import Side, check_disk, pair
+from bench.copying import measure, median
+from bench.errors import BenchError
+from bench.measure import Measured
+from bench.programs import programs
+from bench.shallow import Mirror
+from bench.stored import Stored
+from mirror.sandbox import SandboxError
+
+__all__ = ["held", "hold", "main", "try_out"]
+
+STATE = plan.ROOT / "build" / "bench" / "lab.json"
+
+
+def hold(name: str) -> None:
+    """Load a workload and keep it until this process is told to end.
+
+    Raises:
+        BenchError: there is no such workload.
+    """
+    asked = plan.from_environment({"BENCH_ONLY": f"^{name}$", "BENCH_SCALE": os.environ.get("BENCH_SCALE", "")})
+    check_disk()
+    with pair() as (source, destination), programs() as started:
+        for workload in asked.workloads[:1]:
+            has = loading.fill(workload, source, started)
+            state = {
+                "pid": os.getpid(), "workload": dataclasses.asdict(workload), "held": dataclasses.asdict(has),
+                "sides": [[side.bootstrap_servers, str(side.data_dir)] for side in (source, destination)],
+            }  # fmt: skip
+            STATE.parent.mkdir(parents=True, exist_ok=True)
+            STATE.write_text(json.dumps(state))
+            print(
+                f"holding {workload.name}: {has.bytes / 1e9:.2f} GB, mean batch {has.mean_batch_bytes:.0f}", flush=True
+            )
+            try:
+                signal.pause()
+            finally:
+                STATE.unlink(missing_ok=True)
+
+
+def held() -> tuple[plan.Workload, Stored, Side, Side]:
+    """What is held: the workload, what the source has of it, source and destination.
+
+    Raises:
+        BenchError: nothing is held.
+    """
+    if not STATE.exists():
+        raise BenchError("no workload is held", "run `python -m bench.lab hold 16KB-lz4-64p &` first")
+    state = json.loads(STATE.read_text())
+    if not Path(f"/proc/{state['pid']}").exists():
+        STATE.unlink(missing_ok=True)
+        raise BenchError("the process that held a workload is gone", "run `python -m bench.lab hold ...` again")
+    source, destination = (
+        Side(name, servers, Path(folder))
+        for name, (servers, folder) in zip(("source", "destination"), state["sides"], strict=True)
+    )
+    return plan.Workload(**state["workload"]), Stored(**state["held"]), source, destination
+
+
+def try_out(runs: int) -> None:
+    """Measure the floor and mirror in turn on what is held.
+
+    Raises:
+        BenchError: nothing is held, or a run failed.
+    """
+    workload, has, source, destination = held()
+    copier = Mirror(plan.from_environment(os.environ).flow)
+    floors: list[Measured] = []
+    found: list[Measured] = []
+    with programs() as started:
+        for _ in range(runs):
+            floors.append(floor.measure(started, source.segments(workload.topic, workload.partitions)))
+            found.append(measure(copier, workload, has, source=source, destination=destination, programs=started))
+            _say("", floors[-1], found[-1])
+    if runs > 1:
+        _say("median: ", median(floors), median(found))
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        match arguments:
+            case ["hold", name]:
+                hold(name)
+            case ["try"]:
+                try_out(1)
+            case ["try", runs] if runs.isdigit() and int(runs) > 0:
+                try_out(int(runs))
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 1
+    except (BenchError, SandboxError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _say(head: str, base: Measured, run: Measured) -> None:
+    print(
+        f"{head}floor {base.cpu_s_per_gb:.3f}, mirror {run.cpu_s_per_gb:.3f} CPU-s/GB "
+        f"({run.cpu_s_per_gb / base.cpu_s_per_gb:.2f} x), {run.mb_per_s:.0f} MB/s, "
+        f"peak {run.peak_rss_bytes / 1e6:.0f} MB, start {run.start_cpu_s:.2f} CPU-s",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

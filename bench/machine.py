@@ -1,0 +1,78 @@
+"""The machine that was measured on, in the words of its own files."""
+
+import dataclasses
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from mirror.sandbox import java
+
+__all__ = ["Machine", "describe"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What figures depend on.
+
+    Attributes:
+        date: of the run, UTC.
+        cpu: model name.
+        cores: that this process may use.
+        memory_gb: 10^9 bytes.
+        kernel: release.
+        python: version and build.
+        java: as it names itself.
+        load_average: over the last minute before the run: what else was running.
+    """
+
+    date: str
+    cpu: str
+    cores: int
+    memory_gb: float
+    kernel: str
+    python: str
+    java: str
+    load_average: float
+
+    def sentence(self) -> str:
+        """As in a caption."""
+        return (
+            f"{self.date}, {self.cpu}, {self.cores} cores shared with both brokers, {self.memory_gb:.0f} GB, "
+            f"Linux {self.kernel}, Python {self.python}, {self.java}; "
+            f"load average before the run {self.load_average:.1f}"
+        )
+
+
+def describe() -> Machine:
+    """This machine, now."""
+    return Machine(
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,
+        kernel=platform.release(),
+        python=_python(),
+        java=_java(),
+        load_average=os.getloadavg()[0],
+    )
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return " ".join(value.split())
+    return platform.machine()
+
+
+def _python() -> str:
+    # Its build flags do not tell how fast an interpreter is (Debian's does not record its PGO), so the build is named.
+    return " ".join(sys.version.split())
+
+
+def _java() -> str:
+    done = subprocess.run([java.find(), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    return " ".join((done.stderr or done.stdout).splitlines()[:1]).replace('"', "") or "Java"

@@ -1,0 +1,132 @@
+"""One copy measured: CPU of the copying process per byte, between two looks at the destination. Pure."""
+
+import dataclasses
+from enum import Enum
+
+__all__ = ["DEFINITION", "Interval", "Measured", "Step", "Window"]
+
+DEFINITION = (
+    "CPU-seconds per GB: user and system CPU of the copying process and its children, by the kernel's own clock, "
+    "between two looks at the destination, divided by the stored bytes copied between the two (1 GB = 10^9 bytes of "
+    "record batches as the source has them). "
+    "For mirror: from the first look that sees data at the destination until all is there, so without its start, "
+    "which is given apart (start_cpu_s). "
+    "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well: from 25 % copied and 10 s after the first data, "
+    "but no later than at 60 %, until all is there, or for 30 s. "
+    "The floor: a process that receives the same bytes (the topic's log segments, sent as a broker sends them, "
+    "with sendfile, over again until it is 1 GB) into a 256 KB buffer and sends them on; the median of three runs. "
+    "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process; 1 MB = 10^6 bytes."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one run took.
+
+    Attributes:
+        bytes: stored bytes copied in the interval.
+        seconds: length of the interval.
+        cpu_s: CPU of the copying process in it.
+        start_cpu_s: its CPU before it.
+        peak_rss_bytes: the most memory that it held.
+        all_seconds: from the start of the process to the end of the interval.
+    """
+
+    bytes: int
+    seconds: float
+    cpu_s: float
+    start_cpu_s: float
+    peak_rss_bytes: int
+    all_seconds: float
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """CPU-seconds per 10^9 stored bytes."""
+        return self.cpu_s / self.bytes * 1e9
+
+    @property
+    def mb_per_s(self) -> float:
+        """10^6 stored bytes per second."""
+        return self.bytes / self.seconds / 1e6
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which part of a copy is measured.
+
+    Attributes:
+        warm_fraction: begins when so much is copied ...
+        warm_s: ... and so many seconds have gone by since the first data were seen ...
+        latest_fraction: ... or when so much is copied, whatever the time.
+        longest_s: ends after so long, if not all is copied before.
+    """
+
+    warm_fraction: float = 0.0
+    warm_s: float = 0.0
+    latest_fraction: float = 1.0
+    longest_s: float = 600.0
+
+
+class Step(Enum):
+    """Where a measurement stands."""
+
+    WAITING = "nothing at the destination yet"
+    WARMING = "warming up"
+    MEASURING = "measuring"
+    DONE = "done"
+
+
+class Interval:
+    """Finds the two looks, and holds what was seen at them.
+
+    Args:
+        records: how many there are to copy.
+        stored_bytes: what they measure at the source; every record counts the same.
+        window: which part to measure.
+    """
+
+    def __init__(self, records: int, stored_bytes: int, window: Window) -> None:
+        self._records = records
+        self._stored_bytes = stored_bytes
+        self._window = window
+        self._seen_at: float | None = None
+        self._first: tuple[float, int, float] | None = None
+        self._last: tuple[float, int, float] | None = None
+        self.step = Step.WAITING
+
+    def look(self, at: float, copied: int, cpu_s: float) -> Step:
+        """Take one look: the time, the records at the destination, and the process's CPU so far."""
+        if self.step is Step.DONE or copied <= 0:
+            return self.step
+        if self._seen_at is None:
+            self._seen_at = at
+        if self._first is None:
+            self.step = Step.WARMING
+            if self._is_warm(at, copied):
+                self._first = (at, copied, cpu_s)
+                self.step = Step.MEASURING
+            return self.step
+        self._last = (at, copied, cpu_s)
+        if copied >= self._records or at - self._first[0] >= self._window.longest_s:
+            self.step = Step.DONE
+        return self.step
+
+    def result(self, *, peak_rss_bytes: int, started_at: float) -> Measured | None:
+        """What was measured; None if all was copied before two looks could be had."""
+        if self._first is None or self._last is None or self._last[1] <= self._first[1]:
+            return None
+        (began_at, had, had_cpu_s), (ended_at, has, has_cpu_s) = self._first, self._last
+        return Measured(
+            bytes=round((has - had) / self._records * self._stored_bytes),
+            seconds=ended_at - began_at,
+            cpu_s=has_cpu_s - had_cpu_s,
+            start_cpu_s=had_cpu_s,
+            peak_rss_bytes=peak_rss_bytes,
+            all_seconds=ended_at - started_at,
+        )
+
+    def _is_warm(self, at: float, copied: int) -> bool:
+        fraction, window = copied / self._records, self._window
+        assert self._seen_at is not None
+        warm = fraction >= window.warm_fraction and at - self._seen_at >= window.warm_s
+        return warm or fraction >= window.latest_fraction

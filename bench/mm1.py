@@ -1,0 +1,62 @@
+"""MirrorMaker 1 of Apache Kafka 3.9.2, the last version that has it: ``kafka-mirror-maker``, tuned for the least CPU.
+
+It does not keep partitions (records without a key go where its producer likes), so a copy is complete when all records
+are there, wherever they are.
+"""
+
+import dataclasses
+import re
+import uuid
+
+from bench import jvm
+from bench.copying import Job
+from bench.measure import Window
+from bench.programs import Program, Programs
+from mirror.sandbox import jars
+
+__all__ = ["MirrorMaker1", "consumer_properties", "producer_properties"]
+
+VERSION = "3.9.2"
+MAIN = "kafka.tools.MirrorMaker"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MirrorMaker1:
+    """As in ``copying.Copier``."""
+
+    name: str = "mm1"
+    window: Window = jvm.WINDOW
+
+    def command(self, job: Job, programs: Programs) -> list[str]:
+        """Write its properties; the command that runs it."""
+        group = f"mm1-{uuid.uuid4().hex[:8]}"
+        consumer = programs.write("mm1-consumer.properties", jvm.render(consumer_properties(job, group)))
+        producer = programs.write("mm1-producer.properties", jvm.render(producer_properties(job)))
+        return jvm.command(
+            jars.classpath(VERSION), MAIN, "--consumer.config", str(consumer), "--producer.config", str(producer),
+            "--include", re.escape(job.topic), "--num.streams", "1", "--offset.commit.interval.ms", "10000",
+        )  # fmt: skip
+
+    def end(self, program: Program) -> None:
+        """Kill it: nothing that it would still write is wanted."""
+        program.kill()
+
+
+def consumer_properties(job: Job, group: str) -> dict[str, str]:
+    """Of its consumer."""
+    return {
+        "bootstrap.servers": job.source,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        **jvm.consumer(prompt=job.prompt),
+    }
+
+
+def producer_properties(job: Job) -> dict[str, str]:
+    """Of its producer."""
+    return {
+        "bootstrap.servers": job.destination,
+        # Its own default is 1, from before idempotence made 5 safe.
+        "max.in.flight.requests.per.connection": "5",
+        **jvm.producer(job.codec, prompt=job.prompt),
+    }

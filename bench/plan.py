@@ -1,0 +1,186 @@
+"""What is run: workloads and systems, and how the environment chooses among them. Pure.
+
+BENCH_QUICK=1          one workload (16 KB, lz4, 64 partitions, fewer bytes) with floor, mirror and MirrorMaker 2
+BENCH_ONLY=REGEX       workloads whose name matches anywhere, e.g. '^16KB' or 'zstd'; 'latency' is one too
+BENCH_SYSTEMS=a,b      systems, of floor, mirror, mm2, mm1
+BENCH_SCALE=0.3        so many times the bytes
+BENCH_REPEAT=3         measure mirror so many times per workload and keep the median by CPU
+BENCH_FLOW=JSON        further settings of mirror's flow, e.g. '{"fetch.max.bytes": "8 MiB"}'
+BENCH_OUT=FOLDER       where results go: bench/out; but build/bench with BENCH_ONLY, BENCH_SYSTEMS, BENCH_SCALE
+                       or BENCH_FLOW, so that a run for tuning never replaces a complete one
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+
+__all__ = ["ROOT", "SYSTEMS", "Plan", "Workload", "all_workloads", "from_environment"]
+
+ROOT = Path(__file__).resolve().parent.parent
+SYSTEMS = ("floor", "mirror", "mm2", "mm1")
+CODECS = ("none", "lz4", "zstd")
+
+_SIZES = {"1KB": 1_024, "16KB": 16_384, "1MB": 1_000_000}
+_RECORD_BYTES = {"1KB": 200, "16KB": 1_000, "1MB": 2_000}
+_TOTAL_BYTES = {
+    "1KB": {"none": 400_000_000, "lz4": 400_000_000, "zstd": 300_000_000},
+    "16KB": {"none": 2_000_000_000, "lz4": 1_200_000_000, "zstd": 1_100_000_000},
+    "1MB": {"none": 2_400_000_000, "lz4": 1_600_000_000, "zstd": 1_100_000_000},
+}
+"""Enough that a JVM is warm before the last third, little where it takes long to make."""
+_MANY_PARTITIONS = ("1KB", "16KB")
+_QUICK = ("16KB-lz4-64p", 400_000_000)
+_NARROWING = ("BENCH_ONLY", "BENCH_SYSTEMS", "BENCH_SCALE", "BENCH_FLOW")
+LATENCY = "latency"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Data of one shape.
+
+    Attributes:
+        size: name of the batch size: 1KB, 16KB or 1MB.
+        codec: compression of the batches, as Kafka names it.
+        partitions: of the topic.
+        batch_bytes: what a stored batch should measure, header and compressed records.
+        record_bytes: size of each record's value.
+        total_bytes: stored bytes to make, about.
+    """
+
+    size: str
+    codec: str
+    partitions: int
+    batch_bytes: int
+    record_bytes: int
+    total_bytes: int
+
+    @property
+    def name(self) -> str:
+        """As in tables and selections, e.g. ``16KB-lz4-64p``."""
+        return f"{self.size}-{self.codec}-{self.partitions}p"
+
+    @property
+    def topic(self) -> str:
+        """The topic that holds it, the same on both sides."""
+        return f"bench.{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        kind: ``full``, ``quick`` or ``selection``; goes into the results.
+        workloads: in the order in which they are run.
+        systems: likewise.
+        latency: whether latency is measured too.
+        repeat: runs of mirror per workload.
+        flow: further settings of mirror's flow.
+        out: folder of the results.
+    """
+
+    kind: str
+    workloads: tuple[Workload, ...]
+    systems: tuple[str, ...]
+    latency: bool
+    repeat: int
+    flow: Mapping[str, Any]
+    out: Path
+
+
+def all_workloads() -> list[Workload]:
+    """Every batch size and codec with 8 partitions, and those of small batches with 64."""
+    made = [_workload(size, codec, 8) for size in _SIZES for codec in CODECS]
+    made += [_workload(size, codec, 64) for size in _MANY_PARTITIONS for codec in CODECS]
+    return made
+
+
+def from_environment(environ: Mapping[str, str]) -> Plan:
+    """The run that the environment asks for.
+
+    Raises:
+        BenchError: a value means nothing, or selects nothing.
+    """
+    quick = environ.get("BENCH_QUICK", "") not in ("", "0")
+    narrowed = any(environ.get(name) for name in _NARROWING)
+    systems = _systems(environ.get("BENCH_SYSTEMS") or ("floor,mirror,mm2" if quick else ",".join(SYSTEMS)))
+    workloads = all_workloads()
+    if quick:
+        name, total = _QUICK
+        workloads = [dataclasses.replace(w, total_bytes=total) for w in workloads if w.name == name]
+    only = environ.get("BENCH_ONLY") or ""
+    chosen, latency = _chosen(workloads, only)
+    scale = _number(environ, "BENCH_SCALE", 1.0)
+    repeat = _number(environ, "BENCH_REPEAT", 1.0)
+    if repeat != int(repeat):
+        raise BenchError(f"BENCH_REPEAT={repeat} is not a whole number", "give 1 or more")
+    out = environ.get("BENCH_OUT")
+    return Plan(
+        kind="selection" if narrowed else "quick" if quick else "full",
+        workloads=tuple(dataclasses.replace(w, total_bytes=int(w.total_bytes * scale)) for w in chosen),
+        systems=systems,
+        latency=latency and not quick and any(system != "floor" for system in systems),
+        repeat=int(repeat),
+        flow=_flow(environ.get("BENCH_FLOW") or "{}"),
+        out=Path(out) if out else ROOT / ("build/bench" if narrowed else "bench/out"),
+    )
+
+
+def _workload(size: str, codec: str, partitions: int) -> Workload:
+    return Workload(
+        size=size, codec=codec, partitions=partitions, batch_bytes=_SIZES[size], record_bytes=_RECORD_BYTES[size],
+        total_bytes=_TOTAL_BYTES[size][codec],
+    )  # fmt: skip
+
+
+def _systems(text: str) -> tuple[str, ...]:
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = sorted(set(asked) - set(SYSTEMS))
+    if unknown or not asked:
+        raise BenchError(f"BENCH_SYSTEMS names {', '.join(unknown) or 'nothing'}", f"known are {', '.join(SYSTEMS)}")
+    return tuple(system for system in SYSTEMS if system in asked)
+
+
+def _chosen(workloads: list[Workload], only: str) -> tuple[list[Workload], bool]:
+    try:
+        pattern = re.compile(only)
+    except re.error as error:
+        raise BenchError(
+            f"BENCH_ONLY={only!r} is not a regular expression: {error}", "try BENCH_ONLY='^16KB'"
+        ) from error
+    chosen = [workload for workload in workloads if pattern.search(workload.name)]
+    latency = bool(pattern.search(LATENCY))
+    if not chosen and not latency:
+        names = ", ".join([*(workload.name for workload in workloads), LATENCY])
+        raise BenchError(f"BENCH_ONLY={only!r} matches no workload", f"they are {names}")
+    return chosen, latency
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1000:
+        raise BenchError(f"{name}={text!r} is not a number above 0", "leave it out, or give one such as 1")
+    return value
+
+
+def _flow(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise BenchError(
+            f"BENCH_FLOW is not JSON: {error}", """try BENCH_FLOW='{"fetch.max.bytes": 8388608}'"""
+        ) from error
+    if not isinstance(value, dict):
+        raise BenchError("BENCH_FLOW is not a JSON object", """try BENCH_FLOW='{"fetch.max.bytes": 8388608}'""")
+    return value

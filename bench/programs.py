@@ -1,0 +1,144 @@
+"""Programs that a run starts: each ends with the harness, however that ends, and each has a log to quote."""
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import procfs
+from bench.errors import BenchError
+from bench.plan import ROOT
+from mirror.sandbox.process import Process, Processes
+
+__all__ = ["Program", "Programs", "programs", "python_module", "wait_for"]
+
+_STOP_TIMEOUT_S = 20.0
+_TAIL_LINES = 15
+
+
+class Program:
+    """One running program.
+
+    Attributes:
+        name: in messages.
+        pid: its process id.
+        log_path: its output.
+    """
+
+    def __init__(self, name: str, process: Process, log_path: Path) -> None:
+        self.name = name
+        self.pid = process.pid
+        self.log_path = log_path
+        self._process = process
+
+    def check(self) -> None:
+        """Say so if it has ended.
+
+        Raises:
+            BenchError: it has, with the end of its log.
+        """
+        code = self._process.poll()
+        if code is not None:
+            raise self.failure(f"ended with exit code {code}")
+
+    def failure(self, what: str) -> BenchError:
+        """An error about this program, with the end of its log."""
+        lines = self.log_path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        return BenchError(f"{self.name} {what}; the end of its log:\n    " + "\n    ".join(lines), "see the log above")
+
+    def cpu_s(self) -> float:
+        """CPU of it and its descendants so far, in seconds."""
+        return procfs.cpu_s(self.pid)
+
+    def peak_rss_bytes(self) -> int:
+        """The most memory that it and its descendants held."""
+        return procfs.peak_rss_bytes(self.pid)
+
+    def wait(self, timeout_s: float) -> str:
+        """Await a good end; what it printed.
+
+        Raises:
+            BenchError: it failed, or did not end in time.
+        """
+        code = self._process.wait(timeout_s)
+        if code != 0:
+            raise self.failure(
+                f"did not end within {timeout_s:.0f} s" if code is None else f"ended with exit code {code}"
+            )
+        return self.log_path.read_text(errors="replace")
+
+    def stop(self) -> int | None:
+        """Ask it to end (SIGTERM), then end it; the exit code, None if it had to be killed."""
+        self._process.signal(signal.SIGTERM)
+        code = self._process.wait(_STOP_TIMEOUT_S)
+        if code is None:
+            self.kill()
+        return code
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.signal(signal.SIGKILL)
+        self._process.wait(_STOP_TIMEOUT_S)
+
+
+class Programs:
+    """Starts programs with a folder for their files."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._count = 0
+
+    def start(self, name: str, command: list[str]) -> Program:
+        """Start a program; its output goes to a log."""
+        self._count += 1
+        log_path = self._processes.folder / f"{self._count}-{name}.log"
+        return Program(name, self._processes.spawn(command, log_path), log_path)
+
+    @contextlib.contextmanager
+    def running(self, name: str, command: list[str]) -> Iterator[Program]:
+        """A program that runs as long as the block does."""
+        program = self.start(name, command)
+        try:
+            yield program
+        finally:
+            program.kill()
+
+    def write(self, name: str, text: str) -> Path:
+        """A file for a program to read."""
+        self._count += 1
+        path = self._processes.folder / f"{self._count}-{name}"
+        path.write_text(text)
+        return path
+
+
+@contextlib.contextmanager
+def programs() -> Iterator[Programs]:
+    """What starts programs; all of them and their files are gone at the end, or when this process is."""
+    processes = Processes()
+    try:
+        yield Programs(processes)
+    finally:
+        processes.close()
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this project with this Python."""
+    return ["/usr/bin/env", f"PYTHONPATH={ROOT}", sys.executable, "-m", module, *arguments]
+
+
+def wait_for(path: Path, text: str, timeout_s: float) -> str:
+    """Wait until a log holds ``text``; its last line.
+
+    Raises:
+        BenchError: it did not in time.
+    """
+    deadline_at = time.monotonic() + timeout_s
+    while text not in (content := path.read_text()):
+        if time.monotonic() > deadline_at:
+            raise BenchError(
+                f"{path.name} did not say {text!r} within {timeout_s:.0f} s: {content[-300:]}", "run it again"
+            )
+        time.sleep(0.02)
+    return content.splitlines()[-1]

@@ -1,0 +1,171 @@
+"""One whole run: for each workload fill, measure every system, delete; then latency; results after each."""
+
+from collections.abc import Callable
+
+from bench import chart, floor, jvm, latency, loading, machine, mm2, results, table
+from bench import goals as bounds
+from bench.clusters import BROKER_SETTINGS, Side, check_disk, pair
+from bench.console import Progress
+from bench.copying import Copier, measure, median
+from bench.errors import BenchError
+from bench.measure import Measured
+from bench.mm1 import MirrorMaker1
+from bench.mm2 import MirrorMaker2
+from bench.plan import Plan, Workload
+from bench.programs import Programs, programs
+from bench.results import Latency, Results, Row
+from bench.shallow import Mirror
+from bench.stored import Stored
+
+__all__ = ["report", "run"]
+
+_FLOOR_RUNS = 3
+
+
+def run(plan: Plan, progress: Progress) -> Results:
+    """Carry out a plan and write its results.
+
+    A system that fails on a workload gets a row that says so; the others go on.
+
+    Raises:
+        BenchError: nothing can be measured at all (no disk, no loader).
+    """
+    check_disk()
+    found = Results(kind=plan.kind, machine=machine.describe(), settings=_settings(plan))
+    progress.line(found.machine.sentence())
+    if found.machine.load_average > found.machine.cores:
+        progress.line("[yellow]the machine is busy with other things: all figures will be too high[/]")
+    progress.step("starting two clusters")
+    with pair() as (source, destination), programs() as started:
+        bench = _Bench(plan, progress, source, destination, started, found)
+        try:
+            for workload in plan.workloads:
+                bench.workload(workload)
+            if plan.latency:
+                bench.latency()
+            found.complete = True
+        finally:
+            bench.save()
+    return found
+
+
+class _Bench:
+    """A run's parts, held together."""
+
+    def __init__(
+        self, plan: Plan, progress: Progress, source: Side, destination: Side, started: Programs, found: Results
+    ) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._source = source
+        self._destination = destination
+        self._programs = started
+        self._found = found
+        made: tuple[Copier, ...] = (Mirror(plan.flow), MirrorMaker2(), MirrorMaker1())
+        self._copiers = [copier for copier in made if copier.name in plan.systems]
+
+    def workload(self, workload: Workload) -> None:
+        """Fill, measure every system, delete."""
+        self._progress.step(f"{workload.name}: filling the source with {workload.total_bytes / 1e9:.2f} GB")
+        held = loading.fill(workload, self._source, self._programs)
+        self._progress.line(
+            f"{workload.name}: {held.bytes / 1e9:.2f} GB in {held.batches} batches "
+            f"of {held.mean_batch_bytes:.0f} bytes, {held.records} records"
+        )
+        try:
+            base = self._floor(workload, held) if "floor" in self._plan.systems else None
+            for copier in self._copiers:
+                self._copy(copier, workload, held, base)
+        finally:
+            self._source.delete_all()
+        self.save()
+
+    def latency(self) -> None:
+        """Of the source itself, then of every copier."""
+        copiers: list[Copier | None] = [None, *self._copiers]
+        for copier in copiers:
+            name = copier.name if copier else "source"
+            self._progress.step(f"latency at {latency.MB_PER_S:g} MB/s: {table.TITLES[name]}")
+            try:
+                row = latency.measure(
+                    copier, source=self._source, destination=self._destination, programs=self._programs,
+                    say=self._progress.detail,
+                )  # fmt: skip
+                self._progress.line(f"latency, {table.TITLES[name]}: median {row.median_ms} ms, 99 % {row.p99_ms} ms")
+            except BenchError as error:
+                row = Latency(system=name, mb_per_s=latency.MB_PER_S, error=str(error))
+                self._progress.line(f"latency, {table.TITLES[name]}: {_plain(error)}")
+            self._found.latency.append(row)
+            self.save()
+
+    def save(self) -> None:
+        """Write what is known so far, in all its forms."""
+        if not self._found.rows and not self._found.latency:
+            return
+        folder = self._plan.out
+        results.save(self._found, folder)
+        (folder / "compare.md").write_text(table.markdown(self._found))
+        if self._found.rows:
+            chart.draw(self._found, folder / "compare.png")
+
+    def _floor(self, workload: Workload, held: Stored) -> Row:
+        self._progress.step(f"{workload.name}: {table.TITLES['floor']}")
+        segments = self._source.segments(workload.topic, workload.partitions)
+        runs = [floor.measure(self._programs, segments) for _ in range(_FLOOR_RUNS)]
+        return self._add("floor", workload, held, runs, None)
+
+    def _copy(self, copier: Copier, workload: Workload, held: Stored, base: Row | None) -> None:
+        self._progress.step(f"{workload.name}: {table.TITLES[copier.name]}")
+        runs: list[Measured] = []
+        try:
+            for _ in range(self._plan.repeat if copier.name == "mirror" else 1):
+                runs.append(
+                    measure(
+                        copier, workload, held, source=self._source, destination=self._destination,
+                        programs=self._programs, watch=lambda _, text: self._progress.detail(text),
+                    )
+                )  # fmt: skip
+        except BenchError as error:
+            self._progress.line(f"{workload.name}: {table.TITLES[copier.name]} failed: {_plain(error)}")
+            self._found.rows.append(results.row(copier.name, workload, held, error=str(error)))
+            return
+        self._add(copier.name, workload, held, runs, base)
+
+    def _add(self, system: str, workload: Workload, held: Stored, runs: list[Measured], base: Row | None) -> Row:
+        costs = tuple(measured.cpu_s_per_gb for measured in runs)
+        row = results.row(system, workload, held, measured=median(runs), floor=base, runs=costs)
+        self._found.rows.append(row)
+        ratio = f" ({row.floor_ratio:.2f} x floor)" if row.floor_ratio and system != "floor" else ""
+        spread = f", runs {min(costs):.3f} to {max(costs):.3f}" if len(costs) > 1 else ""
+        self._progress.line(
+            f"{workload.name}: {table.TITLES[system]} {row.cpu_s_per_gb:.3f} CPU-s/GB{ratio}, {row.mb_per_s:.0f} MB/s, "
+            f"peak {row.peak_rss_mb:.0f} MB{spread}"
+        )
+        return row
+
+
+def report(found: Results, plan: Plan, show: Callable[..., None]) -> None:
+    """Tables at the end."""
+    if found.rows:
+        show(table.workloads(found))
+    if found.latency:
+        show(table.latency(found.latency))
+    verdicts = bounds.verdicts(found)
+    if verdicts:
+        show(table.goals(verdicts))
+
+
+def _settings(plan: Plan) -> dict[str, object]:
+    return {
+        "brokers": dict(BROKER_SETTINGS),
+        "mirror flow": dict(plan.flow),
+        "mm jvm": list(jvm.OPTIONS),
+        "mm2": dict(mm2.SETTINGS),
+        "mm consumer": jvm.consumer(prompt=False),
+        "mm producer": jvm.producer("as the data", prompt=False),
+    }
+
+
+def _plain(error: BenchError) -> str:
+    """Without what rich would take for markup."""
+    return str(error).replace("[", "\\[")

@@ -1,0 +1,58 @@
+"""``mirror run`` as a system to measure: a real process with the configuration that an operator would write."""
+
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.copying import Job
+from bench.measure import Window
+from bench.programs import Program, Programs
+
+__all__ = ["Mirror", "config"]
+
+WHOLE = Window()
+"""From the first data at the destination until all is there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mirror:
+    """As in ``copying.Copier``.
+
+    Attributes:
+        flow: further settings of its flow; none in a complete run: what is measured are the defaults.
+    """
+
+    flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str = "mirror"
+    window: Window = WHOLE
+
+    def command(self, job: Job, programs: Programs) -> list[str]:
+        """Write its configuration; the command that runs it."""
+        path = programs.write("mirror.yaml", json.dumps(config(job, self.flow), indent=2))
+        return [str(Path(sys.executable).with_name("mirror")), "run", "-c", str(path)]
+
+    def end(self, program: Program) -> None:
+        """Stop it as an operator would.
+
+        Raises:
+            BenchError: its exit code is not 0, or it did not end in time.
+        """
+        code = program.stop()
+        if code != 0:
+            raise program.failure("did not stop in time" if code is None else f"stopped with exit code {code}")
+
+
+def config(job: Job, flow: Mapping[str, Any]) -> dict[str, Any]:
+    """Its whole configuration. (JSON is YAML.)"""
+    return {
+        "clusters": {
+            "source": {"bootstrap.servers": job.source},
+            "destination": {"bootstrap.servers": job.destination},
+        },
+        "flows": {"source->destination": {"topics": [re.escape(job.topic)], **flow}},
+        "progress.interval.ms": 1000,
+    }

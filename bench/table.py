@@ -1,0 +1,110 @@
+"""Results as tables: for a terminal, and as Markdown to paste. Pure."""
+
+from rich.table import Table
+
+from bench.goals import Verdict
+from bench.measure import DEFINITION
+from bench.results import Latency, Results, Row
+
+__all__ = ["TITLES", "goals", "latency", "markdown", "workloads"]
+
+TITLES = {
+    "floor": "byte relay",
+    "mirror": "mirror",
+    "mm2": "MirrorMaker 2",
+    "mm1": "MirrorMaker 1",
+    "source": "source itself",
+}
+_HEADINGS = ("workload", "batch", "system", "CPU-s/GB", "x floor", "x mirror", "MB/s", "peak MB", "start CPU-s")
+_LATENCY_HEADINGS = ("system", "median ms", "99 % ms", "slowest ms", "records")
+
+
+def workloads(results: Results) -> Table:
+    """CPU, throughput and memory of every system on every workload."""
+    table = Table(title=f"What copying costs ({results.kind} run)")
+    for number, heading in enumerate(_HEADINGS):
+        table.add_column(heading, justify="left" if number in (0, 2) else "right", no_wrap=number != 2)
+    for name in results.workloads():
+        for cells in _rows_of(results, name):
+            table.add_row(*cells)
+        table.add_section()
+    return table
+
+
+def latency(rows: list[Latency]) -> Table:
+    """Latency of every system."""
+    table = Table(title=f"Record timestamp to consumer, at a steady {rows[0].mb_per_s:g} MB/s" if rows else "Latency")
+    for number, heading in enumerate(_LATENCY_HEADINGS):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*_latency_cells(row))
+    return table
+
+
+def goals(verdicts: list[Verdict]) -> Table:
+    """Bounds kept and missed."""
+    table = Table(title="Bounds")
+    for heading in ("bound", "workload", "found", ""):
+        table.add_column(heading, justify="right" if heading == "found" else "left")
+    for verdict in verdicts:
+        mark = "[green]kept[/]" if verdict.kept else "[red]missed[/]"
+        table.add_row(verdict.what, verdict.workload, f"{verdict.found:.2f}", mark)
+    return table
+
+
+def markdown(results: Results) -> str:
+    """Everything, to paste into a document."""
+    lines = [f"{results.machine.sentence()}.", ""]
+    lines += _markdown_table(_HEADINGS, [cells for name in results.workloads() for cells in _rows_of(results, name)])
+    if results.latency:
+        rate = results.latency[0].mb_per_s
+        lines += ["", f"Time from a record's timestamp until a consumer has it, at a steady {rate:g} MB/s:", ""]
+        lines += _markdown_table(_LATENCY_HEADINGS, [_latency_cells(row) for row in results.latency])
+    lines += ["", DEFINITION]
+    return "\n".join(lines) + "\n"
+
+
+def _rows_of(results: Results, workload: str) -> list[tuple[str, ...]]:
+    rows = [row for system in results.systems() if (row := results.find(system, workload))]
+    mirror = results.find("mirror", workload)
+    return [_cells(row, mirror, first=number == 0) for number, row in enumerate(rows)]
+
+
+def _cells(row: Row, mirror: Row | None, *, first: bool) -> tuple[str, ...]:
+    head = (row.workload if first else "", _size(row.batch_mean_bytes) if first else "", TITLES[row.system])
+    if row.error is not None:
+        return (*head, "failed", "", "", "", "", "")
+    times = row.cpu_s_per_gb / mirror.cpu_s_per_gb if mirror and mirror.cpu_s_per_gb and row.cpu_s_per_gb else None
+    return (
+        *head,
+        _figure(row.cpu_s_per_gb),
+        _figure(row.floor_ratio, 1 if (row.floor_ratio or 0) >= 10 else 2),
+        _figure(times, 0 if (times or 0) >= 10 else 2),
+        _figure(row.mb_per_s, 0),
+        _figure(row.peak_rss_mb, 0),
+        "" if row.system == "floor" else _figure(row.start_cpu_s, 1),
+    )
+
+
+def _latency_cells(row: Latency) -> tuple[str, ...]:
+    if row.error is not None:
+        return (TITLES[row.system], "failed", "", "", "")
+    return (
+        TITLES[row.system], _figure(row.median_ms, 0), _figure(row.p99_ms, 0), _figure(row.max_ms, 0), str(row.samples)
+    )  # fmt: skip
+
+
+def _figure(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _size(size: float) -> str:
+    """Bytes in a unit that needs at most four figures."""
+    if size >= 1e6:
+        return f"{size / 1e6:.2f} MB"
+    return f"{size / 1e3:.1f} KB" if size >= 10_000 else f"{size:.0f} B"
+
+
+def _markdown_table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    rule = [":--" if heading in ("workload", "system") else "--:" for heading in headings]
+    return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows)]

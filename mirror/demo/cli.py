@@ -1,0 +1,67 @@
+"""The command ``mirror demo``."""
+
+import signal
+import sys
+from contextlib import closing
+from types import FrameType
+
+import click
+
+from mirror.demo.errors import DemoError
+from mirror.demo.topics import parse_size
+
+__all__ = ["demo"]
+
+EXIT_FAILED = 1
+EXIT_DIFFERENT = 2
+
+
+class _Size(click.ParamType[int]):
+    """``300MB``, ``1.5G``."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(str(value))
+        except DemoError as error:
+            self.fail(f"{error.problem}: {error.remedy}", param, ctx)
+
+
+@click.command()
+@click.option("--size", type=_Size(), default="300MB", show_default=True, help="How much to store before mirroring.")
+@click.option("--keep", is_flag=True, help="Leave both clusters up at the end, until Ctrl-C.")
+def demo(size: int, keep: bool) -> None:
+    """Mirror between two real Kafka clusters on this machine, and prove that the copy is identical.
+
+    Starts both clusters, fills ten topics from librdkafka and Java producers (none, gzip, snappy, lz4, zstd), runs
+    `mirror run` while they go on writing, then `mirror audit` over everything. Leaves nothing behind.
+
+    Exit codes: 0 identical, 1 could not finish, 2 a difference.
+    """
+    from mirror.demo.demo import Demo, Options
+    from mirror.demo.screen import open_screen
+    from mirror.sandbox import SandboxError
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    screen = open_screen()
+    with closing(screen):
+        try:
+            identical = Demo(Options(size=size, keep=keep), screen).run()
+        except (DemoError, SandboxError) as error:
+            screen.close()
+            click.echo(f"mirror demo: {error}", err=True)
+            sys.exit(EXIT_FAILED)
+        except KeyboardInterrupt:
+            screen.close()
+            click.echo("mirror demo: interrupted; everything it started has been ended and removed", err=True)
+            sys.exit(EXIT_FAILED)
+    sys.exit(0 if identical else EXIT_DIFFERENT)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """A polite end, or a closed terminal, is what Ctrl-C is."""
+    raise KeyboardInterrupt

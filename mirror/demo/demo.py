@@ -1,0 +1,275 @@
+"""The demo from its first step to its last: two clusters, a load, a mirror, an audit.
+
+Everything that it starts and writes belongs to guardians (``mirror.sandbox.process``): it is gone when the demo ends,
+however it ends.
+"""
+
+import importlib.util
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirror.demo import dashboard, units
+from mirror.demo.daemon import Daemon, write_config
+from mirror.demo.dashboard import View
+from mirror.demo.ends import Ends, EndsOf, behind, records
+from mirror.demo.errors import DemoError
+from mirror.demo.events import Progress
+from mirror.demo.load import Load
+from mirror.demo.proof import Audit
+from mirror.demo.screen import Screen
+from mirror.demo.summary import Cost, read_results, render
+from mirror.demo.topics import TOPICS, records_for
+from mirror.demo.writers import KAFKA_TOOLS
+from mirror.sandbox import Cluster, jars, java, start_together
+from mirror.sandbox.process import Processes
+
+__all__ = ["Demo", "Options"]
+
+KAFKA_VERSION = "4.3.0"
+PATTERNS = ["librdkafka-.*", "java-.*"]
+INTRODUCTION = """\
+mirror demo: two real Kafka clusters on this machine, a mirror between them, and a proof
+that the copy is identical. It takes a few minutes and leaves nothing behind.
+"""
+_BROKER_PROPERTIES = {"log.retention.ms": "-1", "auto.create.topics.enable": "false"}
+_SOURCE, _DESTINATION = "source", "destination"
+_STREAM_PER_S = 100
+"""Records a second and topic that go on being written."""
+
+_LIVE_S = 6.0
+"""How long the producers go on once the mirror is with them."""
+
+_WITH_THEM_S = 2.0
+"""A lag of so many seconds' worth of the stream is "with them"; with producers writing it is seldom exactly 0."""
+
+_STALL_S = 60.0
+_LOOK_S = 0.2
+_RATES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for.
+
+    Attributes:
+        size: bytes to store at the source, before the producers go on writing.
+        keep: leave the clusters up at the end, until Ctrl-C.
+    """
+
+    size: int
+    keep: bool = False
+
+
+class Demo:
+    """One run of it."""
+
+    def __init__(self, options: Options, screen: Screen) -> None:
+        self._options = options
+        self._screen = screen
+        self._began_at = time.monotonic()
+        self._stack = ExitStack()
+        self._rates: deque[int] = deque(maxlen=_RATES)
+        self._last: Progress | None = None
+
+    def run(self) -> bool:
+        """Whether the destination proved identical to the source.
+
+        Raises:
+            DemoError: a step could not be done.
+            SandboxError: no Java, no jars, or a broker that does not start.
+        """
+        with self._stack:
+            _check_installation()
+            # Before the first step: fetching shows a progress bar of its own.
+            jars.classpath(KAFKA_VERSION)
+            jars.classpath_of([KAFKA_TOOLS])
+            self._began_at = time.monotonic()
+            self._screen.show(INTRODUCTION)
+            source, destination = self._clusters()
+            processes = self._stack.enter_context(closing(Processes()))
+            load = self._stack.enter_context(
+                Load(source.bootstrap_servers, TOPICS, folder=processes.folder, stream_per_s=_STREAM_PER_S)
+            )
+            self._load(load)
+            config = processes.folder / "mirror.yaml"
+            write_config(config, {c.name: c.bootstrap_servers for c in (source, destination)}, PATTERNS)
+            cost = self._mirror(load, source, destination, config, processes)
+            identical = self._audit(config, cost, processes)
+            if self._options.keep:
+                self._keep(source, destination, config)
+            return identical
+
+    def _clusters(self) -> tuple[Cluster, Cluster]:
+        self._screen.begin("clusters", f"starting two Kafka clusters ({KAFKA_VERSION})")
+        source, destination = (
+            Cluster(name, version=KAFKA_VERSION, properties=_BROKER_PROPERTIES) for name in (_SOURCE, _DESTINATION)
+        )
+        self._stack.callback(source.close)
+        self._stack.callback(destination.close)
+        start_together(source, destination)
+        self._screen.done(
+            f"Kafka {KAFKA_VERSION}: {_SOURCE} {source.bootstrap_servers}, "
+            f"{_DESTINATION} {destination.bootstrap_servers}"
+        )
+        return source, destination
+
+    def _load(self, load: Load) -> None:
+        self._screen.begin("load", "creating topics")
+        load.create_topics()
+        load.start({
+            plan.name: records_for(plan, total_bytes=self._options.size, record_bytes=load.record_bytes)
+            for plan in TOPICS
+        })  # fmt: skip
+        partitions = sum(plan.partitions for plan in TOPICS)
+
+        def tick() -> None:
+            sent = load.sent
+            percent = 100 * min(1.0, sent.records / load.wanted_records)
+            self._screen.update(
+                f"librdkafka and Java producers fill {len(TOPICS)} topics: {percent:.0f} %, "
+                f"{units.size(sent.bytes)} before compression"
+            )
+
+        load.wait_bulk(tick)
+        self._screen.done(
+            f"{units.count(load.sent.records, 'record')}, {units.size(load.sent.bytes)} before compression, in "
+            f"{len(TOPICS)} topics with {partitions} partitions; the producers go on writing"
+        )
+
+    def _mirror(self, load: Load, source: Cluster, destination: Cluster, config: Path, processes: Processes) -> Cost:
+        self._screen.begin("mirror", "mirror run is starting")
+        daemon = Daemon(config, processes=processes)
+        show = self._shower(daemon, load)
+        lag = round(_STREAM_PER_S * len(TOPICS) * _WITH_THEM_S)
+        self._await(lambda: _is_with_them(daemon, lag), show, "copying what was loaded", daemon)
+        live_until = time.monotonic() + _LIVE_S
+        self._await(lambda: time.monotonic() >= live_until, show, "following the producers", daemon)
+        written = load.finish(lambda: show("stopping the producers"))
+        source_ends = EndsOf(_SOURCE, source.bootstrap_servers, TOPICS).read()
+        _check_load(written, source_ends)
+        ends_of = EndsOf(_DESTINATION, destination.bootstrap_servers, TOPICS)
+        self._await(lambda: not behind(source_ends, ends_of.read()), show, "copying the rest", daemon)
+        daemon.stop()
+        self._take(daemon.progress)
+        last = daemon.progress
+        if last is None or last.lag_records:
+            raise DemoError(
+                f"mirror run stopped with a lag of {last.lag_records if last else 'unknown many'} records, though both "
+                "clusters end at the same offsets",
+                "run the demo again; if it happens twice, report it",
+            )
+        total = sum(source_ends.values())
+        self._screen.done(
+            f"{units.count(total, 'record')} in {units.count(last.batches_forwarded, 'batch')}, "
+            f"{last.batches_opened} opened; every end offset reached, exit code 0"
+        )
+        return Cost(
+            cpu_s=last.cpu_s,
+            start_cpu_s=daemon.start_cpu_s,
+            peak_rss_bytes=daemon.peak_rss_bytes,
+            forwarded_bytes=last.bytes,
+            opened=last.batches_opened,
+        )
+
+    def _audit(self, config: Path, cost: Cost, processes: Processes) -> bool:
+        self._screen.begin("audit", "mirror audit is starting")
+        out = processes.folder / "audit"
+        audit = Audit(config, out=out, folder=processes.folder)
+        identical = audit.wait(self._screen.update)
+        if not identical:
+            self._screen.show("\n".join(audit.said))
+        results = read_results(out, TOPICS)
+        agree = identical == all(result.identical for result in results)
+        self._screen.done("no difference, exit code 0" if identical else "there are differences, exit code 2")
+        self._screen.show(
+            render(results, cost, identical=identical and agree, took_s=time.monotonic() - self._began_at)
+        )
+        if not agree:
+            raise DemoError("the audit's exit code and its files contradict each other", "report it")
+        return identical
+
+    def _keep(self, source: Cluster, destination: Cluster, config: Path) -> None:
+        self._screen.show(
+            f"\nBoth clusters stay up until Ctrl-C:\n  {_SOURCE}       {source.bootstrap_servers}\n"
+            f"  {_DESTINATION}  {destination.bootstrap_servers}\n"
+            f"Look again:  mirror audit -c {config}\nGo on:       mirror run -c {config}"
+        )
+        with suppress(KeyboardInterrupt):  # this is how it is meant to end
+            signal.pause()
+
+    def _shower(self, daemon: Daemon, load: Load) -> Callable[[str], None]:
+        """What shows the daemon at work, and fails when it or a producer does."""
+
+        def show(doing: str) -> None:
+            daemon.look()
+            load.check()
+            self._take(daemon.progress)
+            if daemon.progress is None:
+                self._screen.update("mirror run is starting")
+                return
+            view = View(
+                progress=daemon.progress,
+                rates=tuple(self._rates),
+                cpu_percent=daemon.cpu_percent,
+                pid=daemon.pid,
+                written_records=load.sent.records,
+                producing=load.producing,
+            )
+            self._screen.update(doing, line=dashboard.line(view), panel=dashboard.panel(view))
+
+        return show
+
+    def _take(self, progress: Progress | None) -> None:
+        if progress is not None and progress is not self._last:
+            self._last = progress
+            self._rates.append(progress.bytes_per_s)
+
+    def _await(self, condition: Callable[[], bool], show: Callable[[str], None], doing: str, daemon: Daemon) -> None:
+        """Until the condition holds; fails when nothing moves for too long."""
+        moved_at, moved_bytes = time.monotonic(), -1
+        while True:
+            show(doing)
+            if condition():
+                return
+            now_bytes = daemon.progress.bytes if daemon.progress else -1
+            if now_bytes != moved_bytes:
+                moved_at, moved_bytes = time.monotonic(), now_bytes
+            if time.monotonic() - moved_at > _STALL_S:
+                raise DemoError(
+                    f"mirror run moved nothing for {_STALL_S:.0f} s ({doing}); its last warnings:\n{daemon.warnings}",
+                    "see whether this machine is overloaded, and run it again",
+                )
+            time.sleep(_LOOK_S)
+
+
+def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
+    """Whether every partition is at work and the lag is what the producers wrote just now."""
+    now = daemon.progress
+    if now is None:
+        return False
+    return daemon.caught_up or (set(now.partitions) == {"active"} and now.lag_records <= lag_records)
+
+
+def _check_load(written: Mapping[str, int], source_ends: Ends) -> None:
+    """Every acknowledged record must be there before a mirror can be judged by it."""
+    for topic, number in written.items():
+        if (found := records(source_ends, topic)) < number:
+            raise DemoError(
+                f"the source cluster holds {found} records of {topic}, though {number} were acknowledged",
+                "run the demo again; if it happens twice, report it",
+            )
+
+
+def _check_installation() -> None:
+    """What is missing is said before anything is started."""
+    java.find()
+    if importlib.util.find_spec("pyspark") is None:
+        raise DemoError(
+            "pyspark is not installed; the audit needs it, and so does fetching Kafka's jars",
+            "install the part that brings it: pip install 'mirror[audit]', or use `make demo`",
+        )

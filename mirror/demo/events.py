@@ -1,0 +1,118 @@
+"""What `mirror run` says while it runs: JSON lines, read as they are written. Parsing is pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Follower", "Halt", "Progress", "halt", "progress", "read_event", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One line of progress, as `mirror run` writes it.
+
+    Attributes:
+        lag_records: at the source and not yet acknowledged by the destination.
+        bytes: forwarded so far.
+        bytes_per_s: since the line before.
+        batches_forwarded: as they were.
+        batches_opened: on the deep path.
+        partitions: state -> how many.
+        cpu_s: user and system time of the process, since it began.
+        rss_bytes: its memory.
+    """
+
+    lag_records: int
+    bytes: int
+    bytes_per_s: int
+    batches_forwarded: int
+    batches_opened: int
+    partitions: Mapping[str, int]
+    cpu_s: float
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """A partition that stopped, with its reason."""
+
+    topic: str
+    partition: int
+    reason: str
+    detail: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} halted, {self.reason}: {self.detail}\n    remedy: {self.remedy}"
+
+
+def read_event(line: str) -> dict[str, Any] | None:
+    """The event of a line; None if it is no event (a warning of the interpreter, a traceback)."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+def progress(event: Mapping[str, Any]) -> Progress | None:
+    """The progress that an event tells of; None if it is another event."""
+    if event["event"] != "progress":
+        return None
+    return Progress(
+        lag_records=int(event["lag_records"]),
+        bytes=int(event["bytes"]),
+        bytes_per_s=int(event["bytes_per_s"]),
+        batches_forwarded=int(event["batches_forwarded"]),
+        batches_opened=int(event["batches_opened"]),
+        partitions={str(state): int(count) for state, count in event["partitions"].items()},
+        cpu_s=float(event["cpu_s"]),
+        rss_bytes=int(event["rss_bytes"]),
+    )
+
+
+def halt(event: Mapping[str, Any]) -> Halt | None:
+    """The halt that an event tells of; None if it is another event."""
+    if event["event"] != "halted" or "topic" not in event:
+        return None
+    return Halt(
+        topic=str(event["topic"]),
+        partition=int(event["partition"]),
+        reason=str(event.get("reason", "")),
+        detail=str(event.get("detail", "")),
+        remedy=str(event.get("remedy", "")),
+    )
+
+
+def warning(event: Mapping[str, Any]) -> str | None:
+    """A warning or an error in one line for people; None for everything else.
+
+    Repeats that were held back are no news.
+    """
+    if event.get("level") not in ("warning", "error", "critical") or event["event"] == "repeats_suppressed":
+        return None
+    where = f" {event['topic']}-{event['partition']}" if "topic" in event and "partition" in event else ""
+    why = ", ".join(str(event[key]) for key in ("reason", "detail") if event.get(key))
+    return f"{event['event']}{where}: {why}".removesuffix(": ")
+
+
+class Follower:
+    """Reads a growing file line by line, whole lines only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+
+    def lines(self) -> Iterator[str]:
+        """The lines that were completed since the last call; none if the file is not there yet."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                grown = file.read()
+        except FileNotFoundError:
+            return
+        whole = grown[: grown.rfind(b"\n") + 1]
+        self._at += len(whole)
+        yield from whole.decode(errors="replace").splitlines()

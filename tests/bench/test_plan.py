@@ -1,0 +1,63 @@
+"""What the environment chooses."""
+
+import pytest
+
+from bench.errors import BenchError
+from bench.plan import ROOT, SYSTEMS, all_workloads, from_environment
+
+
+def test_a_full_run_has_every_size_and_codec_and_small_batches_with_many_partitions() -> None:
+    plan = from_environment({})
+    assert [workload.name for workload in plan.workloads] == [
+        *(f"{size}-{codec}-8p" for size in ("1KB", "16KB", "1MB") for codec in ("none", "lz4", "zstd")),
+        *(f"{size}-{codec}-64p" for size in ("1KB", "16KB") for codec in ("none", "lz4", "zstd")),
+    ]
+    assert (plan.kind, plan.systems, plan.latency, plan.repeat) == ("full", SYSTEMS, True, 1)
+    assert plan.out == ROOT / "bench/out"
+
+
+def test_large_batches_come_to_a_gigabyte_and_small_ones_to_a_quarter() -> None:
+    least = {"1KB": 256_000_000, "16KB": 1_000_000_000, "1MB": 1_000_000_000}
+    assert all(workload.total_bytes >= least[workload.size] for workload in all_workloads())
+
+
+def test_a_quick_run_has_one_workload_and_three_systems() -> None:
+    plan = from_environment({"BENCH_QUICK": "1"})
+    assert [workload.name for workload in plan.workloads] == ["16KB-lz4-64p"]
+    assert (plan.kind, plan.systems, plan.latency) == ("quick", ("floor", "mirror", "mm2"), False)
+    assert plan.out == ROOT / "bench/out"
+
+
+def test_a_selection_does_not_replace_a_complete_run() -> None:
+    plan = from_environment({"BENCH_ONLY": "^1MB-.*zstd", "BENCH_SYSTEMS": "mirror, floor", "BENCH_SCALE": "0.5"})
+    assert [workload.name for workload in plan.workloads] == ["1MB-zstd-8p"]
+    assert plan.workloads[0].total_bytes == 550_000_000
+    assert (plan.kind, plan.systems, plan.latency) == ("selection", ("floor", "mirror"), False)
+    assert plan.out == ROOT / "build/bench"
+    assert from_environment({"BENCH_ONLY": "latency", "BENCH_OUT": "/somewhere"}).out.as_posix() == "/somewhere"
+
+
+def test_latency_can_be_all_that_is_measured() -> None:
+    plan = from_environment({"BENCH_ONLY": "latency"})
+    assert plan.latency
+    assert not plan.workloads
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("BENCH_ONLY", "nothing like it", "1KB-none-8p"),
+        ("BENCH_ONLY", "[", "regular expression"),
+        ("BENCH_SYSTEMS", "mirror,mm3", "mm3"),
+        ("BENCH_SYSTEMS", " , ", "nothing"),
+        ("BENCH_SCALE", "much", "BENCH_SCALE='much'"),
+        ("BENCH_SCALE", "-1", "above 0"),
+        ("BENCH_REPEAT", "1.5", "whole"),
+        ("BENCH_FLOW", "fetch.max.bytes=1", "JSON"),
+        ("BENCH_FLOW", "[1]", "object"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_with_what_would(name: str, value: str, says: str) -> None:
+    with pytest.raises(BenchError, match=r"\n  ") as caught:
+        from_environment({name: value})
+    assert says in str(caught.value)

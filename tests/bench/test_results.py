@@ -1,0 +1,96 @@
+"""What is kept of a run, and what is made of it."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench import chart, goals, latency, table
+from bench.plan import all_workloads
+from bench.results import load, row, save
+from bench.stored import Stored
+from tests.bench import samples
+
+
+def test_rows_have_what_is_asked_of_them(tmp_path: Path) -> None:
+    data = json.loads(save(samples.results(), tmp_path).read_text())
+    asked = {
+        "system",
+        "workload",
+        "cpu_s_per_gb",
+        "mb_per_s",
+        "peak_rss_mb",
+        "floor_ratio",
+        "batch_mean_bytes",
+        "stored_bytes",
+    }
+    assert data["definition"].startswith("CPU-seconds per GB")
+    assert len(data["rows"]) == 15 * 4
+    assert all(asked <= found.keys() for found in data["rows"])
+    mirror = next(found for found in data["rows"] if (found["system"], found["size"]) == ("mirror", "1MB"))
+    assert (mirror["cpu_s_per_gb"], mirror["floor_ratio"], mirror["mb_per_s"], mirror["peak_rss_mb"]) == (
+        0.5,
+        2.0,
+        125.0,
+        50.0,
+    )
+    floor = data["rows"][0]
+    assert (floor["system"], floor["floor_ratio"]) == ("floor", 1.0)
+    assert {"cpu", "cores", "memory_gb", "kernel", "python", "java", "date"} <= data["machine"].keys()
+    assert {"system", "median_ms", "p99_ms"} <= data["latency"][0].keys()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_results_are_read_back_as_they_were(tmp_path: Path) -> None:
+    results = samples.results()
+    assert load(save(results, tmp_path)) == results
+
+
+def test_without_a_floor_there_is_no_ratio() -> None:
+    held = Stored(bytes=10, batches=1, records=1)
+    assert row("mirror", all_workloads()[0], held, measured=samples.measured(1.0)).floor_ratio is None
+
+
+def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
+    results = samples.results()
+    console = Console(file=io.StringIO(), width=130)
+    console.print(table.workloads(results), table.latency(results.latency), table.goals(goals.verdicts(results)))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for name in ("MirrorMaker 2", "MirrorMaker 1", "byte relay", "16KB-lz4-64p", "1.00 MB", "failed", "source itself"):
+        assert name in text
+    lines = table.markdown(results).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 60 + 2 + 2
+    assert {line.count("|") for line in rows[:62]} == {10}
+    assert "| 1MB-zstd-8p | 1.00 MB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
+
+
+def test_bounds_are_judged_where_there_are_figures() -> None:
+    kept = {(verdict.what, verdict.workload): verdict.kept for verdict in goals.verdicts(samples.results())}
+    assert len(kept) == 3 + 3 + 3 + 2 + 1 + 15
+    assert not kept["1 MB batches: at most 1.8 x the floor", "1MB-none-8p"]
+    assert kept["16 KB batches, 64 partitions: at most 2.5 x the floor", "16KB-none-64p"]
+    assert kept["16 KB lz4: at least 20 x less CPU than MirrorMaker 2", "16KB-lz4-8p"]
+    assert not kept["1 MB zstd: at least 50 x less CPU than MirrorMaker 2", "1MB-zstd-8p"]
+    assert kept["peak memory: at most 80 MB", "1KB-none-8p"]
+
+
+@pytest.mark.parametrize("only", ["", "16KB-lz4-64p"])
+def test_a_chart_is_drawn(only: str, tmp_path: Path) -> None:
+    path = tmp_path / "compare.png"
+    chart.draw(samples.results(only=only), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_chart_of_nothing_is_not_drawn(tmp_path: Path) -> None:
+    chart.draw(samples.results(only="none of them"), tmp_path / "compare.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_percentiles_are_values_that_were_seen() -> None:
+    found = latency.summary("mirror", [float(value) for value in range(200, 0, -1)])
+    assert (found.samples, found.median_ms, found.p99_ms, found.max_ms) == (200, 100.0, 198.0, 200.0)
+    assert latency.percentile([7.0], 99) == 7.0

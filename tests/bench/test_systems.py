@@ -1,0 +1,52 @@
+"""The settings that every system is run with."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import jvm, mm1, mm2, shallow
+from bench.copying import Job
+from mirror.service.config import load
+
+JOB = Job(topic="bench.16KB-lz4-64p", partitions=64, codec="lz4", source="127.0.0.1:1", destination="127.0.0.1:2")
+
+
+@pytest.mark.parametrize("flow", [{}, {"fetch.max.bytes": "8 MiB", "buffer.memory": "64 MiB"}])
+def test_mirror_takes_the_configuration_that_it_is_given(flow: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(json.dumps(shallow.config(JOB, flow)))
+    resolved = load(path).enabled_flow()
+    assert resolved.settings.selects(JOB.topic)
+    assert not resolved.settings.selects("benchx16KB-lz4-64p")
+    assert resolved.settings.fetch_max_bytes == (8 if flow else 4) << 20
+
+
+def test_mm2_copies_this_topic_one_way_and_spares_itself_the_rest() -> None:
+    properties = mm2.properties(JOB)
+    assert properties["source->destination.topics"] == r"bench\.16KB\-lz4\-64p"
+    assert properties["destination->source.enabled"] == "false"
+    assert properties["destination.producer.compression.type"] == "lz4"
+    assert properties["replication.policy.class"].endswith("IdentityReplicationPolicy")
+    assert properties["emit.heartbeats.enabled"] == "false"
+
+
+def test_both_mirrormakers_are_tuned_alike() -> None:
+    properties = mm2.properties(JOB)
+    consumer, producer = mm1.consumer_properties(JOB, "group"), mm1.producer_properties(JOB)
+    assert {key: properties[f"source.consumer.{key}"] for key in jvm.consumer(prompt=False)}.items() <= consumer.items()
+    assert {
+        key: properties[f"destination.producer.{key}"] for key in jvm.producer("lz4", prompt=False)
+    }.items() <= producer.items()
+    assert consumer["auto.offset.reset"] == "earliest"
+
+
+def test_for_latency_they_do_not_linger() -> None:
+    prompt = mm2.properties(dataclasses.replace(JOB, prompt=True))
+    assert int(prompt["destination.producer.linger.ms"]) < int(mm2.properties(JOB)["destination.producer.linger.ms"])
+    assert prompt["source.consumer.fetch.min.bytes"] == "1"
+
+
+def test_backslashes_survive_a_properties_file() -> None:
+    assert jvm.render({"source->destination.topics": r"a\.b"}) == "source->destination.topics=a\\\\.b\n"
