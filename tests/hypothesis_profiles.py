@@ -1,0 +1,20 @@
+"""How hard hypothesis looks, chosen by ``HYPOTHESIS_PROFILE``.
+
+``ci`` (the default) is modest and the same on every run, so that a red build is red again; ``thorough`` searches anew
+each time, for some minutes before a release or after a change to ``mirror/records`` or ``mirror/wire``. No profile
+has a deadline: no test may depend on how fast the machine is.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", max_examples=25, derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "thorough",
+    max_examples=1_000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -1,0 +1,129 @@
+"""The command line: what it offers, what it refuses, and with which exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mirror.cli import EXIT_CONFIG, main
+from mirror.service import worker
+from mirror.service.config import Config
+from tests.service.loading import base
+from tests.service.running import MIRROR, Mirror
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A correct configuration, for clusters that do not exist."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(base())
+    return path
+
+
+def test_help() -> None:
+    """Each command has a line; exit codes are told."""
+    result = CliRunner().invoke(main, ["-h"])
+    assert result.exit_code == 0
+    for command in ("run", "audit", "validate", "demo", "sandbox"):
+        assert command in result.output
+    assert "78 the configuration is wrong" in result.output
+    for command in ("run", "audit", "validate"):
+        result = CliRunner().invoke(main, [command, "--help"])
+        assert result.exit_code == 0
+        assert "--config" in result.output
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("mirror, version ")
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "audit"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clusters: [", "mirror.yaml:"),
+        ("", "mirror.yaml"),
+        (base(top="no.such.key: 1"), "mirror.yaml:10: no.such.key: is unknown"),
+        (base(flow="use.raw.bytes: false"), "mirror.yaml:9: "),
+        (base(flow="fetch.raw.bytes: false"), "go together"),
+    ],
+)
+def test_a_wrong_configuration(tmp_path: Path, command: str, text: str, message: str) -> None:
+    """The place, what is wrong and what to do, on stderr; exit code 78; nothing is begun."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text)
+    result = CliRunner().invoke(main, [command, "-c", str(path)])
+    assert result.exit_code == EXIT_CONFIG == 78
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "audit"])
+def test_no_such_file(tmp_path: Path, command: str) -> None:
+    result = CliRunner().invoke(main, [command, "-c", str(tmp_path / "none.yaml")])
+    assert result.exit_code == 78
+    assert "none.yaml" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["run", "-c", "."], ["run", "--nonsense"], ["audit", "--limit", "-1", "-c", "x"], ["validate", "x"]],
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    """Not exit code 2, which means a difference or a halted partition."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 78
+    assert "Usage: " in result.stderr
+
+
+def test_validate(config: Path) -> None:
+    result = CliRunner().invoke(main, ["validate", "-c", str(config)])
+    assert result.exit_code == 0
+    assert result.output == f"{config}: flow source->destination is valid\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_run_ends_with_the_worker_s_exit_code(config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    seen: list[Config] = []
+
+    def run(given: Config) -> int:
+        seen.append(given)
+        return code
+
+    monkeypatch.setattr(worker, "run", run)
+    assert CliRunner().invoke(main, ["run", "-c", str(config)]).exit_code == code
+    assert seen[0].enabled_flow().name == "source->destination"
+
+
+def test_the_daemon_never_loads_spark(config: Path) -> None:
+    """Nor anything else that it does not need: it installs without, and stays small."""
+    program = (
+        "import sys; from mirror.cli import main; from mirror.service import worker; import mirror.service.config\n"
+        f"try: main(['validate', '-c', {str(config)!r}])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules}"
+        " & {'pyspark', 'pandas', 'pyarrow', 'numpy', 'matplotlib', 'psutil', 'confluent_kafka'}))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_console_script(config: Path) -> None:
+    result = subprocess.run([str(MIRROR), "validate", "-c", str(config)], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_run_without_clusters(config: Path) -> None:
+    """Nobody there: one line that says so, exit code 1."""
+    config.write_text(base().replace('"s:1"', '"127.0.0.1:1"').replace('"d:2"', '"127.0.0.1:2"'))
+    with Mirror(config) as process:
+        assert process.wait() == 1
+        process.check_clean()
+        (line,) = process.of("failed")
+        assert line["reason"] == "Unreachable"
+        assert "127.0.0.1:1: Connection refused" in line["detail"]

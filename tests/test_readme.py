@@ -1,0 +1,64 @@
+"""What the README shows is there: every command, every make target, the configuration, every link to a file."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from mirror.cli import main
+from mirror.service.config import load
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+CONSOLE = [
+    line.removeprefix("$ ").split("#")[0].split()
+    for kind, text in BLOCKS
+    if kind == "console"
+    for line in text.splitlines()
+    if line.startswith("$ ")
+]
+INLINE = [text.split() for text in re.findall(r"`((?:mirror|make) [^`]+)`", README)]
+COMMANDS = CONSOLE + INLINE
+
+
+def test_it_shows_commands() -> None:
+    assert ["make", "demo"] in CONSOLE
+    assert ["make", "test"] in CONSOLE
+    assert len(COMMANDS) > 8
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "make"], ids=" ".join)
+def test_make_targets_exist(words: list[str]) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in words[1:]:
+        assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "mirror"], ids=" ".join)
+def test_commands_exist_and_take_their_options(words: list[str]) -> None:
+    command: click.Command = main
+    context = click.Context(command, info_name="mirror")
+    rest = words[1:]
+    while isinstance(command, click.Group):
+        found = command.get_command(context, rest.pop(0))
+        assert found is not None, words
+        command, context = found, click.Context(found, parent=context, info_name=found.name)
+    command.make_parser(context).parse_args(rest)
+
+
+def test_its_configuration_is_valid(tmp_path: Path) -> None:
+    (text,) = [text for kind, text in BLOCKS if kind == "yaml"]
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text, encoding="utf-8")
+    flow = load(path).enabled_flow()
+    assert flow.settings.selects("payments.eu")
+    assert not flow.settings.selects("payments")
+
+
+def test_its_links_lead_to_files() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert targets
+    for target in targets:
+        assert (ROOT / target).exists(), target
