@@ -27,6 +27,7 @@ class Broker:
     Attributes:
         node_id: its number in the cluster, from 1.
         port: of 127.0.0.1, on which it serves clients.
+        proxied_port: likewise, where it awaits what comes through a proxy; None without such a listener.
         data_dir: its log directory (``log.dirs``).
         log_path: what it prints.
         properties: its configuration; a change counts from the next ``start``.
@@ -43,6 +44,7 @@ class Broker:
         self._log_from = 0  # where this start's part of the log begins
         self.node_id = node_id
         self.port = port
+        self.proxied_port: int | None = None
         self.data_dir = folder / "data"
         self.log_path = folder / "broker.log"
         self.properties = dict(properties)

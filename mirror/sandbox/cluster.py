@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from types import TracebackType
 from typing import Self
@@ -35,6 +35,9 @@ class Cluster:
         heap_mb: heap of each broker.
         quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
         jvm_options: further options for the brokers' ``java``.
+        proxied: ports of 127.0.0.1, one for each broker, that the brokers advertise on a second listener, for clients
+            that have to go through a proxy there; the proxy passes them on to ``Broker.proxied_port``. Whoever
+            connects to ``Broker.port`` never hears of them. Kafka 1.0 and later.
 
     Raises:
         SandboxError: an argument is wrong; nothing has been started.
@@ -54,11 +57,16 @@ class Cluster:
         heap_mb: int = 1024,
         quick: bool = False,
         jvm_options: tuple[str, ...] = (),
+        proxied: Sequence[int] = (),
     ) -> None:
         if not 1 <= brokers <= MOST_BROKERS:
             raise SandboxError(f"cluster {name}: {brokers} brokers", f"give 1 to {MOST_BROKERS}")
         if heap_mb < 256:
             raise SandboxError(f"cluster {name}: a heap of {heap_mb} MB is too small for a broker", "give 256 or more")
+        if len(proxied) not in (0, brokers):
+            raise SandboxError(
+                f"cluster {name}: {len(proxied)} proxied ports for {brokers} brokers", "give one for each"
+            )
         self.name = name
         self.version = version
         self.properties = settings.check(properties or {})
@@ -66,6 +74,7 @@ class Cluster:
         self.cluster_id = ""
         self._release = release(version)
         self._count = brokers
+        self._proxied = tuple(proxied)
         self._jvm = Jvm(heap_mb=heap_mb, quick=quick, options=jvm_options)
         self._processes: Processes | None = None
         self._reservations: list[Reservation] = []
@@ -135,6 +144,7 @@ class Cluster:
             self._make_kraft(processes, classpath, ports)
         else:
             self._make_zookeeper(processes, classpath, ports)
+        self._add_proxied_listeners()
         for broker in self.brokers:
             broker.start(wait=False)
         everyone = frozenset(broker.node_id for broker in self.brokers)
@@ -177,6 +187,14 @@ class Cluster:
             port=zookeeper_port, processes=processes, jvm=self._jvm, classpath=classpath,
             folder=processes.folder / "zookeeper",
         )  # fmt: skip
+
+    def _add_proxied_listeners(self) -> None:
+        for broker, advertised_port in zip(self.brokers, self._proxied, strict=False):
+            (port,) = self._reserve(1)
+            broker.proxied_port = port
+            broker.properties |= settings.proxied_listener(
+                broker.properties, port=port, advertised_port=advertised_port
+            )
 
     def _broker(self, processes: Processes, classpath: str, node_id: int, port: int) -> Broker:
         folder = processes.folder / f"broker-{node_id}"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from .errors import SandboxError
 
-__all__ = ["check", "small_cluster"]
+__all__ = ["check", "proxied_listener", "small_cluster"]
 
+_PROXIED = "PROXIED"
 _OURS = frozenset({
     "advertised.listeners", "broker.id", "controller.listener.names", "controller.quorum.voters", "listeners",
     "log.dir", "log.dirs", "metadata.log.dir", "node.id", "port", "process.roles", "zookeeper.connect",
@@ -50,4 +51,18 @@ def small_cluster(brokers: int) -> dict[str, str]:
         # A killed broker may come back, and is replaced as leader, once its session is over: sooner than Kafka's 9 s.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def proxied_listener(properties: Mapping[str, str], *, port: int, advertised_port: int) -> dict[str, str]:
+    """What adds a second listener to a broker: it listens on ``port``, and tells those who come in there to reach it at
+    ``advertised_port``. A broker answers each listener's clients with that listener's addresses, in every kind of
+    answer, so that nobody has to rewrite answers on the way.
+    """
+    protocols = properties.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
+    return {
+        "listeners": f"{properties['listeners']},{_PROXIED}://127.0.0.1:{port}",
+        "advertised.listeners": f"{properties['advertised.listeners']},{_PROXIED}://127.0.0.1:{advertised_port}",
+        "listener.security.protocol.map": f"{protocols},{_PROXIED}:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
     }

@@ -78,3 +78,10 @@ def test_internal_topics_fit_the_cluster(brokers: int, replicas: str, in_sync: s
     made = settings.small_cluster(brokers)
     assert made["offsets.topic.replication.factor"] == made["transaction.state.log.replication.factor"] == replicas
     assert made["transaction.state.log.min.isr"] == in_sync
+
+
+def test_a_proxied_port_for_each_broker() -> None:
+    with pytest.raises(
+        SandboxError, match="cluster cluster: 2 proxied ports for 3 brokers\n  remedy: give one for each"
+    ):
+        Cluster(brokers=3, proxied=(1, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 
@@ -244,3 +245,31 @@ def test_a_taken_port_is_said_and_after_the_end_nothing_is_left() -> None:
     assert not broker.running
     assert ended.bootstrap_servers == ""
     ended.close()
+
+
+@contextlib.contextmanager
+def _reserved() -> Iterator[Reservation]:
+    reservation = Reservation()
+    try:
+        yield reservation
+    finally:
+        reservation.release()
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+def test_a_second_listener_advertises_the_proxy(version: str) -> None:
+    """Who comes in by the second listener hears of the proxied ports alone, and who comes in by the first never."""
+    with (
+        _reserved() as first,
+        Cluster(name="proxied", version=version, proxied=(first.port,), heap_mb=512, quick=True) as running,
+    ):
+        (broker,) = running.brokers
+        assert broker.proxied_port is not None
+        assert len({broker.port, broker.proxied_port, first.port}) == 3
+
+        def advertised(port: int) -> list[int]:
+            admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+            return [each.port for each in admin.list_topics(timeout=DEADLINE_S).brokers.values()]
+
+        assert advertised(broker.port) == [broker.port]
+        assert advertised(broker.proxied_port) == [first.port]
