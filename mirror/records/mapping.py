@@ -47,7 +47,7 @@ class MapError(ValueError):
 class OffsetMap:
     """The runs of one source partition."""
 
-    __slots__ = ("_lengths", "_destinations", "_sources")
+    __slots__ = ("_destinations", "_lengths", "_sources")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._sources = array("q")
