@@ -1,0 +1,134 @@
+"""What is written down, and what many writers' records say together."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.records.identity import Identity
+from mirror.records.mapping import OffsetMap, Run
+from mirror.records.state import (
+    CHUNK_RUNS,
+    Checkpoint,
+    Chunk,
+    Entry,
+    Ledger,
+    Order,
+    Side,
+    Skipped,
+    StateError,
+    read_entry,
+)
+
+SIDE = Side("orders", 3, "all-orders")
+
+
+def checkpoint(writer: str = "a", takeover: int = 1, source: int = 7, **changes: object) -> Checkpoint:
+    fields = {
+        "side": SIDE,
+        "writer": writer,
+        "order": Order(takeover, 1000, 4),
+        "source_offset": source,
+        "source_epoch": 2,
+        "destination_offset": source + 100,
+        "identity": Identity(1000, 4, 17),
+        "source_id": "ab" * 16,
+        "at_ms": 1_700_000_000_000,
+    }
+    return Checkpoint(**(fields | changes))  # type: ignore[arg-type]
+
+
+def chunk(writer: str, takeover: int, since: int, *runs: Run, number: int = 0, sealed: bool = False) -> Chunk:
+    order = Order(takeover, 1000, 4)
+    return Chunk(side=SIDE, writer=writer, order=order, number=number, since=since, map=OffsetMap(runs), sealed=sealed)
+
+
+SKIPPED = Skipped(side=SIDE, start=10, end=20, cause="unexplained_gap", at_ms=5)
+
+
+@pytest.mark.parametrize("entry", [checkpoint(), chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)), SKIPPED])
+def test_what_is_written_is_read(entry: Entry) -> None:
+    assert read_entry(entry.key(), entry.value()) == entry
+    ledger = Ledger()
+    ledger.apply(entry.key(), entry.value())
+    ledger.apply(entry.key(), None)
+    ledger.apply(b"never heard of", None)
+    assert ledger.sides == []
+    assert list(ledger.skipped()) == []
+    assert ledger.checkpoint(SIDE) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b"{}"),
+        (b"{}", b"{}"),
+        (b"[]", b"{}"),
+        (checkpoint().key(), b"{}"),
+        (checkpoint().key(), b'{"v":2}'),
+        (checkpoint().key(), chunk("a", 1, 0).value()),
+        (chunk("a", 1, 0).key(), b'{"v":1,"order":[1,2,3],"since":0,"sealed":false,"runs":[1]}'),
+    ],
+)
+def test_what_is_no_entry_is_told(key: bytes, value: bytes) -> None:
+    with pytest.raises(StateError):
+        read_entry(key, value)
+
+
+def test_a_kind_of_a_later_version_is_passed_over() -> None:
+    assert read_entry(b'{"kind":"heartbeat"}', b"{}") is None
+
+
+def test_the_later_takeover_counts_whatever_a_predecessor_writes_afterwards() -> None:
+    late = checkpoint("a", 1, 50)
+    ledger = Ledger()
+    for entry in (checkpoint("a", 1, 10), checkpoint("b", 2, 40), late):
+        ledger.put(entry)
+    assert ledger.checkpoint(SIDE) == checkpoint("b", 2, 40)
+    assert ledger.checkpoints(SIDE) == [late, checkpoint("b", 2, 40)]
+    assert ledger.sides == [SIDE]
+    ledger.forget(late.key())
+    assert ledger.checkpoints(SIDE) == [checkpoint("b", 2, 40)]
+
+
+def test_skipped_ranges_by_topic() -> None:
+    other = Skipped(side=Side("a", 0, "a"), start=1, end=2, cause="retention_overtook", at_ms=5)
+    ledger = Ledger()
+    ledger.put(SKIPPED)
+    ledger.put(other)
+    assert list(ledger.skipped()) == [other, SKIPPED]
+    assert list(ledger.skipped("orders")) == [SKIPPED]
+
+
+@given(st.randoms(use_true_random=False))
+def test_maps_of_several_writers_are_one_in_any_order_of_their_records(chance: random.Random) -> None:
+    """A wrote 0 to 30; B took over at 20 and has what A wrote there too, and more; A, not knowing, writes on."""
+    entries = [
+        chunk("a", 1, 0, Run(0, 100, 10), number=0, sealed=True),
+        chunk("a", 1, 0, Run(10, 120, 20), number=1),
+        chunk("b", 2, 20, Run(20, 130, 10), Run(30, 150, 5), number=0),
+        chunk("b", 2, 20, Run(40, 160, 5), number=1),
+    ]
+    chance.shuffle(entries)
+    ledger = Ledger()
+    for entry in entries:
+        ledger.apply(entry.key(), entry.value())
+    assert list(ledger.map(SIDE)) == [Run(0, 100, 10), Run(10, 120, 20), Run(30, 150, 5), Run(40, 160, 5)]
+
+
+def test_what_the_destination_lost_is_superseded() -> None:
+    """The destination lost everything from 115 on; it was copied again, behind what others had written since."""
+    ledger = Ledger()
+    ledger.put(chunk("a", 1, 0, Run(0, 100, 30)))
+    ledger.put(chunk("b", 2, 15, Run(15, 140, 20)))
+    assert list(ledger.map(SIDE)) == [Run(0, 100, 15), Run(15, 140, 20)]
+
+
+def test_a_lean_ledger_keeps_the_first_run_of_sealed_chunks() -> None:
+    runs = [Run(at * 2, at * 2, 1) for at in range(CHUNK_RUNS)]
+    ledger = Ledger(lean=True)
+    ledger.put(chunk("a", 1, 0, *runs, sealed=True))
+    ledger.put(chunk("a", 1, 0, *runs[:3], number=1))
+    assert [list(one.map) for one in ledger.chunks(SIDE)] == [runs[:1], runs[:3]]
+    assert len(chunk("a", 1, 0, *runs, sealed=True).value()) < 32 * 1024
