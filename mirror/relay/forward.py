@@ -28,7 +28,7 @@ from mirror.records.header import (
 from mirror.records.identity import Identity
 from mirror.records.restamp import FULL, NEAR, OWNER, OWNER_END, advance, raw_crc, restamp
 from mirror.records.scan import measure
-from mirror.relay.partition import Batch, Partition
+from mirror.relay.partition import Batch, Mark, Partition
 from mirror.wire.produce import head_for, pack_head
 
 PLAIN_ATTRIBUTES = len(Codec)
@@ -92,6 +92,7 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
     before = len(outbox)
     leader_epoch = partition.last_epoch
     times = b""
+    left_out = 0
     while at <= last_fit:
         (
             base,
@@ -135,6 +136,7 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
                 break
             stop, batch = judged
             if batch is None:
+                left_out += stop - at
                 at = stop
                 continue
             append(batch)
@@ -157,7 +159,22 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
         partition.last_epoch = leader_epoch
         partition.max_timestamp = int.from_bytes(times[8:], signed=True)
         partition.batch_size = (at - start) // forwarded
+        partition.tally.put_batches += forwarded
+        partition.tally.put_bytes += at - start - left_out
+        mark = _mark(buf, at - HEADER_SIZE - len(payload), due - records, due)
+        if mark is not None:
+            partition.marks.append(mark)
     return halt
+
+
+def _mark(buf: memoryview, at: int, base_offset: int, next_offset: int) -> Mark | None:
+    """The record set's last batch, if it begins at byte ``at``: not when something was left out behind it."""
+    if at < 0:
+        return None
+    header = BatchHeader.read(buf, at)
+    if header.base_offset != base_offset:
+        return None
+    return Mark(next_offset, header.leader_epoch, bytes(buf[at : at + HEADER_SIZE]))
 
 
 def _judge(

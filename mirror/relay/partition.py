@@ -9,6 +9,7 @@ from mirror.net.cluster import Leader
 from mirror.records.admit import Terms
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
+from mirror.relay.tally import Counts, Tally
 
 IN_DOUBT = -(1 << 63) - 1
 """``acknowledged`` while in doubt: no base offset of an answer, 64 bits with a sign, can match it."""
@@ -34,9 +35,14 @@ MOVES: dict[tuple[Phase, str], Phase] = {
     (Phase.DOUBT, "emptied"): Phase.LOCATING,
     (Phase.DOUBT, "halted"): Phase.HALTED,
     (Phase.DOUBT, "stopped"): Phase.STOPPED,
+    (Phase.HALTED, "resumed"): Phase.LOCATING,
     (Phase.HALTED, "stopped"): Phase.STOPPED,
 }
-"""All transitions. Doubt is left only when nothing is under way any more; there is no way back from halted."""
+"""All transitions. Doubt is left only when nothing is under way any more; halted, only when an operator says so."""
+
+MARKS = 4
+"""Record sets remembered by their last batch: more than a partition has frames under way, so that one of them is
+acknowledged."""
 
 
 class Batch(NamedTuple):
@@ -68,6 +74,26 @@ class Location(NamedTuple):
     """Whether the batch before ``offset`` was compared on both sides."""
 
 
+class Mark(NamedTuple):
+    """The last batch of a record set that was put on its way."""
+
+    next_offset: int
+    leader_epoch: int
+    header: bytes
+    """Its 61 bytes, as the source has them."""
+
+
+class Committed(NamedTuple):
+    """What the flow's group had committed at the source when the partition was assigned; see ``relay.assignment``."""
+
+    offset: int
+    topic_id: str = ""
+    """Hexadecimal; empty: not known."""
+    epoch: int = -1
+    digest: str = ""
+    digest_at: int = -1
+
+
 class Outlet(Protocol):
     """Where a partition's batches go: the lane that it is pinned to."""
 
@@ -82,13 +108,16 @@ class Partition:
     """State only: sockets, timers and tasks belong to the fetcher, the lane and the relay."""
 
     __slots__ = (
+        "accept_gap",
         "acknowledged",
         "batch_size",
+        "committed",
         "destination_id",
         "destination_leader",
         "doubts",
         "due",
         "ending",
+        "filled",
         "frames",
         "generation",
         "halted",
@@ -98,6 +127,7 @@ class Partition:
         "index",
         "lane",
         "last_epoch",
+        "marks",
         "max_timestamp",
         "missing",
         "outbox",
@@ -106,6 +136,7 @@ class Partition:
         "source_id",
         "source_leader",
         "source_leader_epoch",
+        "tally",
         "terms",
         "topic",
         "topic_head",
@@ -154,6 +185,19 @@ class Partition:
         self.batch_size = 0
         """Mean size in bytes of the batches in the last record set."""
         self.terms = Terms()
+        self.marks: deque[Mark] = deque(maxlen=MARKS)
+        self.tally = Tally()
+        self.filled = 0
+        """Offsets filled from here, since it was adopted."""
+        self.committed: Committed | None = None
+        """None: nothing, or not known."""
+        self.accept_gap = False
+        """An operator has said that what the source has deleted may be skipped, this once."""
+
+    @property
+    def counts(self) -> Counts:
+        """Records, batches and bytes replicated since it was adopted."""
+        return self.tally.counts(self.acknowledged, self.filled, (self.in_flight, self.outbox))
 
     @property
     def name(self) -> str:
@@ -184,6 +228,7 @@ class Partition:
         self.topic_head = topic_head
         self.window = 1
         self.generation += 1
+        self.tally.located(location.offset, self.filled)
 
     def doubt(self) -> None:
         """Drops the queue; what is under way is waited for and not believed."""
@@ -201,6 +246,14 @@ class Partition:
         self.halted = halted
         self._drop()
 
+    def resume(self, *, accept_gap: bool) -> None:
+        """Looked for anew, by an operator's word: also the topics' ids are those of now."""
+        self.move("resumed")
+        self.halted = None
+        self.accept_gap = accept_gap
+        self.source_id = self.destination_id = None
+        self.doubts = self.missing = 0
+
     def stop(self) -> None:
         """The relay lets it go."""
         self.move("stopped")
@@ -212,6 +265,8 @@ class Partition:
             self._let_go(self.in_flight.popleft())
 
     def _drop(self) -> None:
+        if self.acknowledged >= 0:
+            self.tally.dropped(self.acknowledged, self.in_flight, self.outbox)
         self.acknowledged = IN_DOUBT
         self.ending = None
         self.generation += 1

@@ -15,9 +15,10 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
+from mirror.relay.assignment import Assignment, Committable, Key, committable
 from mirror.relay.forward import Shapes
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
-from mirror.relay.partition import Location, Partition, Phase
+from mirror.relay.partition import Committed, Location, Partition, Phase
 from mirror.relay.position import Locator, Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Sink
@@ -42,15 +43,22 @@ class NothingToMirror(Exception):
 
 
 class Relay:
-    """One flow. ``start`` it, look at ``partitions`` and ``stats``, ``drain`` it, ``close`` it."""
+    """One flow. ``start`` it, look at ``partitions`` and ``stats``, ``drain`` it, ``close`` it.
 
-    def __init__(self, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log) -> None:
+    Every partition of the flow is copied; with ``assigned``, only those that ``assignment`` is told of.
+    """
+
+    def __init__(
+        self, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log, *, assigned: bool = False
+    ) -> None:
         self.source = source
         self.destination = destination
         self.settings = settings
         self.log = log
         self.stats = Stats()
-        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.pairs: dict[str, Pair] = {}
+        self.partitions: dict[Key, Partition] = {}
+        self.assignment = Assignment(self) if assigned else None
         frame_size = settings.fetch_max_bytes + OVERHEAD
         self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
         self._produce_version = PRODUCE_VERSIONS[1]
@@ -59,6 +67,8 @@ class Relay:
         self._fetchers: dict[int, Fetcher] = {}
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
+        self._released: set[Partition] = set()
+        self._seeking: dict[Partition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
         self._seats = asyncio.Semaphore(LOCATE_AT_ONCE)
@@ -107,11 +117,19 @@ class Relay:
             self._produce_version = PRODUCE_TOPIC_IDS - 1
             self.shapes = Shapes(self._produce_version)
         self._tell_unknown()
-        for pair in pairs:
-            for index in sorted(pair.source.leaders):
-                if (pair.source.name, index) not in self.partitions:
-                    self._adopt(pair, index)
+        self.pairs = {pair.source.name: pair for pair in pairs}
+        if self.assignment is not None:
+            self.assignment.adopt()
+        else:
+            for key in self.keys:
+                if key not in self.partitions:
+                    self.adopt(key)
         return len(pairs)
+
+    @property
+    def keys(self) -> list[Key]:
+        """Every partition of the flow, whoever copies it."""
+        return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
 
     def _tell_unknown(self) -> None:
         """Names and patterns that no topic has: told once, since a topic may come later."""
@@ -125,16 +143,81 @@ class Relay:
                     remedy="check its spelling, and that the mirror may Describe it; it is mirrored once it is there",
                 )
 
-    def _adopt(self, pair: Pair, index: int) -> None:
-        """A partition that was not there before."""
-        partition = Partition(pair.source.name, index)
+    def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
+        """A partition that was not ours before; False if the source has none such, as far as is known."""
+        pair = self.pairs.get(key[0])
+        if pair is None or key[1] not in pair.source.leaders:
+            return False
+        partition = Partition(*key)
         partition.terms = pair.terms
-        self.partitions[pair.source.name, index] = partition
-        halted = pair.halt_of(index)
+        partition.committed = committed
+        self.partitions[key] = partition
+        halted = pair.halt_of(key[1])
         if halted is not None:
             self.halt(partition, halted)
         else:
-            self._spawn(self._seek(partition, takeover=True))
+            self._look_for(partition, takeover=True)
+        return True
+
+    def release(self, partition: Partition) -> None:
+        """It is not ours any more: stopped at once. Answers that are still due find it by its lane."""
+        self.stop_fetching(partition)
+        self._ending.discard(partition)
+        seeking = self._seeking.get(partition)
+        if seeking is not None:
+            seeking.cancel()
+        partition.stop()
+        del self.partitions[partition.topic, partition.index]
+        self._released.add(partition)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Partitions that were released and have nothing under way leave their lanes."""
+        for partition in [each for each in self._released if not each.in_flight]:
+            self._released.discard(partition)
+            if partition.lane is not None:
+                partition.lane.detach(partition)
+
+    def stop_fetching(self, partition: Partition) -> None:
+        """Nothing more of it is fetched; an answer under way is dropped."""
+        partition.generation += 1
+        fetcher = self._fetchers.get(partition.source_leader)
+        if fetcher is not None:
+            fetcher.detach(partition)
+
+    async def resume(self, key: Key, *, accept_gap: bool = False) -> str:
+        """Looks for a halted partition anew: an operator says that the reason is gone.
+
+        Args:
+            key: of the partition.
+            accept_gap: what the source has deleted meanwhile may be skipped, this once.
+
+        Returns:
+            Why not, or nothing.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
+        await self._find_topics()
+        partition, pair = self.partitions.get(key), self.pairs.get(key[0])
+        if partition is None:
+            return "not copied here"
+        if partition.phase is not Phase.HALTED:
+            return f"not halted but {partition.phase.value}"
+        if partition.in_flight:
+            return "answers of the destination are still due; try again"
+        halted = pair.halt_of(key[1]) if pair else None
+        if halted is not None:
+            partition.halted = halted
+            return f"still {halted.reason}: {halted.detail}"
+        if partition.lane is not None:
+            partition.lane.detach(partition)
+        if pair is not None:
+            partition.terms = pair.terms
+        partition.resume(accept_gap=accept_gap)
+        self.log.info("resumed", topic=partition.topic, partition=partition.index, accept_gap=accept_gap)
+        self._look_for(partition, takeover=True)
+        return ""
 
     async def _look_for_topics(self) -> None:
         while not self._draining:
@@ -159,6 +242,8 @@ class Relay:
         return not self.pending
 
     def _check_drained(self) -> None:
+        if self.assignment is not None:
+            self.assignment.check()
         if self._draining and not self.pending:
             self._nothing_pending.set()
 
@@ -206,7 +291,7 @@ class Relay:
         if partition.lane is not None:
             partition.lane.detach(partition)
         if not self._draining:
-            self._spawn(self._seek(partition, takeover=False))
+            self._look_for(partition, takeover=False)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition stops, the others go on."""
@@ -223,6 +308,8 @@ class Relay:
         fetcher = self._fetchers.get(partition.source_leader)
         if fetcher is not None:
             fetcher.detach(partition)
+        if self.assignment is not None:
+            self.assignment.check()
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
         """The same, once what was fetched before is at the destination."""
@@ -241,6 +328,7 @@ class Relay:
             if partition.ending is not None and not partition.outbox and not partition.in_flight:
                 self.halt(partition, partition.ending)
         self._check_drained()
+        self._let_go()
         for fetcher in self._fetchers.values():
             fetcher.pump()
 
@@ -250,6 +338,16 @@ class Relay:
             sink.pump()
 
     # -- positions -----------------------------------------------------------------------------------------------------
+
+    def _look_for(self, partition: Partition, *, takeover: bool) -> None:
+        task = self._spawn(self._seek(partition, takeover=takeover))
+        self._seeking[partition] = task
+
+        def ended(_: "asyncio.Task[None]") -> None:
+            if self._seeking.get(partition) is task:
+                del self._seeking[partition]
+
+        task.add_done_callback(ended)
 
     async def _seek(self, partition: Partition, *, takeover: bool) -> None:
         """Finds the position, however long it takes, and puts the partition to work."""
@@ -332,6 +430,11 @@ class Relay:
         """Records that the source has and the destination has not acknowledged, where that is known."""
         return sum(partition.lag for partition in self.partitions.values())
 
+    def committable(self) -> dict[Key, Committable]:
+        """Up to where each partition is copied, and what is known of the copy there; where that is certain."""
+        found = ((key, committable(partition)) for key, partition in self.partitions.items())
+        return {key: position for key, position in found if position is not None}
+
     @property
     def halted(self) -> list[Partition]:
         """The partitions that stopped with a reason."""
@@ -339,10 +442,11 @@ class Relay:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

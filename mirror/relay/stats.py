@@ -1,6 +1,20 @@
 """Plain counters: an increment is all that the data path pays for being watched."""
 
+import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Skipped(NamedTuple):
+    """Source offsets, ``first`` to ``next - 1``, that will never be copied: somebody decided so."""
+
+    topic: str
+    partition: int
+    first: int
+    next: int
+    reason: str
+    at_ms: int
+    """When that was decided, ms since 1970."""
 
 
 @dataclass(slots=True)
@@ -21,6 +35,9 @@ class Stats:
     """Seconds that each cluster told us to wait."""
     resyncs: dict[str, int] = field(default_factory=dict)
     """Doubts by cause."""
+    skipped: list[Skipped] = field(default_factory=list)
+    filled: int = 0
+    """Offsets without a record at the source that were filled at the destination."""
     unproven: int = 0
     """Positions found where the last batch could not be compared with the source."""
 
@@ -31,3 +48,7 @@ class Stats:
     def resynced(self, cause: str) -> None:
         """A partition was in doubt for this cause."""
         self.resyncs[cause] = self.resyncs.get(cause, 0) + 1
+
+    def skip(self, topic: str, partition: int, first: int, next_offset: int, reason: str) -> None:
+        """Source offsets ``first`` to ``next_offset - 1`` are not copied."""
+        self.skipped.append(Skipped(topic, partition, first, next_offset, reason, round(time.time() * 1000)))

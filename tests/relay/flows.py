@@ -131,6 +131,7 @@ async def mirroring(
     *,
     start: bool = True,
     request_timeout_s: float = 30.0,
+    assigned: bool = False,
     **changes: Any,
 ) -> AsyncIterator[Flow]:
     """A relay from one to the other; closed at the end, and then nothing of it may be left."""
@@ -140,7 +141,7 @@ async def mirroring(
         await Cluster.open("source", source.options(connection=options)) as here,
         await Cluster.open("destination", destination.options(connection=options)) as there,
     ):
-        relay = Relay(here, there, settings(**changes), log)
+        relay = Relay(here, there, settings(**changes), log, assigned=assigned)
         flow = Flow(source, destination, relay, log)
         try:
             if start:

@@ -83,19 +83,16 @@ def test_every_move(phase: Phase, event: str) -> None:
         assert partition.phase is phase
 
 
-def test_halted_and_stopped_are_final() -> None:
-    """No way leads back to work."""
-    reachable = {Phase.HALTED}
-    for _ in Phase:
-        reachable |= {to for (phase, _), to in MOVES.items() if phase in reachable}
-    assert reachable == {Phase.HALTED, Phase.STOPPED}
+def test_stopped_is_final_and_halted_until_an_operator_says_otherwise() -> None:
+    """No other way leads back to work."""
+    assert {event for phase, event in MOVES if phase is Phase.HALTED} == {"resumed", "stopped"}
     assert not [event for phase, event in MOVES if phase is Phase.STOPPED]
 
 
 def test_doubt_is_left_through_locating_only() -> None:
     """No batch is sent from a position that was not looked up."""
     assert {phase for (phase, _), to in MOVES.items() if to is Phase.ACTIVE} == {Phase.LOCATING}
-    assert {event for (phase, event), to in MOVES.items() if to is Phase.LOCATING} == {"emptied"}
+    assert {event for (phase, event), to in MOVES.items() if to is Phase.LOCATING} == {"emptied", "resumed"}
 
 
 # Starting.

@@ -1,0 +1,163 @@
+"""Which partitions are ours when a consumer group shares them out: adopted when assigned, drained when revoked.
+
+A partition that comes back after it was released is a new ``Partition`` and a takeover: somebody else may have had it
+in between. What is released is forgotten at once, but for batches that are still under way: their answers must find
+the partition they are of, which is let go of its lane when the last is in.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from mirror.records.header import MAGIC_AT
+from mirror.relay.partition import Committed, Partition, Phase
+
+Key = tuple[str, int]
+"""Topic and partition index."""
+
+DIGEST_SIZE = 8
+
+
+class Committable(NamedTuple):
+    """An offset to commit to the group at the source, always a batch boundary, and what is known of the copy there."""
+
+    offset: int
+    topic_id: str
+    """Of the source topic, hexadecimal; empty where topics have none."""
+    epoch: int
+    """Leader epoch of the source batch whose digest this is; -1: not known."""
+    digest: str
+    """``header_digest`` of that batch, the last one known to be copied; empty: none known."""
+    digest_at: int
+    """The offset behind that batch; at most ``offset``."""
+
+    @property
+    def metadata(self) -> str:
+        """As it is committed: JSON, a fixed order of short keys."""
+        fields = {"v": 1, "id": self.topic_id, "epoch": self.epoch, "digest": self.digest, "at": self.digest_at}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def read_committed(offset: int, metadata: str) -> Committed:
+    """What a group's committed offset says; metadata that is not ours says nothing."""
+    try:
+        fields: Any = json.loads(metadata)
+        return Committed(offset, str(fields["id"]), int(fields["epoch"]), str(fields["digest"]), int(fields["at"]))
+    except (ValueError, KeyError, TypeError):
+        return Committed(offset)
+
+
+def header_digest(header: bytes | memoryview) -> str:
+    """Of a batch's 61 header bytes as the source has them, without base offset, length and leader epoch; its checksum
+    is among them, so the records are covered as well. 16 hexadecimal digits."""
+    return hashlib.blake2b(header[MAGIC_AT:], digest_size=DIGEST_SIZE).hexdigest()
+
+
+def committable(partition: Partition) -> Committable | None:
+    """Up to where the partition is copied; None while that is not known."""
+    offset = partition.acknowledged
+    if offset < 0:
+        return None
+    mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)
+    return Committable(
+        offset,
+        partition.source_id.hex() if partition.source_id else "",
+        mark.leader_epoch if mark else partition.last_epoch,
+        header_digest(mark.header) if mark else "",
+        mark.next_offset if mark else -1,
+    )
+
+
+class AssignmentOwner(Protocol):
+    """The relay, as this module needs it."""
+
+    partitions: dict[Key, Partition]
+
+    def adopt(self, key: Key, *, committed: Committed | None) -> bool:
+        """Begins to copy; False if no such partition is known (yet)."""
+
+    def stop_fetching(self, partition: Partition) -> None:
+        """Nothing more of it is fetched; an answer under way is dropped."""
+
+    def release(self, partition: Partition) -> None:
+        """Stops it at once and forgets it."""
+
+
+class Assignment:
+    """The partitions that the group gave us. Only the event loop's thread may call."""
+
+    def __init__(self, relay: AssignmentOwner) -> None:
+        self._relay = relay
+        self._wanted: dict[Key, Committed | None] = {}
+        self._leaving: dict[Partition, asyncio.Future[None]] = {}
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """What is assigned, adopted or not."""
+        return frozenset(self._wanted)
+
+    def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
+        """These are ours from now on, in addition to what was. ``committed``: what the group had for them."""
+        for key in keys:
+            self._wanted[key] = (committed or {}).get(key)
+        self.adopt()
+
+    def adopt(self) -> list[Key]:
+        """Takes on what is assigned and known; returns what is not known at the source yet."""
+        return [
+            key
+            for key, committed in self._wanted.items()
+            if key not in self._relay.partitions and not self._relay.adopt(key, committed=committed)
+        ]
+
+    async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
+        """Stops fetching these, waits ``timeout_s`` at most for what is under way, and lets them go.
+
+        Returns:
+            What can be committed of them now that nothing more will come from here.
+        """
+        leaving = self._take(keys)
+        loop = asyncio.get_running_loop()
+        for partition in leaving.values():
+            if partition.phase is Phase.ACTIVE:
+                self._relay.stop_fetching(partition)
+                self._leaving[partition] = loop.create_future()
+        waiting = [self._leaving[partition] for partition in leaving.values() if partition in self._leaving]
+        self.check()
+        try:
+            if waiting:
+                await asyncio.wait(waiting, timeout=timeout_s)
+        finally:
+            done = {key: found for key, partition in leaving.items() if (found := committable(partition)) is not None}
+            for key, partition in leaving.items():
+                self._leaving.pop(partition, None)
+                # It may have been lost, or the relay closed, in the meantime.
+                if self._relay.partitions.get(key) is partition and partition.phase is not Phase.STOPPED:
+                    self._relay.release(partition)
+        return done
+
+    def lose(self, keys: Iterable[Key]) -> None:
+        """These are somebody else's already: dropped and let go, nothing is committed."""
+        for partition in self._take(keys).values():
+            self._relay.release(partition)
+        self.check()
+
+    def _take(self, keys: Iterable[Key]) -> dict[Key, Partition]:
+        """No longer assigned; those that were adopted."""
+        taken: dict[Key, Partition] = {}
+        for key in keys:
+            self._wanted.pop(key, None)
+            partition = self._relay.partitions.get(key)
+            if partition is not None:
+                taken[key] = partition
+        return taken
+
+    def check(self) -> None:
+        """Answers came, or a partition's phase changed: those that leave may be done."""
+        for partition, done in self._leaving.items():
+            if not done.done() and (
+                partition.phase is not Phase.ACTIVE or not (partition.outbox or partition.in_flight)
+            ):
+                done.set_result(None)

@@ -1,0 +1,83 @@
+"""What of one partition was replicated, for metrics: nothing is counted batch by batch while all goes well.
+
+Records follow from positions: the destination's log end now, less where it was when the partition was first located,
+less what was filled in between. Batches and bytes are counted as record sets are put on their way, less what of them
+still is; only a doubt, which is rare, looks at single batches.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from mirror.records.header import HEADER_SIZE
+
+
+class Counts(NamedTuple):
+    """Since the partition was adopted. Bytes are those of whole batches, as stored."""
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+
+
+class Tally:
+    """Of one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.forward``)."""
+
+    __slots__ = ("_doubtful", "_filled_before", "_first", "_position", "put_batches", "put_bytes")
+
+    def __init__(self) -> None:
+        self.put_batches = 0
+        self.put_bytes = 0
+        self._first: int | None = None
+        self._position = 0
+        self._filled_before = 0
+        self._doubtful: list[tuple[int, int]] = []
+        """End offset and size of batches whose answers were not believed: the next position says which are there."""
+
+    def located(self, offset: int, filled: int) -> None:
+        """The destination's log ends at ``offset``; ``filled`` offsets of it were filled from here so far."""
+        if self._first is None:
+            self._first, self._filled_before = offset, filled
+        else:
+            # The destination lost what it had acknowledged: it is copied again, and counted again.
+            self._first -= max(0, self._position - offset)
+        self._position = offset
+        for end, size in self._doubtful:
+            if end <= offset:
+                self.put_batches += 1
+                self.put_bytes += size
+        self._doubtful.clear()
+
+    def dropped(self, acknowledged: int, in_flight: Iterable[Any], outbox: Iterable[Any]) -> None:
+        """The position is not known any more: neither what is under way nor what waits counts as replicated."""
+        self._position = end = acknowledged
+        for batch in in_flight:
+            end += batch[2]
+            if batch[0]:
+                self._take_back(_size(batch))
+                self._doubtful.append((end, _size(batch)))
+        for batch in outbox:
+            if batch[0]:
+                self._take_back(_size(batch))
+
+    def _take_back(self, size: int) -> None:
+        self.put_batches -= 1
+        self.put_bytes -= size
+
+    def counts(self, acknowledged: int, filled: int, waiting: Iterable[Iterable[Any]]) -> Counts:
+        """What is at the destination. ``waiting``: the queues of batches that are not acknowledged yet.
+
+        A batch without a head is a hole (``relay.partition``): no batch.
+        """
+        if self._first is None:
+            return Counts()
+        position = acknowledged if acknowledged >= 0 else self._position
+        sizes = [_size(batch) for queue in waiting for batch in queue if batch[0]] if acknowledged >= 0 else []
+        return Counts(
+            max(0, position - self._first - (filled - self._filled_before)),
+            self.put_batches - len(sizes),
+            self.put_bytes - sum(sizes),
+        )
+
+
+def _size(batch: Any) -> int:
+    return HEADER_SIZE + len(batch[1])
