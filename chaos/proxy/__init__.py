@@ -1,0 +1,38 @@
+"""A network that fails on order: a TCP proxy that knows requests, between the mirror and a cluster's brokers.
+
+with Proxy(brokers=3) as proxy, Cluster(brokers=3, proxied=proxy.ports) as cluster:
+    proxy.attach(cluster)
+    lost = proxy.arm("Produce", cut_answer())      # done, and nobody hears of it
+    ...                                            # a mirror that was told proxy.bootstrap_servers
+    lost.wait()
+"""
+
+from chaos.proxy.faults import (
+    Fault,
+    Refuse,
+    Spoil,
+    cut_answer,
+    cut_request,
+    hold_answer,
+    hold_request,
+    watch_answer,
+    watch_request,
+)
+from chaos.proxy.frames import Direction, Frame
+from chaos.proxy.proxy import BOTH, Proxy
+
+__all__ = [
+    "BOTH",
+    "Direction",
+    "Fault",
+    "Frame",
+    "Proxy",
+    "Refuse",
+    "Spoil",
+    "cut_answer",
+    "cut_request",
+    "hold_answer",
+    "hold_request",
+    "watch_answer",
+    "watch_request",
+]

@@ -1,0 +1,199 @@
+"""What can happen to one frame, and the fault that waits for it."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chaos.proxy.answers import Only
+from chaos.proxy.frames import Direction, Frame
+
+if TYPE_CHECKING:
+    from chaos.proxy.link import Link
+
+WAIT_S = 120.0
+"""Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
+Where = Callable[[Frame], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The connection breaks, both ways, after so many bytes of the frame (None: after all of it).
+
+    On a request, after all of it: the broker does its work and nobody hears of it. On an answer, after 0 bytes: the
+    same, and the proxy has seen that the work was done. ``reset``: by RST instead of FIN.
+    """
+
+    direction: Direction
+    after_bytes: int | None = 0
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """The frame, and all that comes behind it on this connection, is kept until ``Fault.deliver``, even if its sender
+    dies meanwhile; ``Fault.drop`` breaks the connection instead."""
+
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoil:
+    """The broker does its work, and its answer carries this error code in each entry (that ``only`` selects)."""
+
+    code: int
+    only: Only | None = None
+    direction: Direction = Direction.ANSWERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """The request never comes to the broker; the answer carries this error code in every entry."""
+
+    code: int
+    direction: Direction = Direction.REQUESTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Nothing happens to it: it is only seen (and can be sent again, ``Proxy.replay``)."""
+
+    direction: Direction
+
+
+Action = Cut | Hold | Spoil | Refuse | Watch
+
+
+def cut_request(after_bytes: int | None = 0, *, reset: bool = False) -> Cut:
+    """See ``Cut``."""
+    return Cut(direction=Direction.REQUESTS, after_bytes=after_bytes, reset=reset)
+
+
+def cut_answer(after_bytes: int | None = 0, *, reset: bool = False) -> Cut:
+    """See ``Cut``."""
+    return Cut(direction=Direction.ANSWERS, after_bytes=after_bytes, reset=reset)
+
+
+def hold_request() -> Hold:
+    """See ``Hold``."""
+    return Hold(direction=Direction.REQUESTS)
+
+
+def hold_answer() -> Hold:
+    """See ``Hold``."""
+    return Hold(direction=Direction.ANSWERS)
+
+
+def watch_request() -> Watch:
+    """See ``Watch``."""
+    return Watch(direction=Direction.REQUESTS)
+
+
+def watch_answer() -> Watch:
+    """See ``Watch``."""
+    return Watch(direction=Direction.ANSWERS)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Fault:
+    """An action that is armed for the next frames of a kind. Made by ``Proxy.arm``.
+
+    Attributes:
+        frames: those that it hit, in order.
+        times: how often it may still happen; None: always.
+        skip: how many matching frames pass unharmed before.
+    """
+
+    name: str
+    action: Action
+    where: Where | None
+    node_id: int | None
+    times: int | None
+    skip: int
+    call: Callable[[Callable[[], object]], Any]
+    """Runs a function in the proxy's thread."""
+    frames: list[Frame] = field(default_factory=list)
+    held: "Link | None" = None
+    released: Callable[[], None] | None = None
+    _came: threading.Event = field(default_factory=threading.Event)
+    _answered: threading.Event = field(default_factory=threading.Event)
+    answer_seen: Frame | None = None
+
+    def hits(self, frame: Frame) -> bool:
+        """Whether it happens to this frame; counts it if so. In the proxy's thread."""
+        if (
+            self.times == 0
+            or frame.direction is not self.action.direction
+            or frame.name != self.name
+            or (self.node_id is not None and frame.node_id != self.node_id)
+            or (self.where is not None and not self.where(frame))
+        ):
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        if self.times is not None:
+            self.times -= 1
+        self.frames.append(frame)
+        return True
+
+    def happened(self) -> None:
+        """Wakes whoever waits. In the proxy's thread."""
+        self._came.set()
+
+    def answered(self, answer: Frame) -> None:
+        """The answer to the first request that it hit came from the broker. In the proxy's thread."""
+        self.answer_seen = answer
+        self._answered.set()
+
+    @property
+    def came(self) -> bool:
+        """Whether it has happened."""
+        return self._came.is_set()
+
+    def wait(self, timeout_s: float = WAIT_S) -> Frame:
+        """Until it has happened; the first frame that it hit.
+
+        Raises:
+            TimeoutError: it did not.
+        """
+        if not self._came.wait(timeout_s):
+            raise TimeoutError(f"no {self.name} came in {timeout_s:.0f} s that {self.action} could happen to")
+        return self.frames[0]
+
+    def answer(self, timeout_s: float = WAIT_S) -> Any:
+        """What the broker answered to the first request that it hit (decoded), whether the client lived to hear it.
+
+        Raises:
+            TimeoutError: nothing.
+        """
+        if not self._answered.wait(timeout_s):
+            raise TimeoutError(f"the broker did not answer the {self.name} in {timeout_s:.0f} s")
+        assert self.answer_seen is not None
+        return self.answer_seen.decode()
+
+    def deliver(self) -> None:
+        """Lets go what was held."""
+
+        def release() -> None:
+            assert self.released is not None, "nothing is held"
+            self.released()
+
+        self.call(release)
+
+    def drop(self) -> None:
+        """What was held is lost, and its connection with it."""
+
+        def cut() -> None:
+            assert self.held is not None, "nothing is held"
+            self.held.cut()
+
+        self.call(cut)
+
+    def disarm(self) -> None:
+        """It happens no more."""
+
+        def never() -> None:
+            self.times = 0
+
+        self.call(never)

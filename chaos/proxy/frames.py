@@ -1,0 +1,120 @@
+"""Requests and answers as they pass: which is which, by the few bytes in front."""
+
+import enum
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+
+SIZE = struct.Struct(">i")
+HEAD = struct.Struct(">hhi")
+"""A request's API key, its version and the correlation id, behind the size."""
+LARGEST = 1 << 28
+"""Bytes of a frame beyond which it is no Kafka that speaks: nothing here sends more than 100 MiB."""
+
+_MODULES = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+REQUESTS: dict[int, Any] = {
+    kind.API_KEY: kind
+    for module in _MODULES
+    for name, kind in vars(module).items()
+    if name.endswith("Request") and isinstance(getattr(kind, "API_KEY", None), int)
+}
+"""API key -> the request's class."""
+API_KEYS: dict[str, int] = {kind.name.removesuffix("Request"): key for key, kind in REQUESTS.items()}
+"""Kafka's name ("Produce") -> API key."""
+
+
+class Direction(enum.Enum):
+    """Which way bytes go."""
+
+    REQUESTS = "from the client to the broker"
+    ANSWERS = "from the broker to the client"
+
+
+@dataclass(slots=True, kw_only=True)
+class Frame:
+    """A whole request, or a whole answer.
+
+    Attributes:
+        link: number of the connection, from 1.
+        node_id: of the broker.
+        direction: which of the two it is.
+        name: Kafka's name of the request, without "Request"; "API 99" if it is not known here.
+        data: all of it, the size in front.
+        request: what an answer answers.
+    """
+
+    link: int
+    node_id: int
+    direction: Direction
+    name: str
+    version: int
+    correlation_id: int
+    data: bytes = field(repr=False)
+    request: "Frame | None" = field(default=None, repr=False)
+
+    def decode(self) -> Any:
+        """Its content, as ``kafka.protocol`` has it.
+
+        Raises:
+            KeyError: the kind of request is not known here.
+        """
+        kind = REQUESTS[API_KEYS[self.name]] if self.direction is Direction.REQUESTS else answer_class(self.name)
+        return kind.decode(self.data[SIZE.size :], version=self.version, header=True)
+
+
+def answer_class(name: str) -> Any:
+    """The class of the answers to this kind of request."""
+    for module in _MODULES:
+        found = getattr(module, f"{name}Response", None)
+        if found is not None:
+            return found
+    raise KeyError(name)
+
+
+def request_frame(data: bytes, *, link: int, node_id: int) -> Frame:
+    """What a client sent. ``data`` is whole: 4 bytes of size, then API key i16, version i16, correlation id i32.
+
+    Raises:
+        ValueError: too short for a request.
+    """
+    if len(data) < SIZE.size + HEAD.size:
+        raise ValueError(f"a request of {len(data)} bytes")
+    key, version, correlation_id = HEAD.unpack_from(data, SIZE.size)
+    kind = REQUESTS.get(key)
+    return Frame(
+        link=link,
+        node_id=node_id,
+        direction=Direction.REQUESTS,
+        name=kind.name.removesuffix("Request") if kind else f"API {key}",
+        version=version,
+        correlation_id=correlation_id,
+        data=data,
+    )
+
+
+def answer_frame(data: bytes, request: Frame) -> Frame:
+    """What a broker answered to ``request``: 4 bytes of size, then the correlation id.
+
+    Raises:
+        ValueError: it answers something else.
+    """
+    if len(data) < 2 * SIZE.size:
+        raise ValueError(f"an answer of {len(data)} bytes")
+    (correlation_id,) = SIZE.unpack_from(data, SIZE.size)
+    if correlation_id != request.correlation_id:
+        raise ValueError(f"an answer to request {correlation_id}, and {request.correlation_id} is due")
+    return Frame(
+        link=request.link,
+        node_id=request.node_id,
+        direction=Direction.ANSWERS,
+        name=request.name,
+        version=request.version,
+        correlation_id=correlation_id,
+        data=data,
+        request=request,
+    )

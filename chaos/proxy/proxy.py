@@ -1,0 +1,346 @@
+"""A TCP proxy between the mirror and every broker of one cluster, that fails on order.
+
+Clients of Kafka follow the addresses that brokers advertise. So the brokers have a second listener
+(``Cluster(proxied=...)``) that advertises the proxy's ports to whoever comes in by it: in Metadata, in coordinators, in
+the leaders that newer Fetch and Produce answers name. Rewriting all of these on the way would mean to decode and encode
+anew every kind of answer in every version; this way the bytes that pass are the broker's. Producers, consumers and the
+audit use the first listener and never meet the proxy.
+
+The proxy has a thread with an event loop of its own; the methods may be called from any other.
+"""
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from chaos.proxy.faults import WAIT_S, Action, Fault, Where
+from chaos.proxy.frames import SIZE, Direction, Frame, answer_frame
+from chaos.proxy.link import Link, Weather
+from mirror.sandbox import Cluster
+from mirror.sandbox.ports import Reservation
+
+BOTH = (Direction.REQUESTS, Direction.ANSWERS)
+_BACKLOG = 128
+_STREAM_LIMIT = 1 << 20
+
+T = TypeVar("T")
+
+
+class _Gate:
+    """Where the proxy listens for one broker."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.reservation = Reservation()
+        self.upstream: int | None = None
+        self.listening: socket.socket | None = None
+        self.accepting: asyncio.Task[None] | None = None
+        self.weather = {direction: Weather() for direction in Direction}
+
+
+class Proxy:
+    """See the module's text. A context manager: enter it before the cluster starts, and ``attach`` the cluster then.
+
+    Args:
+        brokers: how many; node ids are 1 and so on.
+
+    Attributes:
+        ports: of 127.0.0.1, in the order of the node ids: for ``Cluster(proxied=...)``.
+        seen: (direction, Kafka's name of the request) -> frames delivered.
+        errors: what should not have been: bytes that are no Kafka, bugs. Raised on leaving.
+    """
+
+    def __init__(self, brokers: int = 1) -> None:
+        self._gates = {node_id: _Gate(node_id) for node_id in range(1, brokers + 1)}
+        self._links: dict[int, Link] = {}
+        self._faults: list[Fault] = []
+        self._made = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+        self.seen: Counter[tuple[Direction, str]] = Counter()
+        self.errors: list[BaseException] = []
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(gate.reservation.port for gate in self._gates.values())
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What the mirror is told."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if self.errors and error is None:
+            raise self.errors[0]
+
+    def attach(self, cluster: Cluster) -> None:
+        """The cluster has started: its brokers' proxied listeners are what is behind the ports."""
+        upstream = [broker.proxied_port for broker in cluster.brokers]
+        assert len(upstream) == len(self._gates), "a proxy for another number of brokers"
+        assert None not in upstream, "the cluster was not started with proxied=proxy.ports"
+        self.attach_ports([port for port in upstream if port is not None])
+
+    def attach_ports(self, upstream: Iterable[int]) -> None:
+        """The same for whatever listens on these ports of 127.0.0.1."""
+
+        def attach() -> None:
+            for gate, port in zip(self._gates.values(), upstream, strict=True):
+                gate.upstream = port
+                self._listen(gate)
+
+        self.call(attach)
+
+    def close(self) -> None:
+        """Ends everything. May be called twice."""
+        for gate in self._gates.values():
+            gate.reservation.release()
+        if not self._thread.is_alive():
+            return
+        self._run(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for gate in self._gates.values():
+            self._deafen(gate)
+        links = list(self._links.values())
+        for link in links:
+            link.cut(reset=True)
+        for link in links:
+            await link.ended()
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await self._loop.shutdown_default_executor()
+
+    # -- faults that wait for a frame --------------------------------------------------------------------------------
+
+    def arm(
+        self, name: str, action: Action, *, where: Where | None = None, node_id: int | None = None,
+        times: int | None = 1, skip: int = 0,
+    ) -> Fault:  # fmt: skip
+        """What shall happen to the next request (or answer, as the action says) of a kind.
+
+        Args:
+            name: Kafka's name of the request: "Produce", "ListOffsets", "WriteTxnMarkers", ...
+            action: what happens.
+            where: which of them.
+            node_id: of which broker; None: any.
+            times: to how many in a row; None: to all, until it is disarmed.
+            skip: how many pass unharmed before.
+        """
+        fault = Fault(
+            name=name, action=action, where=where, node_id=node_id, times=times, skip=skip, call=self.call
+        )  # fmt: skip
+        self.call(lambda: self._faults.append(fault))
+        return fault
+
+    def replay(self, frame: Frame, *, timeout_s: float = WAIT_S) -> Any:
+        """Send a request once more, as the late bytes of a dead client: on a connection of its own, past all faults.
+
+        Returns:
+            What the broker answered, decoded.
+        """
+        return answer_frame(self._run(self._replay(frame), timeout_s), frame).decode()
+
+    async def _replay(self, frame: Frame) -> bytes:
+        reader, writer = await self._upstream(self._gates[frame.node_id])
+        try:
+            writer.write(frame.data)
+            head = await reader.readexactly(SIZE.size)
+            return head + await reader.readexactly(SIZE.unpack(head)[0])
+        finally:
+            writer.close()
+
+    # -- weather -----------------------------------------------------------------------------------------------------
+
+    def delay(self, seconds: float, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None) -> None:
+        """Every frame arrives so much later; a round trip takes that twice with both directions. Latency only: any
+        number of frames is on its way at the same time."""
+        self._change(directions, node_id, lambda weather: setattr(weather, "delay_s", seconds))
+
+    def stall(self, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None) -> None:
+        """Nothing arrives; what is sent is kept, and connections stay open. Until ``clear``."""
+        self._change(directions, node_id, lambda weather: setattr(weather, "stalled", True))
+
+    def slow(
+        self, bytes_per_s: float, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None
+    ) -> None:  # fmt: skip
+        """No more than this for each connection and direction."""
+        self._change(directions, node_id, lambda weather: setattr(weather, "bytes_per_s", bytes_per_s))
+
+    def cut_after(self, size: int, directions: Iterable[Direction], *, node_id: int | None = None) -> None:
+        """Each connection, those to come as well, breaks when so many more bytes went through in a direction."""
+        self._change(directions, node_id, lambda weather: setattr(weather, "cut_after", size))
+
+    def clear(self) -> None:
+        """Good weather: no delay, nothing stalled or slow, everybody accepted, no fault armed; what a fault holds is
+        delivered."""
+
+        def clear() -> None:
+            for gate in self._gates.values():
+                gate.weather = {direction: Weather() for direction in Direction}
+                if gate.upstream is not None:
+                    self._listen(gate)
+            for link in self._links.values():
+                for pipe in (link.requests, link.answers):
+                    pipe.weather = Weather()
+                    pipe.poke()
+            for fault in self._faults:
+                fault.times = 0
+                if fault.released is not None:
+                    fault.released()
+            self._faults.clear()
+
+        self.call(clear)
+
+    def _change(
+        self, directions: Iterable[Direction], node_id: int | None, change: Callable[[Weather], None]
+    ) -> None:  # fmt: skip
+        wanted = tuple(directions)
+
+        def apply() -> None:
+            for gate in self._chosen(node_id):
+                for direction in wanted:
+                    change(gate.weather[direction])
+            for link in self._links.values():
+                if node_id in (None, link.node_id):
+                    link.change(wanted, change)
+
+        self.call(apply)
+
+    # -- at once -----------------------------------------------------------------------------------------------------
+
+    def cut(self, *, node_id: int | None = None, link: int | None = None, reset: bool = False) -> int:
+        """Break the connections there are (to one broker; a single one), and what is kept with them. How many."""
+
+        def cut() -> int:
+            chosen = [
+                each
+                for each in self._links.values()
+                if node_id in (None, each.node_id) and link in (None, each.number)
+            ]  # fmt: skip
+            for each in chosen:
+                each.cut(reset=reset)
+            return len(chosen)
+
+        return self.call(cut)
+
+    def half_close(self, direction: Direction, *, node_id: int | None = None) -> None:
+        """The receivers of this direction read its end, and the other direction stays."""
+
+        def half() -> None:
+            for link in self._links.values():
+                if node_id in (None, link.node_id):
+                    link.half_close(direction)
+
+        self.call(half)
+
+    def refuse(self, *, node_id: int | None = None) -> None:
+        """New connections are refused; those there are stay. Until ``accept``."""
+
+        def refuse() -> None:
+            for gate in self._chosen(node_id):
+                self._deafen(gate)
+
+        self.call(refuse)
+
+    def accept(self, *, node_id: int | None = None) -> None:
+        """New connections are accepted again."""
+
+        def accept() -> None:
+            for gate in self._chosen(node_id):
+                self._listen(gate)
+
+        self.call(accept)
+
+    @property
+    def links(self) -> int:
+        """Connections at present."""
+        return len(self._links)
+
+    # -- in the proxy's thread -----------------------------------------------------------------------------------------
+
+    def strikes(self, frame: Frame) -> Fault | None:
+        """The fault that happens to this frame, if any."""
+        return next((fault for fault in self._faults if fault.hits(frame)), None)
+
+    def saw(self, frame: Frame) -> None:
+        """The frame is being delivered."""
+        self.seen[frame.direction, frame.name] += 1
+
+    def broken(self, error: BaseException) -> None:
+        """What passes is no Kafka, or the proxy has a bug."""
+        self.errors.append(error)
+
+    def gone(self, link: Link) -> None:
+        """The link is over."""
+        self._links.pop(link.number, None)
+
+    def _chosen(self, node_id: int | None) -> list[_Gate]:
+        return list(self._gates.values()) if node_id is None else [self._gates[node_id]]
+
+    def _listen(self, gate: _Gate) -> None:
+        if gate.listening is not None:
+            return
+        gate.listening = socket.socket()
+        gate.listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        gate.listening.bind(("127.0.0.1", gate.reservation.port))
+        gate.listening.listen(_BACKLOG)
+        gate.listening.setblocking(False)
+        gate.accepting = self._loop.create_task(self._accept(gate, gate.listening))
+
+    def _deafen(self, gate: _Gate) -> None:
+        if gate.listening is None:
+            return
+        assert gate.accepting is not None
+        gate.accepting.cancel()
+        self._loop.remove_reader(gate.listening)
+        gate.listening.close()
+        gate.listening = None
+
+    async def _accept(self, gate: _Gate, listening: socket.socket) -> None:
+        while True:
+            sock, _ = await self._loop.sock_accept(listening)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._join(gate, sock)
+
+    async def _join(self, gate: _Gate, sock: socket.socket) -> None:
+        """A client came: reach the broker for it. A broker that is down looks as it would without the proxy."""
+        client = await asyncio.open_connection(sock=sock, limit=_STREAM_LIMIT)
+        try:
+            broker = await self._upstream(gate)
+        except OSError:
+            client[1].transport.abort()
+            return
+        self._made += 1
+        link = self._links[self._made] = Link(self, self._made, gate.node_id, client, broker, gate.weather)
+        link.start()
+
+    async def _upstream(self, gate: _Gate) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        assert gate.upstream is not None
+        return await asyncio.open_connection("127.0.0.1", gate.upstream, limit=_STREAM_LIMIT)
+
+    def _run(self, work: Coroutine[Any, Any, T], timeout_s: float = WAIT_S) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the proxy's thread; what it returns."""
+
+        async def run() -> T:
+            return function()
+
+        return self._run(run())
