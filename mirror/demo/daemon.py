@@ -32,7 +32,7 @@ def write_config(path: Path, clusters: Mapping[str, str], topics: list[str]) -> 
     lines += [f'  {name}: {{bootstrap.servers: "{servers}"}}' for name, servers in clusters.items()]
     lines += ["flows:", f'  "{source}->{destination}":']
     lines += [f"    topics: [{', '.join(repr(topic) for topic in topics)}]"]
-    lines += ["progress.interval.ms: 500", ""]
+    lines += ["progress.interval.ms: 500", 'http.listen: "127.0.0.1:0"', ""]
     path.write_text("\n".join(lines), encoding="utf-8")
 
 

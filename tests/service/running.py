@@ -37,6 +37,7 @@ def config_text(
             },
             "flows": {"source->destination": {"topics": topics} | dict(flow or {})},
             "progress.interval.ms": 100,
+            "http.listen": "127.0.0.1:0",
         }
         | dict(top or {})
     )

@@ -377,3 +377,27 @@ def test_models_check_what_agrees_in_python_too() -> None:
 def test_created_topics_are_never_told_to_rewrite_batches() -> None:
     assert DESTINATION_TOPIC_CONFIGS == {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
     assert not DESTINATION_TOPIC_CONFIGS.keys() & set(FlowSettings(topics=("x",)).sync_topic_configs)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("workers: 0", "workers: must be from 1 to 256, not 0; write a value in that range"),
+        (
+            "group.protocol: eager",
+            "group.protocol: must be classic or consumer, not 'eager'; write classic or consumer",
+        ),
+        ("session.timeout.ms: 1", "session.timeout.ms: must be from 1000 ms to 2147483647 ms, not 1; write"),
+        ("http.listen: 9464", "http.listen: 9464 is not host:port"),
+        ('http.listen: "localhost:70000"', "is an address with a port outside 0 to 65535"),
+    ],
+)
+def test_settings_of_the_service(loading: Load, line: str, message: str) -> None:
+    (found,) = loading.errors(base(top=line))
+    assert message in found
+
+
+def test_any_free_port(loading: Load) -> None:
+    config = loading(base(top='http.listen: "[::1]:0"'))
+    assert config.http_listen == ("::1", 0)
+    assert str(config.http_listen) == "[::1]:0"

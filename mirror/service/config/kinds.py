@@ -199,6 +199,7 @@ class Addresses:
     """`bootstrap.servers`: "host:port,host:port", or a list of such texts."""
 
     remedy = 'write "host:port", more of them separated by commas, such as "kafka-1:9092,kafka-2:9092"'
+    lowest_port = 1
 
     @classmethod
     def read(cls, value: object) -> tuple[HostPort, ...]:
@@ -225,8 +226,8 @@ class Addresses:
         if not match or not host:
             raise refused(f"{which} not host:port", cls.remedy)
         port = int(match["port"])
-        if not 1 <= port <= 65_535:
-            raise refused(f"{which} an address with a port outside 1 to 65535", cls.remedy)
+        if not cls.lowest_port <= port <= 65_535:
+            raise refused(f"{which} an address with a port outside {cls.lowest_port} to 65535", cls.remedy)
         return HostPort(host, port)
 
     def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -238,6 +239,26 @@ class Addresses:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         text = {"type": "string", "minLength": 1}
         return {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+
+
+class Listen(Addresses):
+    """`http.listen`: the one address that this program listens at; port 0 is any that is free."""
+
+    remedy = 'write "host:port", such as "127.0.0.1:9464"; port 0 takes any that is free and logs it'
+    lowest_port = 0
+
+    @classmethod
+    def read_one(cls, value: object) -> HostPort:
+        """The address; raises PydanticCustomError for anything else."""
+        return cls._address(value, 1, 1)
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read_one, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
 
 
 def is_topic_name(entry: str) -> bool:

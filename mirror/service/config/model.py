@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import Path, key_text
 from mirror.service.config.flow import FlowSettings
-from mirror.service.config.kinds import Choice, Milliseconds, refused
+from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds, refused
 from mirror.service.config.settings import Settings
 
 CONFLICT = "conflict"
@@ -58,6 +58,12 @@ def _check_flows(flows: Mapping[str, FlowSettings]) -> Mapping[str, FlowSettings
     return flows
 
 
+def _check_group(value: str) -> str:
+    if len(value) > 249 or not value.isprintable():
+        raise refused("must be at most 249 printable characters", "write a short name")
+    return value
+
+
 class Config(Settings):
     """The whole file."""
 
@@ -73,6 +79,25 @@ class Config(Settings):
         Literal["debug", "info", "warning", "error"], Choice(("debug", "info", "warning", "error"), fold=str.lower)
     ] = "info"
     """The least level that is logged."""
+
+    workers: Annotated[int, Count(minimum=1, maximum=256)] = 1
+    """Processes that copy; the partitions are shared out among them. `mirror run --workers N` wins."""
+    group_id: Annotated[str, AfterValidator(_check_group)] = ""
+    """Consumer group at the source by which workers, on one machine or many, share the partitions and commit what is
+    copied. Empty: "mirror-" and the flow's name."""
+    group_protocol: Annotated[Literal["classic", "consumer"], Choice(("classic", "consumer"), fold=str.lower)] = (
+        "classic"
+    )
+    """How the group agrees. consumer: the brokers decide (KIP-848, Kafka 4.0), with a session timeout of their own."""
+    group_instance_id: Annotated[str, AfterValidator(_check_group)] = ""
+    """Static membership (KIP-345): each worker is this name and its number, and keeps its partitions over a restart
+    within session.timeout.ms. Must differ between machines. Empty: dynamic."""
+    session_timeout_ms: Annotated[int, Milliseconds(minimum=1_000)] = 10_000
+    """A worker that the group has not heard of for this long loses its partitions to the others."""
+    offset_commit_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 5_000
+    """How often the group's offsets are committed at the source: for those who watch the lag, and as evidence."""
+    http_listen: Annotated[HostPort, Listen()] = HostPort("127.0.0.1", 9464)
+    """Where /metrics, health and status are served. Port 0 is any that is free; the log says which."""
 
     @model_validator(mode="after")
     def _check_conflicts(self) -> Self:
