@@ -1,20 +1,23 @@
 """A cluster as a client sees it: its brokers, who leads what, and a control connection to each broker.
 
 Metadata requests never create topics. Data connections are dialled by their users (``dial``); requests that are not
-hot go through ``call``, on one connection per broker that is opened again when it is gone.
+hot go through ``call``, on one connection per broker that is opened again when it is gone. What a broker answers only
+when its followers have it (markers, filler, deletions) has a connection of its own, so that nobody who asks waits for
+it.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connection import READ_AHEAD, Connection, ConnectionOptions, connect
-from mirror.net.errors import NetworkError, Refused, Unreachable, WrongCluster
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, WrongCluster
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from mirror.wire.versions import NULL_UUID
@@ -51,6 +54,9 @@ class ClusterOptions:
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     backoff_ms: int = 50
     backoff_max_ms: int = 10_000
+    writing_user_timeout_ms: int = 0
+    """TCP_USER_TIMEOUT of the connections that markers go over: how long those of a dead process may still arrive.
+    0: as the other connections have it."""
 
 
 class Cluster:
@@ -65,7 +71,9 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.refreshed_at = 0.0
         self._control: dict[int, Connection] = {}
-        self._dialling: dict[int, asyncio.Lock] = {}
+        self._writing: dict[int, Connection] = {}
+        self._dialling: dict[tuple[int, bool], asyncio.Lock] = {}
+        self._batchers: dict[Hashable, Batcher[Any, Any]] = {}
 
     @classmethod
     async def open(cls, name: str, options: ClusterOptions) -> Self:
@@ -83,10 +91,14 @@ class Cluster:
         return cluster
 
     async def close(self) -> None:
-        """Closes the control connections."""
-        for connection in self._control.values():
+        """Closes the connections that are its own; calls that wait fail."""
+        for batcher in self._batchers.values():
+            batcher.close(ConnectionLost(f"cluster {self.name}: closed"))
+        self._batchers.clear()
+        for connection in (*self._control.values(), *self._writing.values()):
             connection.close()
         self._control.clear()
+        self._writing.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -191,27 +203,50 @@ class Cluster:
         )
 
     async def call(
-        self, request: Any, *, node_id: int = ANY_NODE, version: int | None = None, timeout_s: float | None = None
+        self,
+        request: Any,
+        *,
+        node_id: int = ANY_NODE,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        writing: bool = False,
     ) -> Any:
         """Sends a ``kafka.protocol`` request to a broker (or to any) on its control connection. One try.
+
+        ``writing``: the answer waits for the followers; goes over the connection for such requests.
 
         Raises:
             NetworkError: see ``mirror.net.errors``.
         """
-        connection = await (self._any_connection() if node_id == ANY_NODE else self.control(node_id))
+        connection = await (self.control_of_any() if node_id == ANY_NODE else self.control(node_id, writing=writing))
         return await connection.call(request, version=version, timeout_s=timeout_s)
 
-    async def control(self, node_id: int) -> Connection:
-        """The control connection to a broker, opened if need be; one at a time, however many ask."""
-        async with self._dialling.setdefault(node_id, asyncio.Lock()):
-            connection = self._control.get(node_id)
+    async def control(self, node_id: int, *, writing: bool = False) -> Connection:
+        """The control connection to a broker (or the one for ``writing``), opened if need be; one at a time, however
+        many ask."""
+        connections = self._writing if writing else self._control
+        async with self._dialling.setdefault((node_id, writing), asyncio.Lock()):
+            connection = connections.get(node_id)
             if connection is None or connection.closed:
-                connection = self._control[node_id] = await self.dial(node_id)
+                options = self._writing_options() if writing else None
+                connection = connections[node_id] = await self.dial(node_id, options=options)
         return connection
 
-    async def _any_connection(self) -> Connection:
+    def _writing_options(self) -> ConnectionOptions:
+        timeout_ms = self.options.writing_user_timeout_ms
+        options = self.options.connection
+        return replace(options, user_timeout_ms=timeout_ms) if timeout_ms else options
+
+    def batcher(self, key: Hashable, make: Callable[[], Batcher[Item, Answer]]) -> Batcher[Item, Answer]:
+        """What shares the calls of one kind to one broker; made when it is first asked for."""
+        batcher = self._batchers.get(key)
+        if batcher is None:
+            batcher = self._batchers[key] = make()
+        return batcher
+
+    async def control_of_any(self) -> Connection:
         """An open control connection; else one to a known broker; else one to a bootstrap address."""
-        async with self._dialling.setdefault(ANY_NODE, asyncio.Lock()):
+        async with self._dialling.setdefault((ANY_NODE, False), asyncio.Lock()):
             return await self._first_connection()
 
     async def _first_connection(self) -> Connection:

@@ -160,8 +160,8 @@ async def test_answers_that_are_none(kind: str) -> None:
 
         async with await Cluster.open("source", fake.options()) as cluster:
             for fault, match in (
-                (faults.alter(without_topics), "0 partitions in the answer, asked for one"),
-                (faults.alter(twice), "2 partitions in the answer, asked for one"),
+                (faults.alter(without_topics), "0 partitions in the answer, asked for 1"),
+                (faults.alter(twice), "2 partitions in the answer, asked for 1"),
                 (faults.malformed(b"\x00\x00\x00\x00\x7f\x7f"), "source broker 1"),
             ):
                 fake.next(kind, fault)

@@ -1,0 +1,120 @@
+"""Calls that are made while one is under way share the next one.
+
+A thousand partitions that look at their log ends at once make two or three requests instead of a thousand, and one that
+asks alone is not kept waiting: what comes in during one turn of the event loop, or during a request, goes together.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from mirror.net.errors import ConnectionLost, NetworkError
+
+
+class Placed(Protocol):
+    """What can be shared: a request takes one item of each ``place`` only, as brokers want it."""
+
+    @property
+    def place(self) -> Hashable:
+        """Topic and partition, or a transactional id."""
+
+
+Item = TypeVar("Item", bound=Placed)
+Answer = TypeVar("Answer")
+Send = Callable[[list[Item]], Awaitable[Sequence[Answer | NetworkError]]]
+"""One request for these items: the answer, or the error, of each, in their order. Raises what concerns all of them."""
+
+
+class Batcher(Generic[Item, Answer]):
+    """Calls of one kind to one broker. One request at a time.
+
+    Args:
+        send: exchanges one request.
+        most: weight of a request at the most; an item that weighs more goes alone.
+        weigh: weight of an item, 1 if not given.
+    """
+
+    def __init__(self, send: Send[Item, Answer], *, most: int, weigh: Callable[[Item], int] = lambda _: 1) -> None:
+        self._send = send
+        self._most = most
+        self._weigh = weigh
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._closed: NetworkError | None = None
+
+    async def ask(self, item: Item) -> Answer:
+        """The answer for one item. A caller that is cancelled before its request was sent leaves no trace.
+
+        Raises:
+            NetworkError: the request failed, or the answer for this item is an error.
+        """
+        if self._closed is not None:
+            raise self._closed
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._drain())
+        return await future
+
+    def close(self, error: NetworkError | None = None) -> None:
+        """Everybody who waits gets ``error``; so does whoever asks later."""
+        self._closed = error or ConnectionLost("closed")
+        if self._task is not None:
+            self._task.cancel()
+        while self._waiting:
+            _fail(self._waiting.popleft()[1], self._closed)
+
+    async def _drain(self) -> None:
+        try:
+            while taken := self._take():
+                await self._exchange([item for item, _ in taken], [future for _, future in taken])
+        finally:
+            self._task = None
+
+    def _take(self) -> list[tuple[Item, "asyncio.Future[Answer]"]]:
+        """The next request's items, the oldest first; a second one of a place waits for the request after it."""
+        taken: list[tuple[Item, asyncio.Future[Answer]]] = []
+        places: set[Hashable] = set()
+        later: list[tuple[Item, asyncio.Future[Answer]]] = []
+        weight = 0
+        while self._waiting:
+            item, future = self._waiting[0]
+            weight += self._weigh(item)
+            if taken and weight > self._most:
+                break
+            self._waiting.popleft()
+            if future.done():
+                weight -= self._weigh(item)
+            elif item.place in places:
+                weight -= self._weigh(item)
+                later.append((item, future))
+            else:
+                places.add(item.place)
+                taken.append((item, future))
+        self._waiting.extendleft(reversed(later))
+        return taken
+
+    async def _exchange(self, items: list[Item], futures: "list[asyncio.Future[Answer]]") -> None:
+        try:
+            answers = await self._send(items)
+            assert len(answers) == len(items), "one answer for each item"
+        except Exception as error:
+            # Not only NetworkError: whatever a direct call would have raised, its caller gets.
+            for future in futures:
+                _fail(future, error)
+        except asyncio.CancelledError:
+            for future in futures:
+                _fail(future, self._closed or ConnectionLost("cancelled with the request under way"))
+            raise
+        else:
+            for future, answer in zip(futures, answers, strict=True):
+                if isinstance(answer, NetworkError):
+                    _fail(future, answer)
+                elif not future.done():
+                    future.set_result(answer)
+
+
+def _fail(future: "asyncio.Future[Answer]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,242 @@
+"""The transaction coordinators of a cluster: who owns a transactional id, and empty transactions.
+
+Ownership is what the mirror wants of transactions: whoever called ``init_producer_id`` last owns the id, and everybody
+can look who that is (``describe``, KIP-664). Requests are spoken in versions from before KIP-890's second part, so that
+the epoch of an id changes when somebody takes it over, and at no other time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from kafka.protocol.admin import DescribeTransactionsRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from mirror.net.backoff import Backoff
+from mirror.net.batching import Batcher
+from mirror.net.cluster import Cluster
+from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import Node
+
+TRANSACTION = 1
+"""FindCoordinator's key type."""
+MANY_KEYS_SINCE = 4
+"""FindCoordinator takes many keys at once (KIP-699)."""
+MOST_IDS = 500
+"""Transactional ids in one request."""
+TRANSACTION_TIMEOUT_MS = 60_000
+"""After this, the coordinator itself aborts a transaction that a dead process left open. Below every broker's
+transaction.max.timeout.ms (15 min)."""
+RETRY_FOR_S = 60.0
+"""A coordinator that loads its log, or still writes the markers of a transaction: about as long as that takes."""
+_BEFORE_KIP_890 = {"AddPartitionsToTxnRequest": 3, "EndTxnRequest": 4, "InitProducerIdRequest": 4}
+
+_MOVED = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+"""Another broker is the coordinator, or will be."""
+_WAIT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
+"""The same one, in a moment."""
+
+
+class Ownership(NamedTuple):
+    """Who took a transactional id last. A later owner has another epoch, or another producer id."""
+
+    producer_id: int
+    epoch: int
+
+
+class _Id(NamedTuple):
+    """A transactional id in a shared request."""
+
+    name: str
+
+    @property
+    def place(self) -> str:
+        """Each once."""
+        return self.name
+
+
+Result = TypeVar("Result")
+
+
+class Coordinator:
+    """Of one cluster. Finds the coordinator of each transactional id, remembers it, and forgets it when it moved."""
+
+    def __init__(self, cluster: Cluster, *, retry_for_s: float = RETRY_FOR_S) -> None:
+        self._cluster = cluster
+        self._retry_for_s = retry_for_s
+        self._nodes: dict[str, int] = {}
+
+    async def init_producer_id(self, transactional_id: str) -> Ownership:
+        """Takes the id over. A transaction that the owner before left open is aborted first: when this returns, its
+        markers are written, and none of it can come any more.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Write on the id; a coordinator that is not ready
+                in time.
+            NetworkError: it did not answer in time.
+        """
+        request = partial(
+            InitProducerIdRequest, transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
+        answer = await self._insist(transactional_id, partial(self._ask, transactional_id, request), safe=True)
+        return Ownership(answer.producer_id, answer.producer_epoch)
+
+    async def describe(self, transactional_id: str) -> Ownership | None:
+        """Who owns the id now; None where the broker cannot tell (before Kafka 3.0), and for an id that nobody has, or
+        that was forgotten unused (transactional.id.expiration.ms, 7 days).
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Describe on the id; a coordinator that is not
+                ready in time.
+            NetworkError: it did not answer in time.
+        """
+
+        async def look() -> Ownership | None:
+            node_id = await self._find(transactional_id)
+            connection = await self._cluster.control(node_id)
+            if DescribeTransactionsRequest.API_KEY not in connection.api_versions:
+                return None
+            batcher: Batcher[_Id, Ownership | None] = self._cluster.batcher(
+                ("DescribeTransactions", node_id), lambda: Batcher(partial(self._describe, node_id), most=MOST_IDS)
+            )
+            return await batcher.ask(_Id(transactional_id))
+
+        return await self._insist(transactional_id, look, safe=True)
+
+    async def abort_empty(self, transactional_id: str, owner: Ownership, topic: str, index: int) -> None:
+        """One empty transaction on a partition, aborted: its coordinator writes one ABORT marker there, soon after this
+        returns. The marker carries the owner's producer id and epoch.
+
+        The coordinator retries the marker on its own, so one too many is possible when the partition's leader dies
+        meanwhile (broker facts). After any error here, whether it was written is not known, and a transaction may be
+        open that is aborted later: call ``init_producer_id``, which waits for that, before the log is looked at.
+
+        Raises:
+            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else owns the id now; an authorization
+                error for the id or the topic; a coordinator that is not ready in time.
+            NetworkError: no answer.
+        """
+        add = partial(
+            AddPartitionsToTxnRequest,
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=owner.producer_id,
+            v3_and_below_producer_epoch=owner.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[index])],
+        )
+        end = partial(
+            EndTxnRequest,
+            transactional_id=transactional_id,
+            producer_id=owner.producer_id,
+            producer_epoch=owner.epoch,
+            committed=False,
+        )
+        await self._insist(transactional_id, partial(self._ask, transactional_id, add), safe=False)
+        await self._insist(transactional_id, partial(self._ask, transactional_id, end), safe=False)
+
+    # -- one exchange ------------------------------------------------------------------------------------------------
+
+    async def _ask(self, transactional_id: str, make: Callable[[], Any]) -> Any:
+        """A request about this id to its coordinator; its answer without an error."""
+        request = make()
+        name = type(request).__name__
+        node_id = await self._find(transactional_id)
+        answer = await self._cluster.call(request, node_id=node_id, version=_BEFORE_KIP_890[name], writing=True)
+        if isinstance(request, AddPartitionsToTxnRequest):
+            rows = [row for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition]
+            code = next((row.partition_error_code for row in rows if row.partition_error_code), 0)
+        else:
+            code = answer.error_code
+        if code:
+            raise Refused(f"{self._cluster.name}: {name.removesuffix('Request')} of {transactional_id}", code)
+        return answer
+
+    async def _describe(self, node_id: int, asked: list[_Id]) -> list[Ownership | NetworkError | None]:
+        request = DescribeTransactionsRequest(transactional_ids=[one.name for one in asked])
+        answer = await self._cluster.call(request, node_id=node_id)
+        found = {row.transactional_id: row for row in answer.transaction_states}
+        return [self._described(one.name, found.get(one.name)) for one in asked]
+
+    def _described(self, transactional_id: str, row: Any) -> Ownership | NetworkError | None:
+        what = f"{self._cluster.name}: DescribeTransactions of {transactional_id}"
+        if row is None:
+            return ConnectionLost(f"{what}: nothing in the answer")
+        if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        if row.error_code:
+            return Refused(what, row.error_code)
+        return Ownership(row.producer_id, row.producer_epoch)
+
+    async def _insist(self, transactional_id: str, ask: Callable[[], Awaitable[Result]], *, safe: bool) -> Result:
+        """Again and again while the coordinator moves or is busy, for a bounded time.
+
+        ``safe``: an exchange that was lost may be repeated, too.
+        """
+        options = self._cluster.options
+        backoff = Backoff(least_ms=options.backoff_ms, most_ms=min(1_000, options.backoff_max_ms))
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._retry_for_s
+        while True:
+            try:
+                return await ask()
+            except Refused as error:
+                if error.code in _MOVED:
+                    self._nodes.pop(transactional_id, None)
+                elif error.code not in _WAIT:
+                    raise
+                if loop.time() >= until:
+                    raise
+            except NetworkError:
+                self._nodes.pop(transactional_id, None)
+                if not safe or loop.time() >= until:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+
+    # -- finding it --------------------------------------------------------------------------------------------------
+
+    async def _find(self, transactional_id: str) -> int:
+        """The broker that is the id's coordinator, as last heard.
+
+        Raises:
+            Refused: there is none at present, or no right to ask.
+            NetworkError: nobody answers.
+        """
+        node_id = self._nodes.get(transactional_id)
+        if node_id is None:
+            batcher: Batcher[_Id, Node] = self._cluster.batcher(
+                "FindCoordinator", lambda: Batcher(self._find_many, most=MOST_IDS)
+            )
+            node = await batcher.ask(_Id(transactional_id))
+            self._cluster.nodes.setdefault(node.node_id, node)
+            node_id = self._nodes[transactional_id] = node.node_id
+        return node_id
+
+    async def _find_many(self, asked: list[_Id]) -> list[Node | NetworkError]:
+        connection = await self._cluster.control_of_any()
+        version = connection.version_of(
+            FindCoordinatorRequest.API_KEY, (1, FindCoordinatorRequest.max_version), "FindCoordinator"
+        )
+        if version < MANY_KEYS_SINCE:
+            requests = [FindCoordinatorRequest(key=one.name, key_type=TRANSACTION) for one in asked]
+            rows = await asyncio.gather(*(connection.call(request, version=version) for request in requests))
+            return [self._found(one.name, row) for one, row in zip(asked, rows, strict=True)]
+        request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[one.name for one in asked])
+        answer = await connection.call(request, version=version)
+        found = {row.key: row for row in answer.coordinators}
+        return [self._found(one.name, found.get(one.name)) for one in asked]
+
+    def _found(self, transactional_id: str, row: Any) -> Node | NetworkError:
+        what = f"{self._cluster.name}: FindCoordinator of {transactional_id}"
+        if row is None:
+            return ConnectionLost(f"{what}: nothing in the answer")
+        if row.error_code:
+            return Refused(what, row.error_code, row.error_message)
+        return Node(row.node_id, row.host, row.port)

@@ -1,0 +1,157 @@
+"""One partition's log, as the leader of one epoch sees it: its ends, its batches, its producers; and what puts offsets
+there or takes them away other than by copying.
+
+Off the data path: control requests, shared where many partitions ask the same (``mirror.net.questions``).
+"""
+
+from kafka.protocol.admin import DeleteRecordsRequest
+
+from mirror.net import questions, reading
+from mirror.net.cluster import Cluster, Leader, Topic
+from mirror.net.errors import ConnectionLost, Refused
+from mirror.net.questions import EARLIEST, LATEST, TRUE_END, Marker, Producer
+from mirror.net.reading import ONE_BATCH, Segment
+from mirror.records.header import BatchHeader
+from mirror.wire.fetch import TopicKey
+from mirror.wire.primitives import MalformedFrame, array_size
+from mirror.wire.produce import after_batch, read_produce_response, request_head, topic_head, topics_size
+from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
+
+__all__ = ["Marker", "PartitionLog", "Producer", "Segment"]
+
+_TIMEOUT_SHARE = 0.9
+"""Brokers are given a little less time than the connection, so that their own answer comes first."""
+
+
+class PartitionLog:
+    """One partition as the leader of one epoch sees it. Off the data path.
+
+    Every method raises:
+        Refused: an error code from the leader, FENCED or UNKNOWN_LEADER_EPOCH and NOT_LEADER among them.
+        NetworkError: no answer; what was asked may have been done all the same.
+    """
+
+    def __init__(self, cluster: Cluster, topic: Topic, index: int, leader: Leader) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.index = index
+        self.leader = leader
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.topic.name}-{self.index} at {self.cluster.name}"
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        """The first offset that the log still has."""
+        return await self._list(EARLIEST)
+
+    async def true_end(self) -> int:
+        """The leader's log end: the offset that it gives next, whether what is before it is replicated or not."""
+        return await self._list(LATEST, replica_id=TRUE_END)
+
+    async def visible_end(self) -> int:
+        """The high watermark: what is before it is replicated and cannot vanish in a clean election.
+
+        Raises:
+            Refused: OFFSET_NOT_AVAILABLE (78) right after an election, until the leader knows it.
+        """
+        return await self._list(LATEST)
+
+    async def _list(self, timestamp: int, *, replica_id: int = -1) -> int:
+        return await questions.list_offset(
+            self.cluster, self.topic.name, self.index, self.leader, timestamp, replica_id=replica_id
+        )
+
+    async def read(self, offset: int, *, max_bytes: int = ONE_BATCH, committed: bool = False) -> Segment:
+        """The log from the batch that holds ``offset``, up to ``max_bytes`` but one whole batch at least.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE; UNSUPPORTED_FOR_MESSAGE_FORMAT where the log has magic 0 or 1.
+        """
+        return await reading.read_segment(
+            self.cluster,
+            self.topic.name,
+            self.topic.topic_id,
+            self.index,
+            self.leader,
+            offset,
+            max_bytes=max_bytes,
+            committed=committed,
+        )
+
+    async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
+        """The batch that holds ``offset`` (or the first behind it), whole; None if there is none."""
+        segment = await self.read(offset)
+        return (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
+
+    async def producers(self) -> list[Producer] | None:
+        """The producers that the leader remembers; None where brokers cannot tell (before 2.8, or no right to it)."""
+        return await questions.describe_producers(self.cluster, self.topic.name, self.index, self.leader)
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    async def write_markers(self, marker: Marker, count: int) -> None:
+        """Appends ``count`` ABORT markers, one offset each, which no consumer sees at any isolation level. Not
+        idempotent, and the answer proves nothing: look at the end afterwards, whatever this does.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED without Alter or ClusterAction on the cluster.
+        """
+        await questions.write_markers(self.cluster, self.topic.name, self.index, self.leader, marker, count)
+
+    async def delete_before(self, offset: int) -> None:
+        """Moves the log's start to ``offset`` (DeleteRecords), on all replicas. Brokers write the new start down once a
+        minute only: a kill -9 before that brings the records back.
+
+        Raises:
+            Refused: POLICY_VIOLATION on a topic that is compacted and not deleted from; OFFSET_OUT_OF_RANGE above the
+                high watermark.
+        """
+        one = DeleteRecordsRequest.DeleteRecordsTopic
+        wanted = one.DeleteRecordsPartition(partition_index=self.index, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[one(name=self.topic.name, partitions=[wanted])], timeout_ms=self._timeout_ms()
+        )
+        answer = await self.cluster.call(request, node_id=self.leader.node_id, writing=True)
+        what = f"{self.cluster.name}: DeleteRecords of {self.topic.name}-{self.index} before {offset}"
+        rows = [row for topic in answer.topics for row in topic.partitions]
+        if len(rows) != 1:
+            raise ConnectionLost(f"{what}: {len(rows)} partitions in the answer, asked for 1")
+        if rows[0].error_code:
+            raise Refused(what, rows[0].error_code)
+
+    async def produce(self, batch: bytes) -> int:
+        """Appends one record batch that carries its own identity, acknowledged by all replicas in sync.
+
+        Returns:
+            The base offset that the broker gave it, or had given it when it came the first time.
+        """
+        connection = await self.cluster.control(self.leader.node_id, writing=True)
+        most = PRODUCE_VERSIONS[1] if self.topic.topic_id else PRODUCE_TOPIC_IDS - 1
+        version = connection.version_of(PRODUCE_KEY, (PRODUCE_VERSIONS[0], most), "Produce")
+        key: TopicKey = self.topic.topic_id if self.topic.topic_id and version >= PRODUCE_TOPIC_IDS else self.topic.name
+        flexible = version >= PRODUCE_FLEXIBLE
+        no_tags = after_batch(version)
+        one = topics_size(version, 1)
+        body = b"".join((
+            request_head(version, timeout_ms=self._timeout_ms()), one, topic_head(version, key), one,
+            self.index.to_bytes(4), array_size(len(batch), compact=flexible), batch, no_tags * 3,
+        ))  # fmt: skip
+        frame = memoryview(await connection.ask(PRODUCE_KEY, version, body, flexible=flexible))
+        what = f"{self.cluster.name}: Produce to {self.topic.name}-{self.index}"
+        try:
+            produced = read_produce_response(version, frame).partitions
+        except MalformedFrame as error:
+            raise ConnectionLost(f"{what}: {error}") from error
+        if len(produced) != 1:
+            raise ConnectionLost(f"{what}: {len(produced)} partitions in the answer, asked for 1")
+        if produced[0].error:
+            # REQUEST_TIMED_OUT carries a plausible base offset (broker facts): the error first.
+            raise Refused(what, produced[0].error, produced[0].message)
+        return produced[0].base_offset
+
+    def _timeout_ms(self) -> int:
+        return round(self.cluster.options.connection.request_timeout_s * 1000 * _TIMEOUT_SHARE)

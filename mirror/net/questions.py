@@ -1,0 +1,231 @@
+"""What one broker is asked about many partitions in one request: ends, producers, and markers to write.
+
+Each function is for one partition; calls made at the same time share requests (``mirror.net.batching``).
+``mirror.net.log.PartitionLog`` is the way to use them.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.producer import WriteTxnMarkersRequest
+
+from mirror.net.batching import Batcher
+from mirror.net.cluster import Cluster, Leader
+from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import CONSUMER, READ_UNCOMMITTED
+
+LATEST = -1
+EARLIEST = -2
+TRUE_END = (1 << 31) - 1
+"""A replica id >= 0 in ListOffsets makes the leader answer with its log end, not the high watermark (broker facts)."""
+MOST_PARTITIONS = 500
+"""Partitions in one request."""
+MOST_MARKERS = 5_000
+"""Markers in one request: a third of a second at the broker, 25 ms here to write them down."""
+_MARKERS_VERSION = 1
+"""Version 2 (KIP-1228) only adds the transaction version, for which 0, the default, is meant."""
+
+Place = tuple[str, int]
+
+
+class Producer(NamedTuple):
+    """What a broker remembers of a producer id in one partition."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+
+
+class Marker(NamedTuple):
+    """One ABORT marker, one offset; with a higher epoch than the data's it also fences them (broker facts)."""
+
+    producer_id: int
+    epoch: int
+
+
+class _Partition(NamedTuple):
+    """A partition that is asked about."""
+
+    topic: str
+    partition: int
+    epoch: int = -1
+
+    @property
+    def place(self) -> Place:
+        """One of each in a request: brokers refuse a partition that is named twice."""
+        return self.topic, self.partition
+
+
+class _Markers(NamedTuple):
+    """``markers_n`` equal markers for one partition."""
+
+    topic: str
+    partition: int
+    marker: Marker
+    markers_n: int
+
+    @property
+    def place(self) -> Place:
+        """A second lot waits: of one partition in one answer, the last error overwrites the others."""
+        return self.topic, self.partition
+
+
+async def list_offset(
+    cluster: Cluster, topic: str, partition: int, leader: Leader, timestamp: int, *, replica_id: int = CONSUMER
+) -> int:
+    """The offset for ``timestamp`` (LATEST, EARLIEST), by the leader of this epoch only.
+
+    Raises:
+        Refused: the leader says no, or is none any more.
+        NetworkError: it did not answer.
+    """
+    batcher: Batcher[_Partition, int] = cluster.batcher(
+        ("ListOffsets", leader.node_id, timestamp, replica_id),
+        lambda: Batcher(partial(_list_offsets, cluster, leader.node_id, timestamp, replica_id), most=MOST_PARTITIONS),
+    )
+    return await batcher.ask(_Partition(topic, partition, leader.epoch))
+
+
+async def _list_offsets(
+    cluster: Cluster, node_id: int, timestamp: int, replica_id: int, asked: list[_Partition]
+) -> list[int | NetworkError]:
+    one = ListOffsetsRequest.ListOffsetsTopic
+    topics = [
+        one(
+            name=topic,
+            partitions=[
+                one.ListOffsetsPartition(
+                    partition_index=partition.partition, current_leader_epoch=partition.epoch, timestamp=timestamp
+                )
+                for partition in partitions
+            ],
+        )
+        for topic, partitions in _by_topic(asked)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=replica_id, isolation_level=READ_UNCOMMITTED, topics=topics, timeout_ms=30_000
+    )
+    answer = await cluster.call(request, node_id=node_id)
+    rows = _matched(asked, answer.topics, f"{cluster.name} ListOffsets")
+    return [
+        Refused(f"{cluster.name}: ListOffsets of {partition.topic}-{partition.partition}", row.error_code)
+        if row.error_code
+        else int(row.offset)
+        for partition, row in zip(asked, rows, strict=True)
+    ]
+
+
+async def describe_producers(cluster: Cluster, topic: str, partition: int, leader: Leader) -> list[Producer] | None:
+    """The producers that the leader remembers (KIP-664); None where brokers cannot tell (before 2.8, or no right).
+
+    Raises:
+        NetworkError: it did not answer.
+    """
+    connection = await cluster.control(leader.node_id)
+    if DescribeProducersRequest.API_KEY not in connection.api_versions:
+        return None
+    batcher: Batcher[_Partition, list[Producer] | None] = cluster.batcher(
+        ("DescribeProducers", leader.node_id),
+        lambda: Batcher(partial(_describe_producers, cluster, leader.node_id), most=MOST_PARTITIONS),
+    )
+    return await batcher.ask(_Partition(topic, partition))
+
+
+async def _describe_producers(
+    cluster: Cluster, node_id: int, asked: list[_Partition]
+) -> list[list[Producer] | NetworkError | None]:
+    topics = [
+        DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[one.partition for one in partitions])
+        for topic, partitions in _by_topic(asked)
+    ]
+    answer = await cluster.call(DescribeProducersRequest(topics=topics), node_id=node_id)
+    rows = _matched(asked, answer.topics, f"{cluster.name} DescribeProducers")
+    return [_producers_of(cluster, partition, row) for partition, row in zip(asked, rows, strict=True)]
+
+
+def _producers_of(cluster: Cluster, partition: _Partition, row: Any) -> list[Producer] | NetworkError | None:
+    if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return None
+    if row.error_code:
+        return Refused(f"{cluster.name}: DescribeProducers of {partition.topic}-{partition.partition}", row.error_code)
+    return [Producer(state.producer_id, state.producer_epoch, state.last_sequence) for state in row.active_producers]
+
+
+async def write_markers(
+    cluster: Cluster, topic: str, partition: int, leader: Leader, marker: Marker, count: int
+) -> None:
+    """Asks the leader to append ``count`` ABORT markers (WriteTxnMarkers), an offset each. Not idempotent, and the
+    answer proves nothing: look at the log's end afterwards, whether this returns or raises.
+
+    Raises:
+        Refused: an error code for this partition; CLUSTER_AUTHORIZATION_FAILED without the right to write markers
+            (Alter or ClusterAction on the cluster; before Kafka 3.9, ClusterAction).
+        NetworkError: no answer; some, all or none of them may be in the log, or still get there.
+    """
+    batcher: Batcher[_Markers, None] = cluster.batcher(
+        ("WriteTxnMarkers", leader.node_id),
+        lambda: Batcher(
+            partial(_write_markers, cluster, leader.node_id), most=MOST_MARKERS, weigh=lambda markers: markers.markers_n
+        ),
+    )
+    await batcher.ask(_Markers(topic, partition, marker, count))
+
+
+async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) -> list[NetworkError | None]:
+    one = WriteTxnMarkersRequest.WritableTxnMarker
+    entries: list[Any] = []
+    for markers in asked:
+        topic = one.WritableTxnMarkerTopic(name=markers.topic, partition_indexes=[markers.partition])
+        entry = one(
+            producer_id=markers.marker.producer_id,
+            producer_epoch=markers.marker.epoch,
+            transaction_result=False,
+            topics=[topic],
+            coordinator_epoch=0,
+        )
+        entries += [entry] * markers.markers_n
+    request = WriteTxnMarkersRequest(markers=entries)
+    answer = await cluster.call(request, node_id=node_id, version=_MARKERS_VERSION, writing=True)
+    # An entry per producer id, or per marker: of one partition, any error counts.
+    codes: dict[Place, int] = {}
+    for result in answer.markers:
+        for topic in result.topics:
+            for row in topic.partitions:
+                place = topic.name, row.partition_index
+                codes[place] = codes.get(place) or row.error_code
+    return [_marked(cluster, markers, codes.get(markers.place)) for markers in asked]
+
+
+def _marked(cluster: Cluster, markers: _Markers, code: int | None) -> NetworkError | None:
+    what = f"{cluster.name}: WriteTxnMarkers to {markers.topic}-{markers.partition}"
+    if code is None:
+        return ConnectionLost(f"{what}: nothing in the answer")
+    return Refused(what, code) if code else None
+
+
+Asked = TypeVar("Asked", _Partition, _Markers)
+
+
+def _by_topic(asked: Iterable[Asked]) -> Iterable[tuple[str, list[Asked]]]:
+    """A topic once, with all of its partitions."""
+    topics: dict[str, list[Asked]] = {}
+    for partition in asked:
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics.items()
+
+
+def _matched(asked: Sequence[_Partition], topics: Any, what: str) -> list[Any]:
+    """The row of each partition that was asked about, in their order.
+
+    Raises:
+        ConnectionLost: one is missing, or twice there, or another.
+    """
+    rows = [((topic.name, row.partition_index), row) for topic in topics for row in topic.partitions]
+    found = dict(rows)
+    if len(rows) != len(asked) or any(partition.place not in found for partition in asked):
+        raise ConnectionLost(f"{what}: {len(rows)} partitions in the answer, asked for {len(asked)}")
+    return [found[partition.place] for partition in asked]

@@ -1,0 +1,97 @@
+"""Real brokers for the tests of ``net``: topics and records by clients that are not ours, and PartitionLogs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.connection import ConnectionOptions
+from mirror.net.errors import NetworkError
+from mirror.net.log import PartitionLog
+from mirror.sandbox import Cluster as Sandbox
+from tests.audit.clusters import addresses, create
+from tests.fakes.loop import until
+
+__all__ = ["consumed", "create", "log_of", "opened", "records", "transaction"]
+
+
+@asynccontextmanager
+async def opened(sandbox: Sandbox, *, request_timeout_s: float = 30.0) -> AsyncIterator[Cluster]:
+    """The sandbox as ``net`` sees it."""
+    connection = ConnectionOptions(request_timeout_s=request_timeout_s)
+    options = ClusterOptions(bootstrap=addresses(sandbox), connection=connection)
+    async with await Cluster.open(sandbox.name, options) as cluster:
+        yield cluster
+
+
+async def log_of(cluster: Cluster, topic: str, partition: int = 0) -> PartitionLog:
+    """A partition, once it has a leader that knows it: metadata of a new topic may be ahead of its brokers."""
+    while True:
+        await cluster.refresh([topic])
+        leader = cluster.leader(topic, partition)
+        if leader is not None:
+            log = PartitionLog(cluster, cluster.topics[topic], partition, leader)
+            with suppress(NetworkError):
+                await log.visible_end()
+                return log
+        await asyncio.sleep(0.02)
+
+
+def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: int = 0) -> None:
+    """Plain records, a batch."""
+    producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 1000, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    producer.flush()
+
+
+def transaction(sandbox: Sandbox, topic: str, values: Sequence[str], *, commit: bool, transactional_id: str) -> None:
+    """Records in a transaction of their own."""
+    producer = Producer(
+        {"bootstrap.servers": sandbox.bootstrap_servers, "transactional.id": transactional_id, "log_level": 0}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.flush()
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
+async def consumed(sandbox: Sandbox, topic: str, end: int, *, isolation: str, start: int = 0) -> list[tuple[int, str]]:
+    """(offset, value) of all that a plain consumer reads from ``start`` until its position is ``end``."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": sandbox.bootstrap_servers,
+            "group.id": "none",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, start)])
+    found: list[tuple[int, str]] = []
+
+    def at_end() -> bool:
+        message = consumer.poll(0.2)
+        if message is None:
+            return False
+        error = message.error()
+        if error is None:
+            offset, value = message.offset(), message.value()
+            assert offset is not None
+            found.append((offset, value.decode() if isinstance(value, bytes) else ""))
+            return False
+        return bool(error.name() == "_PARTITION_EOF" and message.offset() == end)
+
+    try:
+        await until(at_end, what=f"{topic} to {end}")
+    finally:
+        consumer.close()
+    return found
