@@ -7,23 +7,16 @@ is afterwards* is too much.
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Span, TopicPartition
-from mirror.net.backoff import Backoff
+from mirror.audit.offsets import LATEST, list_offsets, log_spans
 from mirror.net.cluster import Cluster, ClusterOptions
 from mirror.net.connection import ConnectionOptions
-from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
-from mirror.wire.fetch import READ_UNCOMMITTED
+from mirror.wire.errors import ErrorCode, error_name
 
-EARLIEST, LATEST = -2, -1
-MOST_TRIES = 8
 POLL_S = 0.2
 INTERNAL_PREFIX = "__"
 
@@ -73,8 +66,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
             findings += [_absent(name, p, f"{destination.name} has no such partition") for p in sorted(ours - theirs)]
             spare += [TopicPartition(name, p) for p in sorted(theirs - ours)]
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
-    starts, ends = await log_spans(source, wanted)
-    bounds = await _freeze_destination(source, destination, starts, ends, request.catch_up_s)
+    starts, ends = await log_spans(source, wanted, committed=request.committed)
+    bounds = await _freeze_destination(source, destination, starts, ends, request)
     findings += await _spare(destination, source.name, spare)
     return Frozen(
         source_cluster_id=source.cluster_id,
@@ -157,16 +150,16 @@ async def _freeze_destination(
     destination: Cluster,
     starts: dict[TopicPartition, int],
     ends: dict[TopicPartition, int],
-    catch_up_s: float,
+    request: AuditRequest,
 ) -> list[Bounds]:
-    deadline = time.monotonic() + catch_up_s
+    deadline = time.monotonic() + request.catch_up_s
     their_starts, their_ends = await log_spans(destination, list(ends))
     while (behind := [key for key, end in ends.items() if their_ends[key] < end]) and time.monotonic() < deadline:
         await asyncio.sleep(POLL_S)
         their_ends.update(await list_offsets(destination, behind, LATEST))
     beyond = [key for key, end in ends.items() if their_ends[key] > end]
     # Copied since the source's end was frozen: that end moved, too.
-    now = await list_offsets(source, beyond, LATEST)
+    now = await list_offsets(source, beyond, LATEST, committed=request.committed)
     return [
         Bounds(
             topic=key.topic,
@@ -222,90 +215,3 @@ def outside(bounds: Bounds, source_name: str, destination_name: str) -> list[Fin
     if extra.offsets:
         add(Kind.EXTRA, None, extra, f"{source_name} ends at {source.end}")
     return found
-
-
-# -- offsets ----------------------------------------------------------------------------------------------------
-
-
-async def log_spans(
-    cluster: Cluster, keys: list[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Log starts and high watermarks of these partitions. The start is read first, so that it is not behind the end."""
-    return await list_offsets(cluster, keys, EARLIEST), await list_offsets(cluster, keys, LATEST)
-
-
-async def list_offsets(cluster: Cluster, keys: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-    """One offset per partition, all partitions of a leader in one request; leaders that moved are asked again.
-
-    Raises:
-        AuditError: a partition has no leader or an error that stays.
-        NetworkError: a leader does not answer.
-    """
-    offsets: dict[TopicPartition, int] = {}
-    backoff = Backoff(least_ms=100, most_ms=5_000)
-    left = list(dict.fromkeys(keys))
-    while left:
-        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        failed: dict[TopicPartition, int] = {}
-        for key in left:
-            leader = cluster.leader(*key)
-            if leader is None:
-                failed[key] = ErrorCode.LEADER_NOT_AVAILABLE
-            else:
-                by_leader[leader.node_id].append(key)
-        for node_id, asked in by_leader.items():
-            answer = await cluster.call(_request(asked, timestamp), node_id=node_id)
-            _take(answer, offsets, failed)
-        left = [key for key in left if key not in offsets]
-        if left:
-            await _retry(cluster, left, failed, backoff)
-    return offsets
-
-
-async def _retry(
-    cluster: Cluster, left: list[TopicPartition], failed: dict[TopicPartition, int], backoff: Backoff
-) -> None:
-    topic, partition = left[0]
-    code = failed.get(left[0], ErrorCode.UNKNOWN_SERVER_ERROR)
-    wait_s = backoff.next_s()
-    if backoff.tries > MOST_TRIES or outcome_of(code) is Outcome.HALT:
-        raise AuditError(
-            f"cluster {cluster.name}: the offsets of topic {topic} partition {partition} cannot be had, "
-            f"{error_name(code)}",
-            "check that its leader is up and that the audit's principal may Describe the topic",
-        )
-    await asyncio.sleep(wait_s)
-    await cluster.refresh({key.topic for key in left})
-
-
-def _request(keys: list[TopicPartition], timestamp: int) -> Any:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in keys:
-        topics[topic].append(partition)
-    kind = ListOffsetsRequest.ListOffsetsTopic
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=READ_UNCOMMITTED,
-        topics=[
-            kind(
-                name=topic,
-                partitions=[
-                    kind.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
-                    for partition in wanted
-                ],
-            )
-            for topic, wanted in topics.items()
-        ],
-    )
-
-
-def _take(answer: Any, offsets: dict[TopicPartition, int], failed: dict[TopicPartition, int]) -> None:
-    for topic in answer.topics:
-        for found in topic.partitions:
-            key = TopicPartition(topic.name, found.partition_index)
-            if found.error_code:
-                failed[key] = found.error_code
-            elif found.offset < 0:
-                failed[key] = ErrorCode.OFFSET_NOT_AVAILABLE
-            else:
-                offsets[key] = found.offset

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.audit.model import BatchRow, Finding, Kind, Side, Span, TopicPartition
-from mirror.records.header import CODEC_MASK, CONTROL, Codec
+from mirror.audit.fills import fill_findings, what_is_there
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition
+from mirror.records.header import CODEC_MASK, Codec
 
 Content = tuple[object, ...]
 
@@ -28,7 +29,8 @@ class Scene:
     """One partition's differing rows by base offset, and where else their contents are.
 
     ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
-    behind the audited offsets.
+    behind the audited offsets. ``holes``, ``markers`` and ``odd`` are those of ``Pairs``; ``looked``: the offsets that
+    were looked at batch by batch.
     """
 
     key: TopicPartition
@@ -37,6 +39,10 @@ class Scene:
     destination: Mapping[int, BatchRow]
     in_source: Mapping[Content, Sequence[Place]]
     in_tail: Mapping[Content, Sequence[Place]]
+    holes: Sequence[Hole] = ()
+    markers: Sequence[Hole] = ()
+    odd: Sequence[Hole] = ()
+    looked: Sequence[Span] = ()
 
 
 def classify(scene: Scene) -> list[Finding]:
@@ -47,9 +53,10 @@ def classify(scene: Scene) -> list[Finding]:
         *_elsewhere(scene, source, destination),
         *_in_tail(scene, source),
         *_changed(scene.key, source, destination),
-        *_overlapping(scene.key, source, destination),
+        *_overlapping(scene.key, source, destination, scene.holes),
     ]
-    return joined(found)
+    found += fill_findings(scene.key, scene.looked, scene.holes, scene.markers, scene.odd, found)
+    return joined(found, scene.holes)
 
 
 def _finding(
@@ -187,7 +194,7 @@ def codec_name(flags: int) -> str:
 
 
 def _overlapping(
-    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]
+    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], holes: Sequence[Hole]
 ) -> Iterator[Finding]:
     """What is left: offsets that both sides cover with other borders, and offsets that one side covers alone."""
     for ours, theirs in _groups(source.values(), destination.values()):
@@ -197,13 +204,10 @@ def _overlapping(
                 f"{len(ours)} batches at the source, {len(theirs)} at the destination",
             )  # fmt: skip
         elif ours:
-            yield _finding(Kind.MISSING, key, ours, [], _note(ours))
+            yield _finding(Kind.MISSING, key, ours, [], "")
         else:
-            yield _finding(Kind.EXTRA, key, [], theirs, _note(theirs))
-
-
-def _note(rows: Iterable[BatchRow]) -> str:
-    return "transaction marker" if all(row.flags & CONTROL for row in rows) else ""
+            for row in theirs:
+                yield _finding(Kind.EXTRA, key, [], [row], what_is_there(holes, row.span))
 
 
 def _groups(
@@ -227,12 +231,15 @@ def _groups(
 # -- runs ----------------------------------------------------------------------------------------------------
 
 
-def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """In the order of their offsets, with neighbours that say the same made one."""
+def joined(findings: Iterable[Finding], holes: Iterable[Hole] = ()) -> list[Finding]:
+    """In the order of their offsets, with neighbours that say the same made one. They may have holes between them."""
+    over = {hole.start: hole.end for hole in holes}
     runs: list[Finding] = []
     for finding in sorted(findings, key=_order):
         # Not only the last one: a moved run and what is missing beside it alternate by offset.
-        at = next((i for i in range(len(runs) - 1, max(-1, len(runs) - 4), -1) if _continues(runs[i], finding)), None)
+        at = next(
+            (i for i in range(len(runs) - 1, max(-1, len(runs) - 4), -1) if _continues(runs[i], finding, over)), None
+        )
         if at is None:
             runs.append(finding)
         else:
@@ -246,7 +253,7 @@ def _order(finding: Finding) -> tuple[str, int, int, str]:
     return finding.topic, partition, span.start if span else -1, finding.kind.value
 
 
-def _continues(run: Finding, finding: Finding) -> bool:
+def _continues(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
     same = (run.kind, run.topic, run.partition, run.detail) == (
         finding.kind, finding.topic, finding.partition, finding.detail
     )  # fmt: skip
@@ -256,15 +263,26 @@ def _continues(run: Finding, finding: Finding) -> bool:
         and run.batches > 0
         and finding.batches > 0
         and run.kind is not Kind.RESEGMENTED
-        and _touches(run.source, finding.source)
-        and _touches(run.destination, finding.destination)
+        and _follows(run, finding, over)
     )
 
 
-def _touches(before: Span | None, after: Span | None) -> bool:
-    if before is None or after is None:
-        return before is after
-    return before.end == after.start
+def _follows(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
+    """Nothing but holes between them, and as many offsets of them on both sides. ``over``: holes' starts -> ends."""
+    if run.source is None or finding.source is None:
+        return run.source is finding.source and _gap(run.destination, finding.destination) == 0
+    at = run.source.end
+    while at < finding.source.start and at in over:
+        at = over[at]
+    if at != finding.source.start:
+        return False
+    if run.destination is None or finding.destination is None:
+        return run.destination is finding.destination
+    return _gap(run.destination, finding.destination) == _gap(run.source, finding.source)
+
+
+def _gap(before: Span | None, after: Span | None) -> int | None:
+    return after.start - before.end if before and after else None
 
 
 def _extended(run: Finding, finding: Finding) -> Finding:

@@ -1,10 +1,11 @@
 """Both sides read and joined by Spark: what comes back is the rows that differ, and what was read.
 
-A full outer join on topic, partition and base offset, of chunks first and then of the batches in the chunks that
-differ. Equal rows end in Spark; each side's coverage rows always pass, so that a task whose rows were lost cannot be
-taken for one that had none.
+A full outer join on topic, partition and base offset, of chunks first and then of the batches and holes in the chunks
+that differ. Equal rows end in Spark; each side's coverage rows always pass, so that a task whose rows were lost cannot
+be taken for one that had none.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from mirror.audit.coverage import CoverageKey
-from mirror.audit.model import BatchRow, Pairs, Side, TopicPartition
-from mirror.audit.options import CHUNKS, FORMAT, SourceOptions
+from mirror.audit.model import BatchRow, Hole, Pairs, Side, TopicPartition, What
+from mirror.audit.options import BATCH, CHUNKS, COVERAGE, FORMAT, ODD, SourceOptions
 from mirror.audit.ranges import RangeCoverage
 
-KEYS = ("topic", "partition", "base_offset", "covers")
+KEYS = ("topic", "partition", "base_offset", "part")
 COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", "size", "digest")
 """The header fields that identity level ``payload`` promises, and the payload's digest. Magic is 2 on both sides; of
 the others, leader epoch, producer id, epoch, base sequence and CRC are the destination's own."""
@@ -55,18 +56,25 @@ def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptio
     joined = _side(spark, source, "s_", seen[Side.SOURCE]).join(
         _side(spark, destination, "d_", seen[Side.DESTINATION]), list(KEYS), "full_outer"
     )
-    table = joined.where(F.col("covers") | _differs()).toArrow()
+    table = joined.where((F.col("part") == COVERAGE) | _differs()).toArrow()
     differing: dict[TopicPartition, Pairs] = defaultdict(Pairs)
     coverage: dict[Side, dict[CoverageKey, RangeCoverage]] = {side: {} for side in Side}
     clusters: dict[Side, set[str]] = {side: set() for side in Side}
     for row in table.to_pylist():
-        if row["covers"]:
-            _take_coverage(row, coverage, clusters)
-        else:
-            _take_rows(row, differing[TopicPartition(row["topic"], row["partition"])])
+        pairs = differing[TopicPartition(row["topic"], row["partition"])]
+        match row["part"]:
+            case "coverage":
+                _take_coverage(row, coverage, clusters)
+            case "batch":
+                _take_rows(row, pairs)
+            case _:
+                _take_holes(row, pairs)
+    for pairs in differing.values():
+        for found in (pairs.holes, pairs.markers, pairs.odd):
+            found.sort()
     counted = {side: seen[side].get for side in Side}
     return Compared(
-        differing=dict(differing),
+        differing={key: pairs for key, pairs in differing.items() if pairs.starts},
         coverage=coverage,
         clusters=clusters,
         batches={side: counted[side]["batches"] or 0 for side in Side},
@@ -76,7 +84,7 @@ def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptio
 
 def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation) -> DataFrame:
     rows = read_side(spark, options)
-    is_data = F.col("coverage").isNull()
+    is_data = F.col("part") == BATCH
     batches = F.col("count") if options.rows == CHUNKS else F.lit(1)
     return rows.observe(
         seen,
@@ -86,16 +94,20 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observ
         "topic",
         "partition",
         "base_offset",
-        (~is_data).alias("covers"),
+        "part",
         *[F.col(name).alias(prefix + name) for name in ROW],
-        F.col("coverage").alias(prefix + "coverage"),
+        F.col("note").alias(prefix + "note"),
         F.when(~is_data, F.col("cluster")).alias(prefix + "cluster"),
     )
 
 
 def _differs() -> Column:
-    """Not equal, absent on one side, or damaged on either: a checksum that is wrong on both sides is no identity."""
-    condition = F.col("s_size").isNull() | F.col("d_size").isNull() | ~F.col("s_crc_ok") | ~F.col("d_crc_ok")
+    """Not equal, absent on one side, or damaged on either: a checksum that is wrong on both sides is no identity.
+
+    Holes and markers have offsets only; every other column of theirs is null on both sides.
+    """
+    condition = F.col("s_last_offset").isNull() | F.col("d_last_offset").isNull()
+    condition = condition | F.col("s_crc_ok").eqNullSafe(False) | F.col("d_crc_ok").eqNullSafe(False)
     for name in COMPARED:
         condition = condition | ~F.col("s_" + name).eqNullSafe(F.col("d_" + name))
     return condition
@@ -107,6 +119,12 @@ def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
             rows[row["base_offset"]] = to_batch_row(row, prefix)
 
 
+def _take_holes(row: dict[str, Any], pairs: Pairs) -> None:
+    for prefix, found in (("s_", pairs.holes), ("d_", pairs.odd if row["part"] == ODD else pairs.markers)):
+        if row[prefix + "note"] is not None:
+            found += [Hole(start, end, What(what)) for start, end, what in json.loads(row[prefix + "note"])]
+
+
 def to_batch_row(row: dict[str, Any], prefix: str = "") -> BatchRow:
     """A row of the data source."""
     return BatchRow(row["base_offset"], *(row[prefix + name] for name in ROW))
@@ -116,13 +134,13 @@ def _take_coverage(
     row: dict[str, Any], coverage: dict[Side, dict[CoverageKey, RangeCoverage]], clusters: dict[Side, set[str]]
 ) -> None:
     for prefix, side in (("s_", Side.SOURCE), ("d_", Side.DESTINATION)):
-        if row[prefix + "coverage"] is None:
+        if row[prefix + "note"] is None:
             continue
         start, end = row["base_offset"], row[prefix + "last_offset"] + 1
         key = (row["topic"], row["partition"], start, end)
         if key in coverage[side]:
             raise AssertionError(f"{side.value} range {key} was read twice")
-        coverage[side][key] = RangeCoverage.from_json(row[prefix + "coverage"])
+        coverage[side][key] = RangeCoverage.from_json(row[prefix + "note"])
         clusters[side].add(row[prefix + "cluster"])
 
 
@@ -132,6 +150,6 @@ def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -
     if not wanted or not side.tasks:
         return []
     few = F.broadcast(spark.createDataFrame(wanted, "digest binary"))
-    rows = read_side(spark, side).where(F.col("coverage").isNull()).join(few, "digest", "left_semi")
+    rows = read_side(spark, side).where(F.col("part") == BATCH).join(few, "digest", "left_semi")
     table = rows.select("topic", "partition", "base_offset", *ROW).limit(MOST_LOCATED).toArrow()
     return [(TopicPartition(row["topic"], row["partition"]), to_batch_row(row)) for row in table.to_pylist()]

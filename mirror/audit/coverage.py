@@ -1,7 +1,8 @@
 """Was everything read? Pure: the plan and what the readers say they read, in; coverage rows or a refusal out.
 
 Nothing passes without full coverage. Each range must have been read on both sides, by a reader that talked to the right
-cluster, to its end; and the batches that the readers counted must be those that Spark counted on the way to the join.
+cluster, to its end, with every offset known for what it is; and the batches that the readers counted must be those that
+Spark counted on the way to the join.
 """
 
 from collections import defaultdict
@@ -70,6 +71,14 @@ def check_side(
             raise AuditError(
                 f"{side.value}: {topic} partition {partition} was read to offset {found.next_offset}, not {end}", BUG
             )
+    for (topic, partition, start, _), found in read.items():
+        offsets = found.next_offset - start
+        if found.accounted != offsets:
+            raise AuditError(
+                f"{side.value}: of {offsets} offsets of {topic} partition {partition}, read from {start} on, "
+                f"{found.accounted} are accounted for",
+                BUG,
+            )
     told = sum(found.batches for found in read.values()), sum(found.bytes for found in read.values())
     if told != counted:
         raise AuditError(
@@ -102,6 +111,11 @@ def coverage_of(
                 records=sum(part.records for part in found),
                 bytes=sum(part.bytes for part in found),
                 gaps=sum(part.gap_offsets for part in found),
+                offsets=sum(part.offsets for part in found),
+                control=sum(part.control for part in found),
+                aborted=sum(part.aborted for part in found),
+                empty=sum(part.empty for part in found),
+                odd=sum(part.odd for part in found),
                 complete=not any(part.broken for part in found),
             )
         )

@@ -77,7 +77,7 @@ def unexplained(drill: Drill, differing: Mapping[TopicPartition, Pairs]) -> Iter
     """Chunks that differed as wholes and in which no batch differs: the log changed between the two looks."""
     for chunk in drill.chunks:
         pairs = differing.get(chunk.key, Pairs())
-        bases = pairs.source.keys() | pairs.destination.keys()
+        bases = pairs.starts
         if chunk not in drill.clipped and not any(
             (chunk.first or base >= chunk.start) and base < chunk.end for base in bases
         ):

@@ -50,8 +50,9 @@ def send_fetch(
     client_id: str,
     partition_bytes: int,
     response_bytes: int,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> Sent:
-    """Asks for (topic, partition, offset), in this order, read uncommitted.
+    """Asks for (topic, partition, offset), in this order. Read committed, the answer names aborted transactions.
 
     Raises:
         Unsupported: the broker speaks no version of Fetch that we do.
@@ -67,7 +68,7 @@ def send_fetch(
         max_wait_ms=FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=response_bytes,
-        isolation_level=READ_UNCOMMITTED,
+        isolation_level=isolation_level,
     )
     correlation_id = connection.next_correlation_id()
     head = request_header(

@@ -17,6 +17,7 @@ from mirror.audit.compare import Compared, compare, locate
 from mirror.audit.drill import by_content, drill_down, unexplained
 from mirror.audit.errors import AuditError
 from mirror.audit.estimate import estimates
+from mirror.audit.holes import Rules
 from mirror.audit.model import (
     AuditRequest,
     AuditResult,
@@ -196,6 +197,10 @@ class _Audit:
                     destination=pairs.destination,
                     in_source=in_source,
                     in_tail=in_tail,
+                    holes=pairs.holes,
+                    markers=pairs.markers,
+                    odd=pairs.odd,
+                    looked=[Span(chunk.start, chunk.end) for chunk in drill.chunks if chunk.key == key],
                 )
             )
         return findings
@@ -209,6 +214,11 @@ class _Audit:
             digest=self.request.digest,
             tasks=tasks,
             rows=rows,
+            rules=Rules(
+                side=side,
+                committed=is_source and self.request.committed,
+                strangers=self.request.fill == "transaction",
+            ),
         )
 
     def _compare(self, tasks: tuple[Task, ...], rows: str) -> Compared:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 DIGESTS = ("xxh3_128", "sha256")
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+FILLS = ("markers", "transaction")
 
 
 class Side(Enum):
@@ -32,7 +34,8 @@ class AuditRequest:
 
     ``topics`` are names; ``selects``, where given, picks further ones among the source's topics, internal ones never.
     ``catch_up_s`` is how long the destination may take to reach the source's end, which is frozen first: a mirror that
-    is running has batches on their way.
+    is running has batches on their way. ``isolation_level`` and ``fill`` are the flow's: whether aborted data is due at
+    the destination, and whose markers fill its holes.
     """
 
     flow: str
@@ -42,10 +45,22 @@ class AuditRequest:
     selects: Callable[[str], bool] | None = None
     digest: str = "xxh3_128"
     catch_up_s: float = 10.0
+    isolation_level: str = "read_committed"
+    fill: str = "markers"
 
     def __post_init__(self) -> None:
-        if self.digest not in DIGESTS:
-            raise ValueError(f"digest {self.digest!r} is not one of {', '.join(DIGESTS)}")
+        for name, value, known in (
+            ("digest", self.digest, DIGESTS),
+            ("isolation level", self.isolation_level, ISOLATION_LEVELS),
+            ("fill", self.fill, FILLS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
+
+    @property
+    def committed(self) -> bool:
+        """Aborted data is not due at the destination."""
+        return self.isolation_level == "read_committed"
 
 
 class TopicPartition(NamedTuple):
@@ -88,6 +103,34 @@ class Bounds:
         return Span(start, max(start, min(self.source.end, self.destination.end)))
 
 
+class What(IntEnum):
+    """What the offsets of a batch, or those between two batches, are."""
+
+    DATA = 0
+    CONTROL = 1
+    """A transaction marker; at the destination, one that the mirror wrote."""
+    ABORTED = 2
+    """Data of an aborted transaction."""
+    EMPTY = 3
+    """A batch from which compaction removed every record."""
+    GAP = 4
+    """No batch at all."""
+    FOREIGN = 5
+    """A control batch at the destination that the mirror did not write."""
+    FILLER = 6
+    """Records without content at the destination, which stand for offsets in front of the source's log."""
+    DAMAGED = 7
+    """A control batch at the destination whose checksum does not match its bytes."""
+
+
+class Hole(NamedTuple):
+    """Offsets without a due record, the end not included."""
+
+    start: int
+    end: int
+    what: What
+
+
 class Kind(Enum):
     """What a difference is. The values are stable: files and scripts carry them."""
 
@@ -100,6 +143,10 @@ class Kind(Enum):
     VALUE_CHANGED = "value changed"
     RESEGMENTED = "re-segmented"
     CORRUPT = "corrupt"
+    OVERFILLED = "overfilled"
+    UNFILLED = "unfilled"
+    FOREIGN = "foreign marker"
+    FILLER = "filler"
     WHOLESALE = "wholesale difference"
 
 
@@ -137,10 +184,23 @@ class BatchRow(NamedTuple):
 
 @dataclass(slots=True)
 class Pairs:
-    """What differs in one partition: the rows of each side, by base offset, at the places that are not equal."""
+    """What differs in one partition: the rows of each side, by base offset, at the places that are not equal.
+
+    ``holes`` are the source's and ``markers`` the destination's, where they are not the same; ``odd`` is what else the
+    destination has that is no batch of records. In the order of offsets.
+    """
 
     source: dict[int, BatchRow] = field(default_factory=dict)
     destination: dict[int, BatchRow] = field(default_factory=dict)
+    holes: list[Hole] = field(default_factory=list)
+    markers: list[Hole] = field(default_factory=list)
+    odd: list[Hole] = field(default_factory=list)
+
+    @property
+    def starts(self) -> list[int]:
+        """Where anything differs."""
+        others = (hole.start for hole in (*self.holes, *self.markers, *self.odd))
+        return sorted({*self.source, *self.destination, *others})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +223,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What was really read of one partition on one side. ``gaps``: offsets that no batch covers."""
+    """What was really read of one partition on one side: batches of records, and every audited offset by what it is.
+
+    ``offsets`` are in batches of records; ``control``, ``aborted``, ``empty`` and ``gaps`` (no batch at all) are holes
+    at the source, and ``control`` those that are filled at the destination; ``odd`` are in no way due there.
+    """
 
     side: Side
     topic: str
@@ -177,6 +241,16 @@ class Coverage:
     bytes: int
     gaps: int
     complete: bool
+    offsets: int = 0
+    control: int = 0
+    aborted: int = 0
+    empty: int = 0
+    odd: int = 0
+
+    @property
+    def holes(self) -> int:
+        """Offsets without a due record."""
+        return self.control + self.aborted + self.empty + self.gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,20 @@ import json
 from dataclasses import dataclass
 
 from mirror.audit.errors import AuditError
+from mirror.audit.holes import PLAIN, Rules
 from mirror.audit.model import Endpoint
 from mirror.audit.plan import MIB, Task, from_json, to_json
 
 FORMAT = "kafka-raw-batches"
 FETCH_BYTES = 8 * MIB
 SCHEMA = (
-    "cluster string, topic string, partition int, base_offset long, last_offset long, count int, codec string, "
-    "flags short, base_timestamp long, max_timestamp long, size long, crc_ok boolean, digest binary, coverage string"
+    "cluster string, topic string, partition int, part string, base_offset long, last_offset long, count int, "
+    "codec string, flags short, base_timestamp long, max_timestamp long, size long, crc_ok boolean, digest binary, "
+    "note string"
 )
 """``rows.SCHEMA``, as Spark says it."""
+BATCH, HOLES, ODD, COVERAGE = "batch", "holes", "odd", "coverage"
+"""Values of the column ``part``."""
 BATCHES, CHUNKS = "batches", "chunks"
 """What a row is."""
 
@@ -28,6 +32,7 @@ class SourceOptions:
     digest: str
     tasks: tuple[Task, ...]
     rows: str = BATCHES
+    rules: Rules = PLAIN
     fetch_bytes: int = FETCH_BYTES
 
     def to_options(self) -> dict[str, str]:
@@ -42,6 +47,7 @@ class SourceOptions:
             "topic.ids": json.dumps(self.topic_ids),
             "digest": self.digest,
             "rows": self.rows,
+            "rules": self.rules.to_json(),
             "fetch.max.bytes": str(self.fetch_bytes),
             "ranges": to_json(self.tasks),
         }
@@ -68,6 +74,8 @@ class SourceOptions:
             request_timeout_s = int(options.get(name, "30000")) / 1000
             name = "socket.connection.setup.timeout.ms"
             setup_timeout_s = int(options.get(name, "10000")) / 1000
+            name = "rules"
+            rules = Rules.from_json(options[name]) if name in options else PLAIN
             name = "fetch.max.bytes"
             fetch_bytes = int(options.get(name, str(FETCH_BYTES)))
         except (KeyError, ValueError) as error:
@@ -88,5 +96,6 @@ class SourceOptions:
             digest=options.get("digest", "xxh3_128"),
             tasks=tasks,
             rows=options.get("rows", BATCHES),
+            rules=rules,
             fetch_bytes=fetch_bytes,
         )

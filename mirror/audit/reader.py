@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from mirror.audit.bounds import cluster_options
 from mirror.audit.errors import AuditError
 from mirror.audit.fetching import Sent, send_fetch
+from mirror.audit.holes import PLAIN, Rules
 from mirror.audit.model import Endpoint
 from mirror.audit.options import FETCH_BYTES
 from mirror.audit.plan import Range
@@ -22,7 +23,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
 from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
-from mirror.wire.fetch import Fetched, read_fetch_response
+from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, read_fetch_response
 from mirror.wire.primitives import MalformedFrame
 
 MOST_TRIES = 8
@@ -57,12 +58,15 @@ class Reader:
         topic_ids: dict[str, str],
         digest: str,
         fetch_bytes: int = FETCH_BYTES,
+        rules: Rules = PLAIN,
     ) -> None:
         self.endpoint = endpoint
         self.cluster_id = cluster_id
         self._topic_ids = topic_ids
         self._digest = digester(digest)
         self._fetch_bytes = fetch_bytes
+        self._rules = rules
+        self._isolation = READ_COMMITTED if rules.committed else READ_UNCOMMITTED
         self._cluster: Cluster | None = None
         self._connections: dict[int, Connection] = {}
         # One frame is digested while the next one arrives.
@@ -108,7 +112,7 @@ class Reader:
     # -- one range ---------------------------------------------------------------------------------------------------
 
     async def blocks(self, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
-        """The batches that the range owns, digested. ``coverage`` is true to what was yielded, at every moment.
+        """The batches that the range owns, digested, and its holes. ``coverage`` is true to what was yielded, always.
 
         Damage to the log's structure ends the range and is told in ``coverage.broken``: it is a finding.
 
@@ -133,27 +137,41 @@ class Reader:
                 continue
             sent = None
             try:
-                piece = cut_records(frame.body, fetched.start, fetched.end, wanted, coverage.next_offset)
+                piece = cut_records(
+                    frame.body, fetched.start, fetched.end, wanted, coverage.next_offset, self._rules, fetched.aborted
+                )
                 if coverage.next_offset < piece.next_offset < wanted.end and not piece.broken:
                     sent = self._send_ahead(wanted, piece.next_offset)
-                block = make_block(frame.body, piece.places, piece.headers, self._digest) if piece.places else None
+                block = self._block(frame, piece)
             finally:
                 frame.release()
             if piece.next_offset > coverage.next_offset or piece.broken:
                 backoff.reset()
                 empty = 0
-            elif fetched.high_watermark < wanted.end:
-                low = _Again(f"its high watermark is {fetched.high_watermark}", moved=True)
+            elif (visible := self._visible(fetched)) < wanted.end:
+                low = _Again(f"it shows nothing from {visible} on", moved=True)
                 await self._recover(wanted, coverage, low, backoff)
             else:
                 empty += 1
                 if empty >= EMPTY_ANSWERS:
                     piece = Piece.hole(coverage.next_offset, wanted.end)
+                    block = make_block(memoryview(b""), (), piece.headers, self._digest, holes=piece.holes)
             coverage.take(piece)
             if block is not None:
                 yield block
             if piece.broken:
                 return
+
+    def _block(self, frame: Frame, piece: Piece) -> Block | None:
+        if not piece.places and not len(piece.holes):
+            return None
+        return make_block(
+            frame.body, piece.places, piece.headers, self._digest, holes=piece.holes, rules=self._rules
+        )  # fmt: skip
+
+    def _visible(self, fetched: Fetched) -> int:
+        """The offset from which on the leader shows nothing at this isolation level."""
+        return fetched.last_stable_offset if self._rules.committed else fetched.high_watermark
 
     async def _recover(self, wanted: Range, coverage: RangeCoverage, again: _Again, backoff: Backoff) -> None:
         """Waits before the next try, and asks who leads where that may have changed."""
@@ -218,6 +236,7 @@ class Reader:
             client_id=self.endpoint.client_id,
             partition_bytes=self._fetch_bytes,
             response_bytes=self._fetch_bytes,
+            isolation_level=self._isolation,
         )
 
     async def _receive(self, sent: Sent, wanted: Range) -> tuple[Frame, Fetched]:

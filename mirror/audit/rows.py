@@ -5,6 +5,7 @@ At 1 KB batches a gigabyte has a million rows, so that the loop in ``digest_bloc
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ import xxhash
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from mirror.audit.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
+from mirror.audit.model import Hole, What
+from mirror.audit.options import BATCH, COVERAGE, HOLES, ODD
 from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, PREFIX_SIZE, Codec
 from mirror.records.scan import Place
 
@@ -46,6 +50,7 @@ SCHEMA = pa.schema(
         ("cluster", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
+        ("part", pa.string()),
         ("base_offset", pa.int64()),
         ("last_offset", pa.int64()),
         ("count", pa.int32()),
@@ -56,14 +61,19 @@ SCHEMA = pa.schema(
         ("size", pa.int64()),
         ("crc_ok", pa.bool_()),
         ("digest", pa.binary()),
-        ("coverage", pa.string()),
+        ("note", pa.string()),
     ]
 )
-"""A row is a batch; the one row with ``coverage`` ends each range (its offsets are the range's) and holds, as JSON,
-what the reader really read of it.
+"""``part`` says what a row is: a batch of records (BATCH); offsets in a row without due records (HOLES: at the source
+all of them, at the destination those that markers fill); offsets that are wrong at a destination whatever the source
+has (ODD); or the end of a range (COVERAGE), whose ``note`` holds, as JSON, what the reader really read of it. The note
+of holes is [[start, end, What], …].
 
 With chunks for rows, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its batches, ``size`` their
 bytes, the timestamps their least and greatest, ``digest`` that of all they are, and codec and flags are null."""
+
+MOST_UNSOUND = 1_000
+"""Chunks that one run of odd offsets marks; beyond the drill's bounds they are counted only."""
 
 _CODECS = pa.array([Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}" for bits in range(8)])
 _HEADER_BYTES = np.arange(HEADER_SIZE)
@@ -83,11 +93,12 @@ def _hasher(name: str) -> Callable[[], Any]:
 
 
 class Block(NamedTuple):
-    """The batches of one Fetch response that a range owns, in order. The frame is no longer needed."""
+    """What of one Fetch response a range owns, in order. The frame is no longer needed."""
 
     headers: NDArray[np.void]
     crc_ok: NDArray[np.bool_]
     digests: Sequence[bytes]
+    holes: Holes = NO_HOLES
 
     @property
     def last_offsets(self) -> NDArray[np.int64]:
@@ -104,8 +115,19 @@ def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void
     return headers
 
 
-def make_block(buffer: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester) -> Block:
-    """Checksums and digests of these batches. The checksum is always recomputed."""
+def make_block(
+    buffer: memoryview,
+    places: Sequence[Place],
+    headers: NDArray[np.void],
+    digest: Digester,
+    *,
+    holes: Holes = NO_HOLES,
+    rules: Rules = PLAIN,
+) -> Block:
+    """Checksums and digests of these batches, and their headers with the attributes that are compared.
+
+    The checksum is always recomputed, over the bytes as they are.
+    """
     checksums: list[int] = []
     digests: list[bytes] = []
     for at, size in places:
@@ -113,7 +135,9 @@ def make_block(buffer: memoryview, places: Sequence[Place], headers: NDArray[np.
         checksums.append(crc32c(buffer[at + CRC_FROM : end]))
         digests.append(digest(buffer[at + HEADER_SIZE : end]))
     crc_ok = np.array(checksums, dtype=np.uint32) == headers["crc"].astype(np.uint32)
-    return Block(headers, crc_ok, digests)
+    headers = headers.copy()
+    headers["attributes"] &= rules.kept_attributes
+    return Block(headers, crc_ok, digests, holes)
 
 
 def _repeated(value: Any, count: int, kind: Any) -> Any:
@@ -138,6 +162,7 @@ def batch_rows(cluster: str, topic: str, partition: int, block: Block) -> Any:
         _repeated(cluster, count, pa.string()),
         _repeated(topic, count, pa.string()),
         _repeated(partition, count, pa.int32()),
+        _repeated(BATCH, count, pa.string()),
         pa.array(headers["base_offset"].astype(np.int64)),
         pa.array(block.last_offsets),
         pa.array(headers["record_count"].astype(np.int32)),
@@ -160,15 +185,18 @@ class Chunks:
     """Batches folded into chunks: one row for those whose base offsets lie in the same ``width`` offsets.
 
     In exact mode the sides agree on every offset, so that chunks cut by offsets are the same on both. The digest is
-    over each batch's header, less what is the destination's own, and its payload's digest, in order.
+    over each batch's header, less what is the destination's own, and its payload's digest, in order. Holes are not in
+    it: where all batches are equal, the offsets between them are the same, and ``odd`` ones make their chunk unsound.
     """
 
-    def __init__(self, digest: str, start: int, width: int) -> None:
+    def __init__(self, digest: str, start: int, width: int, odd: frozenset[What] = frozenset()) -> None:
         self._new = _hasher(digest)
         self._start = start
         self._width = width
         self._at = -1
         self._rows: list[tuple[Any, ...]] = []
+        self._odd = np.array(sorted(odd), np.int64)
+        self._unsound: set[int] = set()
         self._open()
 
     def _open(self) -> None:
@@ -178,7 +206,13 @@ class Chunks:
         self._times: tuple[int, int] = (1 << 63) - 1, -(1 << 63)
 
     def add(self, block: Block) -> None:
-        """The next batches, in order."""
+        """The next batches and holes, in order."""
+        if len(self._odd) and len(block.holes):
+            for start, end, _ in block.holes[np.isin(block.holes[:, 2], self._odd)].tolist():
+                touched = range(self._index(start), self._index(end - 1) + 1)
+                self._unsound.update(touched[:MOST_UNSOUND])
+        if not len(block.headers):
+            return
         headers = block.headers.copy()
         for name in _NOT_COMPARED:
             headers[name] = 0
@@ -201,17 +235,35 @@ class Chunks:
                 max(self._times[1], int(part["max_timestamp"].max())),
             )
 
+    def _index(self, offset: int) -> int:
+        return max(0, (offset - self._start) // self._width)
+
     def _close(self) -> None:
         if self._count:
-            base = self._start + self._at * self._width
-            self._rows.append(
-                (base, base + self._width - 1, self._count, *self._times, self._size, self._crc_ok, self._hash.digest())
-            )
+            self._append(
+                self._at, self._count, *self._times, self._size, self._crc_ok, self._hash.digest()
+            )  # fmt: skip
         self._open()
+
+    def _append(self, index: int, count: int, *fields: Any) -> None:
+        base = self._start + index * self._width
+        self._rows.append((base, base + self._width - 1, count, *fields))
+
+    def _mark(self) -> None:
+        """Chunks with odd offsets are unsound: they are looked at, whatever the other side has."""
+        for at, (base, last, count, least, most, size, _, digest) in enumerate(self._rows):
+            index = self._index(base)
+            if index in self._unsound:
+                self._unsound.remove(index)
+                self._rows[at] = (base, last, count, least, most, size, False, digest)
+        for index in sorted(self._unsound):
+            self._append(index, 0, 0, 0, 0, False, b"")
+        self._unsound.clear()
 
     def rows(self, cluster: str, topic: str, partition: int) -> Any:
         """The chunks as an Arrow record batch; the range has ended."""
         self._close()
+        self._mark()
         columns = list(zip(*self._rows, strict=True)) or [()] * 8
         bases, lasts, counts, least, greatest, sizes, crc_ok, digests = columns
         count = len(self._rows)
@@ -219,6 +271,7 @@ class Chunks:
             _repeated(cluster, count, pa.string()),
             _repeated(topic, count, pa.string()),
             _repeated(partition, count, pa.int32()),
+            _repeated(BATCH, count, pa.string()),
             *(bases, lasts, counts),
             pa.nulls(count, pa.string()),
             pa.nulls(count, pa.int16()),
@@ -236,18 +289,60 @@ class Chunks:
 
 def coverage_row(cluster: str, topic: str, partition: int, start: int, end: int, coverage: str) -> Any:
     """The row that ends a range."""
-    row = {
-        "cluster": cluster,
-        "topic": topic,
-        "partition": partition,
-        "base_offset": start,
-        "last_offset": end - 1,
-        "coverage": coverage,
-    }
-    return pa.RecordBatch.from_arrays(
-        [pa.array([row.get(name)], type=kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)],
-        schema=SCHEMA,
-    )
+    return _span_rows(cluster, topic, partition, [(COVERAGE, start, end, coverage)])
+
+
+def _span_rows(cluster: str, topic: str, partition: int, spans: Sequence[tuple[str, int, int, str]]) -> Any:
+    """Rows that are no batches: part, start, end and note of each."""
+    rows = [
+        {
+            "cluster": cluster,
+            "topic": topic,
+            "partition": partition,
+            "part": part,
+            "base_offset": start,
+            "last_offset": end - 1,
+            "note": note,
+        }
+        for part, start, end, note in spans
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+class Runs:
+    """The holes of a range as rows: what touches is one, so that both sides have the same rows for the same offsets."""
+
+    def __init__(self, odd: frozenset[What]) -> None:
+        self._odd = odd
+        self._open: list[Hole] = []
+
+    def take(self, holes: Holes) -> Iterator[tuple[str, int, int, str]]:
+        """The next holes, in order; gives what they close."""
+        for start, end, kind in coalesced(holes).tolist():
+            hole = Hole(start, end, What(kind))
+            if hole.what in self._odd:
+                yield ODD, start, end, json.dumps([hole])
+                continue
+            last = self._open[-1] if self._open else None
+            if last is not None and last.end != start:
+                yield from self.close()
+            elif last is not None and last.what is hole.what:
+                self._open[-1] = Hole(last.start, end, last.what)
+                continue
+            self._open.append(hole)
+
+    def close(self) -> Iterator[tuple[str, int, int, str]]:
+        """The range has ended."""
+        if self._open:
+            yield HOLES, self._open[0].start, self._open[-1].end, json.dumps(self._open)
+            self._open = []
+
+    def rows(
+        self, cluster: str, topic: str, partition: int, spans: Iterable[tuple[str, int, int, str]]
+    ) -> Iterator[Any]:
+        """These as an Arrow record batch, or none."""
+        if found := list(spans):
+            yield _span_rows(cluster, topic, partition, found)
 
 
 def gathered(batches: Iterable[Any], least: int = MIN_ROWS) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from mirror.audit.options import CHUNKS, SourceOptions
 from mirror.audit.plan import Task
 from mirror.audit.ranges import RangeCoverage
 from mirror.audit.reader import Reader
-from mirror.audit.rows import Chunks, batch_rows, coverage_row, gathered
+from mirror.audit.rows import Chunks, Runs, batch_rows, coverage_row, gathered
 
 
 def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
@@ -46,19 +46,28 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
         topic_ids=options.topic_ids,
         digest=options.digest,
         fetch_bytes=options.fetch_bytes,
+        rules=options.rules,
     )
     try:
         await reader.open({wanted.topic for wanted in task})
         for wanted in task:
             coverage = RangeCoverage()
-            chunks = Chunks(options.digest, wanted.start, wanted.width) if options.rows == CHUNKS else None
-            async for block in reader.blocks(wanted, coverage):
-                if chunks is not None:
+            name = cluster, wanted.topic, wanted.partition
+            odd = options.rules.odd
+            if options.rows == CHUNKS:
+                chunks = Chunks(options.digest, wanted.start, wanted.width, odd)
+                async for block in reader.blocks(wanted, coverage):
                     chunks.add(block)
-                else:
-                    yield batch_rows(cluster, wanted.topic, wanted.partition, block)
-            if chunks is not None:
-                yield chunks.rows(cluster, wanted.topic, wanted.partition)
+                yield chunks.rows(*name)
+            else:
+                runs = Runs(odd)
+                async for block in reader.blocks(wanted, coverage):
+                    if len(block.headers):
+                        yield batch_rows(*name, block)
+                    for rows in runs.rows(*name, runs.take(block.holes)):
+                        yield rows
+                for rows in runs.rows(*name, runs.close()):
+                    yield rows
             yield coverage_row(cluster, wanted.topic, wanted.partition, wanted.start, wanted.end, coverage.to_json())
     finally:
         await reader.close()

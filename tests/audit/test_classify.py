@@ -178,8 +178,6 @@ def test_other_borders_over_the_same_offsets() -> None:
 
 def test_batches_on_one_side_alone() -> None:
     assert told(findings({0: row(0, "a"), 10: row(10, "c")}, log("abc"))) == [(Kind.EXTRA, None, Span(5, 10), 1)]
-    (found,) = findings({0: row(0, "a"), 10: row(10, "c")}, {**log("abc"), 5: row(5, "m", flags=0x30)})
-    assert found.detail == "transaction marker"
     assert told(findings(log("abcde"), {0: row(0, "a"), 20: row(20, "e")})) == [(Kind.MISSING, Span(5, 20), None, 3)]
 
 

@@ -17,9 +17,12 @@ TASKS: tuple[Task, ...] = ((Range("t", 0, 0, 10, True, 5),), (Range("t", 0, 10, 
 def read() -> dict[CoverageKey, RangeCoverage]:
     """All of it."""
     return {
-        ("t", 0, 0, 10): RangeCoverage(batches=2, records=10, bytes=200, next_offset=10),
-        ("t", 0, 10, 25): RangeCoverage(batches=1, records=4, bytes=90, gap_offsets=3, gaps=[(20, 23)], next_offset=25),
-    }
+        ("t", 0, 0, 10): RangeCoverage(batches=2, records=10, bytes=200, offsets=10, next_offset=10),
+        ("t", 0, 10, 25): RangeCoverage(
+            batches=1, records=4, bytes=90, offsets=4, control=2, aborted=5, empty=1, gap_offsets=3, gaps=[(20, 23)],
+            next_offset=25,
+        ),
+    }  # fmt: skip
 
 
 def check(found: dict[CoverageKey, RangeCoverage], clusters: set[str] | None = None, counted: int = 3) -> None:
@@ -35,6 +38,8 @@ def test_full_coverage_passes_and_adds_up() -> None:
         (0, 2, 3, 14, 290, 3),
         (1, 0, 0, 0, 0, 0),
     ]
+    assert (rows[0].offsets, rows[0].control, rows[0].aborted, rows[0].empty, rows[0].holes) == (14, 2, 5, 1, 11)
+    assert rows[0].offsets + rows[0].holes == rows[0].audited.offsets
     assert [(row.log, row.audited, row.complete) for row in rows] == [
         (Span(0, 25), Span(0, 25), True),
         (Span(0, 0), Span(7, 7), True),
@@ -66,6 +71,13 @@ def test_a_range_that_was_left_early() -> None:
         check(found)
 
 
+def test_offsets_of_which_nobody_knows_what_they_are() -> None:
+    found = read()
+    found["t", 0, 10, 25].control -= 1
+    with pytest.raises(AuditError, match="of 15 offsets of t partition 0, read from 10 on, 14 are accounted for"):
+        check(found)
+
+
 def test_rows_from_another_cluster() -> None:
     """An audit of one cluster against itself finds nothing, whatever the other holds."""
     with pytest.raises(AuditError, match="came from cluster id, other"):
@@ -80,6 +92,9 @@ def test_rows_lost_on_the_way() -> None:
 def test_damage_is_a_finding_and_no_full_coverage() -> None:
     found = read()
     found["t", 0, 10, 25].next_offset = 15
+    found["t", 0, 10, 25].offsets = 5
+    found["t", 0, 10, 25].control = found["t", 0, 10, 25].aborted = 0
+    found["t", 0, 10, 25].empty = found["t", 0, 10, 25].gap_offsets = 0
     found["t", 0, 10, 25].broken = "batch length -1"
     check(found)
     (finding,) = broken_logs(Side.DESTINATION, "west", found)

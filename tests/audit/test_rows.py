@@ -51,9 +51,9 @@ def test_a_row_says_what_the_batch_is() -> None:
     assert rows.schema == SCHEMA
     row = rows.to_pylist()[2]
     assert row == {
-        "cluster": "id", "topic": "t", "partition": 3, "base_offset": 10, "last_offset": 14, "count": 5,
+        "cluster": "id", "topic": "t", "partition": 3, "part": "batch", "base_offset": 10, "last_offset": 14, "count": 5,
         "codec": "zstd", "flags": 4, "base_timestamp": 1_700_000_000_000, "max_timestamp": 1_700_000_000_050,
-        "size": 61 + 32, "crc_ok": True, "digest": xxhash.xxh3_128_digest(PAYLOADS[2]), "coverage": None,
+        "size": 61 + 32, "crc_ok": True, "digest": xxhash.xxh3_128_digest(PAYLOADS[2]), "note": None,
     }  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def test_arrow_batches_are_large_but_for_the_last() -> None:
 def test_the_coverage_row() -> None:
     (row,) = coverage_row("c", "t", 1, 10, 20, "{}").to_pylist()
     assert {name: value for name, value in row.items() if value is not None} == {
-        "cluster": "c", "topic": "t", "partition": 1, "base_offset": 10, "last_offset": 19, "coverage": "{}",
+        "cluster": "c", "topic": "t", "partition": 1, "part": "coverage", "base_offset": 10, "last_offset": 19,
+        "note": "{}",
     }  # fmt: skip
 
 

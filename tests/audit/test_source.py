@@ -97,7 +97,7 @@ class TestReading:
         assert rows[0] == rows[1] == rows[2]
         assert [row["size"] for row in rows[0][:-1]] == [len(batch) for batch in raw]
         assert all(row["crc_ok"] for row in rows[0][:-1])
-        assert rows[0][-1]["coverage"] is not None
+        assert rows[0][-1]["note"] is not None
 
     def test_a_lost_connection_loses_no_batch(self, source_cluster: Cluster, topic_name: str) -> None:
         """1. Small fetches bring one batch at a time.

@@ -1,0 +1,156 @@
+"""Holes of the source against markers of the destination, where they differ. Pure.
+
+Both logs are walked from batch to batch. Behind a batch that was moved, holes and markers are looked for moved as far:
+of one marker too many and the thousand holes behind it, one is overfilled and none is unfilled.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mirror.audit.model import Finding, Hole, Kind, Span, TopicPartition, What
+
+NAMES = {
+    What.CONTROL: "a transaction marker",
+    What.ABORTED: "aborted data",
+    What.EMPTY: "an empty batch",
+    What.GAP: "no batch (compaction)",
+}
+
+Moved = tuple[Span, int]
+"""Where a moved batch lies, and its shift: destination offset less source offset."""
+
+
+def fill_findings(
+    key: TopicPartition,
+    looked: Sequence[Span],
+    holes: Sequence[Hole],
+    markers: Sequence[Hole],
+    odd: Sequence[Hole],
+    found: Sequence[Finding],
+) -> list[Finding]:
+    """What is overfilled, unfilled, foreign.
+
+    Args:
+        key: the partition.
+        looked: the offsets whose batches were looked at one by one; of others nothing is concluded.
+        holes: of the source, where the destination's markers are not the same.
+        markers: of the destination, likewise.
+        odd: what else the destination has that is no batch of records.
+        found: the partition's findings about batches of records, a batch each.
+    """
+    moved = [
+        (finding.source, finding.destination)
+        for finding in found
+        if finding.kind is Kind.MOVED and finding.source and finding.destination
+    ]
+    intruders = [
+        finding.destination
+        for finding in found
+        if finding.destination and finding.kind not in (Kind.MOVED, Kind.MISSING)
+    ]
+    hole_spans = _merged(Span(hole.start, hole.end) for hole in holes)
+    at_destination = [(there, there.start - here.start) for here, there in moved]
+    at_source = [(here, there.start - here.start) for here, there in moved]
+    told: list[Finding] = []
+    for hole, shift in _shifted(markers, at_destination):
+        for span in _less(_clipped(_moved_by(hole, -shift), looked), hole_spans):
+            there = _moved_by(span, shift)
+            told.append(_finding(Kind.OVERFILLED, key, None, there, "a marker where the source has a record"))
+    told += _odd(key, odd, hole_spans)
+    covered = _merged(
+        [
+            *(Span(hole.start, hole.end) for hole in markers),
+            *(Span(hole.start, hole.end) for hole in odd if hole.what not in (What.GAP, What.EMPTY)),
+            *intruders,
+        ]
+    )
+    for hole, shift in _shifted(holes, at_source):
+        for span in _less(_clipped(_moved_by(hole, shift), looked), covered):
+            here = _moved_by(span, -shift)
+            told.append(
+                _finding(Kind.UNFILLED, key, here, None, f"the source has {NAMES[hole.what]} here, no marker fills it")
+            )
+    return told
+
+
+def what_is_there(holes: Iterable[Hole], span: Span) -> str:
+    """What the source has at these offsets instead of a due record; empty where it is not known."""
+    names = dict.fromkeys(NAMES[hole.what] for hole in holes if hole.start < span.end and hole.end > span.start)
+    return f"the source has {' and '.join(names)} here" if names else ""
+
+
+def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Iterator[Finding]:
+    for hole in odd:
+        span = Span(hole.start, hole.end)
+        where = "" if not list(_less([span], holes)) else ", where the source has a record"
+        match hole.what:
+            case What.FOREIGN:
+                yield _finding(Kind.FOREIGN, key, None, span, f"a control batch that the mirror did not write{where}")
+            case What.FILLER:
+                yield _finding(Kind.FILLER, key, None, span, "consumers read it as records without content")
+            case What.DAMAGED:
+                detail = f"checksum does not match the bytes at the destination: a marker{where}"
+                yield _finding(Kind.CORRUPT, key, None, span, detail)
+            case _:
+                continue  # told as missing or unfilled, by what the source has there
+
+
+def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: Span | None, detail: str) -> Finding:
+    return Finding(
+        kind=kind, topic=key.topic, partition=key.partition, source=source, destination=destination,
+        batches=0, records=0, detail=detail,
+    )  # fmt: skip
+
+
+# -- spans ------------------------------------------------------------------------------------------------------------
+
+
+def _shifted(holes: Iterable[Hole], moved: Iterable[Moved]) -> Iterator[tuple[Hole, int]]:
+    """Each hole with the shift that is in force there: that of the moved batch right before it, or none."""
+    shift, at = 0, -1
+    everything: list[tuple[int, int, Hole | None, int]] = [(span.start, span.end, None, by) for span, by in moved]
+    everything += [(hole.start, hole.end, hole, 0) for hole in holes]
+    for start, end, hole, by in sorted(everything, key=lambda entry: entry[:2]):
+        if hole is None:
+            shift = by
+        else:
+            if start != at:
+                shift = 0
+            yield hole, shift
+        at = end
+
+
+def _moved_by(hole: Hole | Span, shift: int) -> Span:
+    return Span(hole.start + shift, hole.end + shift)
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """In order, those that touch or overlap joined."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and span.start <= found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+def _clipped(span: Span, within: Iterable[Span]) -> list[Span]:
+    """The parts of it that lie within these."""
+    parts = (Span(max(span.start, other.start), min(span.end, other.end)) for other in within)
+    return [part for part in parts if part.offsets]
+
+
+def _less(spans: Iterable[Span], taken: Sequence[Span]) -> Iterator[Span]:
+    """What of ``spans`` none of ``taken`` (merged, in order) covers."""
+    for span in spans:
+        at = span.start
+        for other in taken:
+            if other.end <= at:
+                continue
+            if other.start >= span.end:
+                break
+            if other.start > at:
+                yield Span(at, other.start)
+            at = other.end
+        if at < span.end:
+            yield Span(at, span.end)

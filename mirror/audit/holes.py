@@ -1,0 +1,186 @@
+"""What each batch of a log is to the audit: a record batch that is due, or one of the kinds of holes. Pure.
+
+At the source, transaction markers, aborted data, empty batches and gaps are holes: no consumer reads anything there,
+and the destination has nothing but control markers for them. At the destination, an abort marker with the mirror's
+identity fills one offset; whatever else is no record batch has no business there.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import Side, What
+from mirror.records.header import (
+    CONTROL,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+)
+from mirror.records.identity import MIRROR_BIT
+from mirror.records.scan import Place
+
+ABORT, COMMIT = 0, 1
+"""Types of a control record: its key is int16 version, int16 type (broker facts, Fetch)."""
+_TYPE_AT = HEADER_SIZE + 7
+"""In front of the type: length, attributes, both deltas and the key's length, a byte each, and the key's version."""
+
+
+Holes = NDArray[np.int64]
+"""Rows of start, end and ``What``, in the order of offsets."""
+NO_HOLES: Holes = np.empty((0, 3), np.int64)
+
+
+def coalesced(holes: Holes) -> Holes:
+    """Neighbours of one kind made one."""
+    if len(holes) < 2:
+        return holes
+    begins = np.concatenate(([True], (holes[1:, 0] != holes[:-1, 1]) | (holes[1:, 2] != holes[:-1, 2])))
+    firsts = np.flatnonzero(begins)
+    lasts = np.concatenate((firsts[1:], [len(holes)])) - 1
+    return np.column_stack((holes[firsts, 0], holes[lasts, 1], holes[firsts, 2]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How one side's batches are told apart.
+
+    ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill
+    whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id).
+    """
+
+    side: Side = Side.SOURCE
+    committed: bool = False
+    strangers: bool = False
+
+    @property
+    def odd(self) -> frozenset[What]:
+        """What is a finding by itself: nothing at the source, all but markers at the destination."""
+        if self.side is Side.SOURCE:
+            return frozenset()
+        return frozenset(What) - {What.DATA, What.CONTROL}
+
+    @property
+    def kept_attributes(self) -> int:
+        """The attribute bits that are compared.
+
+        The delete horizon is each cleaner's own. The mirror takes the transactional bit off: at the source it says
+        nothing about the copy, at the destination it would hide records from consumers.
+        """
+        return ~(DELETE_HORIZON | TRANSACTIONAL) if self.side is Side.SOURCE else ~DELETE_HORIZON
+
+    def to_json(self) -> str:
+        """As the data source's option carries them."""
+        return json.dumps({**asdict(self), "side": self.side.value})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The way back.
+
+        Raises:
+            ValueError: not such a text.
+        """
+        try:
+            fields = json.loads(text)
+            return cls(**{**fields, "side": Side(fields["side"])})
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"no rules: {text!r}") from error
+
+
+PLAIN = Rules()
+"""Every batch that is no control batch is data."""
+
+
+def sorted_out(
+    rules: Rules,
+    body: memoryview,
+    places: Sequence[Place],
+    headers: NDArray[np.void],
+    aborted: Iterable[tuple[int, int]] = (),
+) -> NDArray[np.int8]:
+    """``What`` of each batch of one Fetch response. ``aborted``: the response's list, (producer id, first offset).
+
+    The list has every aborted transaction that reaches into the response, wherever it began, so that each response
+    is judged by itself.
+
+    Raises:
+        AuditError: the list and the markers in the log contradict each other.
+    """
+    whats = np.zeros(len(headers), np.int8)
+    whats[headers["record_count"] == 0] = What.EMPTY
+    flags = headers["attributes"].astype(np.int16)
+    control = (flags & CONTROL) != 0
+    if rules.side is Side.DESTINATION:
+        for index in np.flatnonzero(control).tolist():
+            whats[index] = _marker(rules, body, places[index], headers[index])
+    else:
+        whats[control] = What.CONTROL
+        if rules.committed:
+            of_transactions = np.flatnonzero((flags & TRANSACTIONAL) != 0)
+            for index in _aborted(body, places, headers, of_transactions, control, aborted):
+                whats[index] = What.ABORTED
+    return whats
+
+
+def control_type(body: memoryview, place: Place) -> int | None:
+    """ABORT or COMMIT; None for any other control batch."""
+    if place.size < _TYPE_AT + 2:
+        return None
+    found = int.from_bytes(body[place.at + _TYPE_AT : place.at + _TYPE_AT + 2], signed=True)
+    return found if found in (ABORT, COMMIT) else None
+
+
+def _marker(rules: Rules, body: memoryview, place: Place, header: Any) -> What:
+    """What a control batch at the destination is."""
+    if crc32c(body[place.at + CRC_FROM : place.at + place.size]) != int(header["crc"]):
+        return What.DAMAGED
+    own = bool(int(header["producer_id"]) & MIRROR_BIT) and int(header["producer_epoch"]) % 2 == 1
+    one = int(header["last_offset_delta"]) == 0
+    fills = (own or rules.strangers) and one and control_type(body, place) == ABORT
+    return What.CONTROL if fills else What.FOREIGN
+
+
+def _aborted(
+    body: memoryview,
+    places: Sequence[Place],
+    headers: NDArray[np.void],
+    of_transactions: NDArray[np.intp],
+    control: NDArray[np.bool_],
+    aborted: Iterable[tuple[int, int]],
+) -> list[int]:
+    """Indexes of the batches that belong to aborted transactions, as the Java consumer finds them (broker facts).
+
+    The markers in the log are a second witness: a transaction that is not in the list and ends with an abort marker, or
+    is in it and ends with a commit marker, is neither copied rightly nor audited rightly by anybody.
+    """
+    begins = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+    current: set[int] = set()
+    due: set[int] = set()
+    found: list[int] = []
+    ids = headers["producer_id"].astype(np.int64).tolist()
+    lasts = (headers["base_offset"].astype(np.int64) + headers["last_offset_delta"]).tolist()
+    for index in of_transactions.tolist():
+        producer = ids[index]
+        while begins and begins[-1][1] <= lasts[index]:
+            current.add(begins.pop()[0])
+        if control[index]:
+            kind = control_type(body, places[index])
+            if (kind == ABORT and producer in due) or (kind == COMMIT and producer in current):
+                raise AuditError(
+                    f"the marker at offset {lasts[index]} {'aborts' if kind == ABORT else 'commits'} a transaction of "
+                    f"producer id {producer}, and the broker's list of aborted transactions says otherwise",
+                    "check the source's log with kafka-dump-log; its transaction index may be damaged",
+                )
+            due.discard(producer)
+            current.discard(producer)
+        elif producer in current:
+            found.append(index)
+        else:
+            due.add(producer)
+    return found
