@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean setup
+.PHONY: demo test check bench chaos clean setup
 
 setup: $(READY)
 
@@ -29,6 +29,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench
+
+chaos: $(READY)
+	$(BIN)/python -m chaos
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -1,0 +1,39 @@
+"""``python -m chaos``: see ``chaos.plan`` for what the environment chooses."""
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import chaos.scenarios  # noqa: F401 - registers them
+from bench.console import Progress
+from chaos.errors import ChaosError
+from chaos.plan import from_environment
+from chaos.run import run
+from mirror.sandbox import SandboxError
+
+
+def main() -> int:
+    """Run what the environment asks for; 0 if everything held."""
+    signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: everything that was started ends, results are kept
+    try:
+        plan = from_environment(os.environ)
+        with Progress() as progress:
+            rows = run(plan, progress)
+        held = sum(row.held for row in rows)
+        print(f"{held} of {len(rows)} scenarios held; written to {plan.docs} and {plan.out / 'chaos.json'}")
+        return 0 if held == len(rows) else 1
+    except (ChaosError, SandboxError) as error:
+        print(f"chaos: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("chaos: interrupted; what was run so far is kept", file=sys.stderr)
+        return 130
+    return 1
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

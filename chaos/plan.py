@@ -1,0 +1,91 @@
+"""What a run does, by the environment.
+
+CHAOS_QUICK=1      every scenario once (at most 25 minutes)
+CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; the results of the others stay as they are
+CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
+CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
+CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, nobody
+CHAOS_AUDIT=0      without the Spark audit; the results say so
+CHAOS_OUT=FOLDER   for chaos.json and the logs of what failed, instead of build
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.errors import ChaosError
+from chaos.scenario import Scenario
+
+__all__ = ["Plan", "from_environment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """See the module's text."""
+
+    quick: bool = False
+    only: str = ""
+    repeat: int = 0
+    workers: int = 1
+    writers: frozenset[str] | None = None
+    audit: bool = True
+    out: Path = Path("build")
+    docs: Path = Path("docs/failures.md")
+
+    @property
+    def command(self) -> str:
+        """What a person types for this run."""
+        parts = ["CHAOS_QUICK=1"] * self.quick + [f"CHAOS_ONLY='{self.only}'"] * bool(self.only)
+        parts += [f"CHAOS_REPEAT={self.repeat}"] * bool(self.repeat) + [f"CHAOS_WORKERS={self.workers}"] * (
+            self.workers > 1
+        )
+        parts += [f"CHAOS_WRITERS={','.join(sorted(self.writers))}"] if self.writers else []
+        return " ".join([*parts, "make chaos"])
+
+    def select(self, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
+        """The scenarios of this run.
+
+        Raises:
+            ChaosError: none.
+        """
+        wanted = re.compile(self.only)
+        found = [one for one in scenarios.values() if wanted.search(one.name) or wanted.search(one.group)]
+        if not found:
+            raise ChaosError(f"no scenario matches {self.only}", f"the names are {', '.join(scenarios)}")
+        return found
+
+    def repetitions(self, one: Scenario) -> int:
+        """How often a scenario's fault is repeated."""
+        return self.repeat or (one.quick if self.quick else one.full)
+
+
+def from_environment(environ: Mapping[str, str]) -> Plan:
+    """The plan that the environment asks for.
+
+    Raises:
+        ChaosError: a value makes no sense.
+    """
+    only = environ.get("CHAOS_ONLY", "")
+    try:
+        re.compile(only)
+    except re.error as error:
+        raise ChaosError(f"CHAOS_ONLY={only} is no regular expression: {error}", "give part of a name") from error
+    return Plan(
+        quick=environ.get("CHAOS_QUICK", "") not in ("", "0"),
+        only=only,
+        repeat=_number(environ, "CHAOS_REPEAT", 0),
+        workers=_number(environ, "CHAOS_WORKERS", 1),
+        writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
+        audit=environ.get("CHAOS_AUDIT", "1") != "0",
+        out=Path(environ.get("CHAOS_OUT", "build")),
+    )
+
+
+def _number(environ: Mapping[str, str], key: str, usual: int) -> int:
+    text = environ.get(key, "")
+    if not text:
+        return usual
+    if not text.isdecimal():
+        raise ChaosError(f"{key}={text} is no number", "give a whole number")
+    return int(text)

@@ -1,0 +1,75 @@
+"""What plain consumers read: librdkafka, from the beginning to the end, at either isolation level."""
+
+import hashlib
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from chaos.errors import ChaosError
+from chaos.sides import Name
+from chaos.waiting import PATIENCE_S
+
+__all__ = ["Isolation", "Reading", "digest", "read"]
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+Reading = dict[Name, dict[int, bytes]]
+"""Per partition: offset -> digest of key, value, headers and timestamp."""
+
+_AT_A_TIME = 1_000
+
+
+def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) -> Reading:
+    """Everything that a consumer of this isolation level gets, up to the end of each partition.
+
+    Raises:
+        ChaosError: the cluster failed, or an end was not reached.
+    """
+    found: Reading = {name: {} for name in names}
+    if not found:
+        return found
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "chaos-reader",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": isolation,
+        "auto.offset.reset": "earliest",
+        "check.crcs": True,
+        "log_level": 0,
+    })  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in found])
+        _drain(consumer, found)
+    finally:
+        consumer.close()
+    return found
+
+
+def _drain(consumer: Consumer, found: Reading) -> None:
+    waiting = set(found)
+    deadline_at = time.monotonic() + PATIENCE_S
+    while waiting:
+        if time.monotonic() > deadline_at:
+            raise ChaosError(f"a consumer did not reach the end of {sorted(waiting)}")
+        for message in consumer.consume(_AT_A_TIME, 0.5):
+            name = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is None:
+                offset = message.offset()
+                assert offset is not None
+                if offset in found[name]:
+                    raise ChaosError(f"a consumer was given offset {offset} of {name} twice")
+                found[name][offset] = digest(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                waiting.discard(name)
+            elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                raise ChaosError(f"a consumer of {name} failed: {error}")
+
+
+def digest(message: Message) -> bytes:
+    """What makes a record the same record, in 12 bytes."""
+    parts = (message.key(), message.value(), message.headers(), message.timestamp())
+    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()

@@ -1,0 +1,98 @@
+"""docs/failures.md, from the rows of what was run."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from statistics import median
+
+from chaos.results import Row
+
+__all__ = ["markdown", "recovery"]
+
+_HEAD = """\
+# Failures
+
+What was done to `mirror` and to the brokers around it, and what came of it. Written by `make chaos` from what was run;
+do not edit.
+
+A steady stream of real producers (librdkafka and Kafka's own; idempotent and transactional, one transaction in five
+aborted; all codecs) writes to the source while the fault happens. Then the stream ends, the mirror catches up and is
+stopped, and plain consumers read both sides: at the destination, at both isolation levels, there has to be exactly
+what a read_committed consumer gets at the source, at the same offsets, with the same keys, values, headers and
+timestamps, and the logs have to end at the same offset. After that `mirror audit` compares the batches.
+
+* **lost**: records of the source that the destination's partition lacks. **doubled**: more often there than at the
+  source. **misplaced**: at another offset, or not of the source at all.
+* **halted**: partitions that stopped as they should, with the reason, while the others went on.
+* **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).
+* **held**: yes, if there was nothing else than what was intended.
+"""
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The whole document."""
+    parts = [_HEAD, _summary(rows)]
+    for group, members in groupby(rows, key=lambda row: row.group):
+        parts.append(f"## {group}\n\n{_table(list(members))}")
+    if failed := [row for row in rows if not row.held]:
+        parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed))
+    parts.append(_provenance(rows))
+    return "\n".join(parts)
+
+
+def recovery(row: Row) -> str:
+    """Median and worst time to recover."""
+    if not row.recover_s:
+        return ""
+    if len(row.recover_s) == 1:
+        return f"{row.recover_s[0]:.1f}"
+    return f"{median(row.recover_s):.1f} / {max(row.recover_s):.1f}"
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    held = sum(row.held for row in rows)
+    halts = sum(sum(row.halted.values()) for row in rows)
+    return (
+        f"**{held} of {len(rows)} scenarios held**, over {sum(row.repetitions for row in rows)} repetitions and "
+        f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
+        f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
+        f"{halts} partitions halted as intended.\n"
+    )
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        "| scenario | what happens | repetitions | records | lost | doubled | misplaced | halted as intended | "
+        "recovery, s | audit | held |",
+        "|---|---|---:|---:|---:|---:|---:|---|---:|---|---|",
+    ]
+    for row in rows:
+        halted = ", ".join(f"{count} {reason}" for reason, count in row.halted.items())
+        cells = (
+            f"`{row.scenario}`", row.does, row.repetitions, row.records, row.lost, row.doubled, row.misplaced, halted,
+            recovery(row), row.audit, "yes" if row.held else "**no**",
+        )  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _failure(row: Row) -> str:
+    said = [problem.splitlines()[0][:400] for problem in row.problems[:4]]
+    if row.repetitions < row.wanted:
+        said.append(f"{row.repetitions} of {row.wanted} repetitions were carried out")
+    if row.audit not in ("identical", "not run"):
+        said.append(f"audit: {row.audit}")
+    return f"* `{row.scenario}`: " + "; ".join(said)
+
+
+def _provenance(rows: Sequence[Row]) -> str:
+    lines = [
+        "## What was run\n",
+        "| scenarios | command | when, UTC | Kafka | brokers | minutes |",
+        "|---|---|---|---|---|---:|",
+    ]
+    key = lambda row: (row.command, row.at[:10], row.version, row.brokers)  # noqa: E731 - used twice, here alone
+    for (command, day, version, brokers), members in groupby(sorted(rows, key=key), key=key):
+        found = list(members)
+        minutes = sum(row.seconds for row in found) / 60
+        lines.append(f"| {len(found)} | `{command}` | {day} | {version} | {brokers} + {brokers} | {minutes:.1f} |")
+    return "\n".join(lines) + "\n"

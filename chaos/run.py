@@ -1,0 +1,184 @@
+"""A run: scenarios by the clusters that they need, each stage played, compared, audited; the report after each."""
+
+import datetime
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from bench.console import Progress
+from chaos import audits, report, results
+from chaos.clusters import Clusters
+from chaos.errors import ChaosError
+from chaos.plan import Plan
+from chaos.results import Row
+from chaos.scenario import SCENARIOS, Scenario, Shape
+from chaos.stage import Outcome, Stage
+from mirror.sandbox import SandboxError
+
+__all__ = ["run"]
+
+_FAILING_STAGES = 2
+"""After so many stages that did not hold, a scenario's further repetitions would only take time."""
+
+_numbers = count(1)
+
+
+def run(plan: Plan, progress: Progress) -> list[Row]:
+    """Carry out a plan; its rows. The files are written after each scenario."""
+    chosen = plan.select(SCENARIOS)
+    shapes = dict.fromkeys(one.shape for one in chosen)
+    suite = _Suite(plan, progress)
+    with Clusters() as clusters:
+        for shape in shapes:
+            mine = sorted((one for one in chosen if one.shape == shape), key=lambda one: one.damages)
+            suite.shape(shape, mine, clusters)
+    return suite.rows
+
+
+class _Suite:
+    """A run's parts, held together."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._old = results.load(plan.out / "chaos.json")
+        self.rows: list[Row] = []
+        self._unaudited: list[tuple[Row, list[str], str]] = []
+
+    def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
+        """All scenarios of one shape of clusters, then the audit of what they left."""
+        for one in scenarios:
+            self._scenario(one, shape, clusters)
+            if one.damages or not self._plan.quick:
+                self._audit(clusters)
+            if one.damages:
+                clusters.drop()
+        self._audit(clusters)
+
+    def _scenario(self, one: Scenario, shape: Shape, clusters: Clusters) -> None:
+        wanted = self._plan.repetitions(one)
+        row = Row(
+            scenario=one.name, group=one.group, does=one.does, version="", brokers=shape.brokers,
+            command=self._plan.command, at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
+            wanted=wanted,
+        )  # fmt: skip
+        self.rows.append(row)
+        began_at = time.monotonic()
+        topics: list[str] = []
+        failing = 0
+        while row.repetitions < wanted and failing < _FAILING_STAGES:
+            self._progress.step(f"{one.name} ({row.repetitions} of {wanted})")
+            before = row.repetitions
+            outcome = self._stage(one, shape, clusters, min(one.per_stage, wanted - before), seed=before, row=row)
+            _add(row, outcome)
+            topics += outcome.audited
+            failing += bool(outcome.problems)
+            if row.repetitions == before and not outcome.problems:
+                row.problems.append("the scenario counted no repetition")
+                break
+        row.seconds = round(time.monotonic() - began_at, 1)
+        if topics and not row.problems:
+            self._unaudited.append((row, topics, str(one.flow.get("offsets", "exact"))))
+        self._tell(row)
+        self.save()
+
+    def _stage(
+        self, one: Scenario, shape: Shape, clusters: Clusters, repetitions: int, *, seed: int, row: Row
+    ) -> Outcome:
+        try:
+            pair = clusters.pair(shape)
+            row.version = pair.version
+            prefix = f"{one.name}-{next(_numbers)}"
+            with Stage(
+                one,
+                pair,
+                prefix=prefix,
+                repetitions=repetitions,
+                workers=self._plan.workers,
+                seed=seed,
+                writers=self._plan.writers,
+            ) as stage:
+                outcome = stage.play(self._progress.detail)
+                if outcome.problems:
+                    self._keep_logs(stage)
+            if outcome.problems:
+                pair.heal()
+            return outcome
+        except (SandboxError, ChaosError) as error:
+            clusters.drop()  # in an unknown state
+            self._unaudited.clear()
+            return Outcome(problems=[str(error)])
+
+    def _keep_logs(self, stage: Stage) -> None:
+        """The mirrors' logs of a stage that did not hold."""
+        folder = self._plan.out / "chaos" / stage.prefix
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "problems.txt").write_text("\n".join(stage.outcome.problems) + "\n")
+        for path in [*stage.processes.folder.glob("*.log"), *stage.processes.folder.glob("*.yaml")]:
+            with suppress(OSError):
+                shutil.copy(path, folder)
+
+    def _audit(self, clusters: Clusters) -> None:
+        """Everything that was copied since the last time; then the topics go."""
+        waiting, self._unaudited = self._unaudited, []
+        if not waiting or not self._plan.audit:
+            return
+        with tempfile.TemporaryDirectory(prefix="mirror-chaos-") as folder:
+            for offsets in sorted({mode for _, _, mode in waiting}):
+                self._audit_mode([one for one in waiting if one[2] == offsets], offsets, clusters, Path(folder))
+        topics = [topic for _, names, _ in waiting for topic in names]
+        for side in clusters.current.sides:
+            side.delete(topics)
+        self.save()
+
+    def _audit_mode(
+        self, waiting: list[tuple[Row, list[str], str]], offsets: str, clusters: Clusters, folder: Path
+    ) -> None:
+        self._progress.step(f"auditing {len(waiting)} scenarios ({offsets})")
+        topics = [topic for _, names, _ in waiting for topic in names]
+        verdict, said = audits.audit(
+            clusters.current, topics, folder=folder, offsets=offsets, say=self._progress.detail
+        )  # fmt: skip
+        self._progress.line(f"audit of {len(topics)} topics: {verdict}")
+        if verdict != audits.IDENTICAL and len(waiting) > 1:
+            for one in waiting:  # which of them is it?
+                self._audit_mode([one], offsets, clusters, folder)
+            return
+        for row, _, _ in waiting:
+            row.audit = verdict
+            if verdict != audits.IDENTICAL:
+                row.problems.append(f"audit: {verdict}: {said}")
+
+    def _tell(self, row: Row) -> None:
+        verdict = "held" if not row.problems and row.repetitions >= row.wanted else "[red]DID NOT HOLD[/]"
+        self._progress.line(
+            f"{row.scenario}: {verdict}; {row.repetitions} repetitions, {row.records} records, {row.lost} lost, "
+            f"{row.doubled} doubled, {row.misplaced} misplaced, halted {row.halted or 'none'}, "
+            f"recovery {report.recovery(row) or '-'} s, {row.seconds:.0f} s in all"
+        )
+        for problem in row.problems:
+            self._progress.line("  " + problem.replace("[", "\\["))
+
+    def save(self) -> None:
+        """Everything that is known so far."""
+        rows = results.merge(self._old, self.rows, SCENARIOS)
+        results.save(rows, self._plan.out / "chaos.json")
+        self._plan.docs.write_text(report.markdown(rows))
+
+
+def _add(row: Row, outcome: Outcome) -> None:
+    row.repetitions += outcome.repetitions
+    row.records += outcome.compared.records
+    row.lost += outcome.compared.lost
+    row.doubled += outcome.compared.doubled
+    row.misplaced += outcome.compared.misplaced
+    row.halted = dict(Counter(row.halted) + Counter(outcome.halted))
+    row.notes = dict(Counter(row.notes) + Counter(outcome.notes))
+    row.recover_s += outcome.recovered_s
+    row.problems += outcome.problems

@@ -1,0 +1,98 @@
+"""What a scenario is, and the register of all of them.
+
+A scenario is one function that does the damage:
+
+    @scenario("worker-kill", group="Processes", full=50, per_stage=10, does="kill -9 of a worker at a random moment")
+    def worker_kill(stage: Stage) -> None:
+        for _ in range(stage.repetitions):
+            stage.moment()
+            stage.mirror.kill_worker()
+            stage.recovered()
+
+When it is called, the stream and the mirror run and copying goes on (unless it asked for a ``bare`` stage). When it
+returns, the harness ends the stream, waits until the mirror has caught up, stops it and compares both sides.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chaos.topics import USUAL, TopicPlan
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+__all__ = ["SCENARIOS", "Act", "Scenario", "Shape", "scenario"]
+
+Act = Callable[["Stage"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The pair of clusters that a scenario needs. Scenarios of equal shape share one.
+
+    Attributes:
+        brokers: of each side.
+        source, destination: broker properties beyond the harness's own, as sorted pairs (hashable).
+        version: Kafka's; empty for the sandbox's default.
+    """
+
+    brokers: int = 3
+    source: tuple[tuple[str, str], ...] = ()
+    destination: tuple[tuple[str, str], ...] = ()
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One line of the table.
+
+    Attributes:
+        name: short, unique, stable: CHAOS_ONLY and the results name it.
+        group: Processes, Brokers, Network or Data.
+        does: what happens, in words for the table.
+        act: does it.
+        full, quick: repetitions of the fault in a full and in a quick run.
+        per_stage: repetitions on one set of topics and one mirror, before both sides are compared.
+        shape: the clusters.
+        topics: what is streamed.
+        flow, cluster, top: configuration keys of the mirror's flow, of both its clusters, and of the top level.
+        workers: of the mirror.
+        rate: records a second and topic; of transactional ones, transactions a second.
+        bare: the act itself makes the topics, starts the stream and the mirror.
+        damages: the clusters are of no use afterwards.
+        exact: equal offsets are expected (else the same records in the same order).
+    """
+
+    name: str
+    group: str
+    does: str
+    act: Act
+    full: int = 1
+    quick: int = 1
+    per_stage: int = 1
+    shape: Shape = Shape()
+    topics: tuple[TopicPlan, ...] = USUAL
+    flow: Mapping[str, object] = field(default_factory=dict)
+    cluster: Mapping[str, object] = field(default_factory=dict)
+    top: Mapping[str, object] = field(default_factory=dict)
+    workers: int = 1
+    rate: float = 10.0
+    bare: bool = False
+    damages: bool = False
+    exact: bool = True
+
+
+SCENARIOS: dict[str, Scenario] = {}
+"""All that were registered, in the order of the table."""
+
+
+def scenario(name: str, *, group: str, does: str, **more: object) -> Callable[[Act], Act]:
+    """Register the function below as a scenario; ``more`` are further fields of ``Scenario``."""
+
+    def register(act: Act) -> Act:
+        assert name not in SCENARIOS, name
+        SCENARIOS[name] = Scenario(name=name, group=group, does=does, act=act, **more)  # type: ignore[arg-type]
+        return act
+
+    return register

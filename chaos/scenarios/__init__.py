@@ -1,0 +1,5 @@
+"""All scenarios; importing this registers them, in the order of the table."""
+
+from chaos.scenarios import processes
+
+__all__ = ["processes"]

@@ -1,0 +1,239 @@
+"""The two clusters of a scenario and what is done to them."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from chaos.errors import ChaosError
+from chaos.topics import TopicPlan
+from chaos.waiting import until
+from mirror.sandbox import Broker, Cluster
+
+__all__ = ["Name", "Offsets", "Pair", "PartitionView", "Side"]
+
+Name = tuple[str, int]
+"""Topic and partition."""
+
+Offsets = Mapping[Name, int]
+
+_TIMEOUT_S = 30.0
+_LOOK_TIMEOUT_S = 5.0
+
+
+class PartitionView(NamedTuple):
+    """Who holds a partition, by node id; leader -1: nobody."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Side:
+    """One cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.name = cluster.name
+        self._paused: set[int] = set()
+        self.admin = AdminClient({
+            "bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 2_000,
+        })  # fmt: skip
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """As Kafka's clients take it."""
+        return self.cluster.bootstrap_servers
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def create(self, plans: Iterable[TopicPlan], **configs: str) -> None:
+        """Make topics and wait until all their replicas are in sync; underscores stand for dots in ``configs``.
+
+        Raises:
+            ChaosError: the cluster refused.
+        """
+        over = {key.replace("_", "."): value for key, value in configs.items()}
+        made = list(plans)
+        brokers = len(self.cluster.brokers)
+        new = [
+            NewTopic(
+                plan.name, num_partitions=plan.partitions, replication_factor=min(plan.replicas, brokers),
+                config={**plan.configs, **over},
+            )
+            for plan in made
+        ]  # fmt: skip
+        for name, future in self.admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                raise ChaosError(f"the {self.name} cluster did not create {name}: {error}") from error
+        self.await_in_sync([plan.name for plan in made])
+        names = [(plan.name, index) for plan in made for index in range(plan.partitions)]
+        until(lambda: self.ends(names), f"the leaders of {names} on the {self.name} cluster")
+
+    def delete(self, topics: Sequence[str]) -> None:
+        """Delete topics; those that are not there are none of our business."""
+        if topics:
+            for future in self.admin.delete_topics(list(topics), operation_timeout=_TIMEOUT_S).values():
+                with suppress(KafkaException):
+                    future.result(_TIMEOUT_S)
+
+    def topics(self) -> list[str]:
+        """The names of all topics that are not Kafka's own."""
+        return [name for name in self.admin.list_topics(timeout=_TIMEOUT_S).topics if not name.startswith("__")]
+
+    def view(self, topics: Sequence[str]) -> dict[Name, PartitionView]:
+        """Leader and replicas of every partition; topics that are not there are left out."""
+        try:
+            found = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=_LOOK_TIMEOUT_S)
+        except KafkaException:
+            return {}
+        out: dict[Name, PartitionView] = {}
+        for name, future in found.items():
+            with suppress(KafkaException, TimeoutError):
+                for one in future.result(_LOOK_TIMEOUT_S).partitions:
+                    leader = one.leader.id if one.leader else -1
+                    out[name, one.id] = PartitionView(
+                        leader, tuple(node.id for node in one.replicas), tuple(node.id for node in one.isr)
+                    )
+        return out
+
+    def await_in_sync(self, topics: Sequence[str]) -> None:
+        """Wait until every replica of these topics is in sync."""
+
+        def in_sync() -> bool:
+            views = self.view(topics)
+            return {name for name, _ in views} == set(topics) and all(
+                view.leader >= 0 and set(view.in_sync) == set(view.replicas) for view in views.values()
+            )
+
+        until(in_sync, lambda: f"replicas in sync on the {self.name} cluster; it has {self.view(topics)}")
+
+    def alter(self, topic: str, **configs: str) -> None:
+        """Change settings of a topic; underscores stand for dots."""
+        self._alter(ConfigResource(ResourceType.TOPIC, topic), configs)
+
+    def _alter(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+        for key, value in configs.items():
+            resource.add_incremental_config(
+                ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            )
+        for future in self.admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values():
+            future.result(_TIMEOUT_S)
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
+        """High watermarks (or last stable offsets) of all these partitions; empty if any is not known at the moment."""
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(names, OffsetSpec.latest(), isolation)
+
+    def starts(self, names: Iterable[Name]) -> dict[Name, int]:
+        """Where the logs begin, likewise."""
+        return self._offsets(names, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def _offsets(self, names: Iterable[Name], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Name, int]:
+        asked = {TopicPartition(topic, index): spec for topic, index in names}
+        if not asked:
+            return {}
+        out: dict[Name, int] = {}
+        try:
+            answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=_LOOK_TIMEOUT_S)
+            for one, future in answers.items():
+                out[one.topic, one.partition] = future.result(_LOOK_TIMEOUT_S).offset
+        except (KafkaException, TimeoutError):
+            return {}
+        return out
+
+    def delete_before(self, offsets: Offsets) -> None:
+        """DeleteRecords: move the log starts.
+
+        Raises:
+            ChaosError: refused.
+        """
+        asked = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
+        for one, future in self.admin.delete_records(asked, request_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                raise ChaosError(f"DeleteRecords of {one.topic}-{one.partition} at {self.name}: {error}") from error
+
+    # -- brokers -------------------------------------------------------------------------------------------------------
+
+    def broker(self, node_id: int) -> Broker:
+        """By its number."""
+        return self.cluster.brokers[node_id - 1]
+
+    def leader(self, topic: str, index: int = 0) -> Broker:
+        """The broker that leads a partition; waits until there is one."""
+        name = (topic, index)
+
+        def leading() -> int:
+            view = self.view([topic]).get(name)
+            return view.leader if view is not None else 0
+
+        found = until(lambda: max(0, leading()), f"a leader of {topic}-{index} on the {self.name} cluster")
+        return self.broker(found)
+
+    def followers(self, topic: str, index: int = 0) -> list[Broker]:
+        """The brokers that hold the partition's other replicas."""
+        leader = self.leader(topic, index)
+        replicas = self.view([topic])[topic, index].replicas
+        return [self.broker(node_id) for node_id in replicas if node_id != leader.node_id]
+
+    def pause(self, broker: Broker) -> None:
+        """SIGSTOP; ``heal`` undoes it."""
+        self._paused.add(broker.node_id)
+        broker.pause()
+
+    def resume(self, broker: Broker) -> None:
+        """SIGCONT."""
+        broker.resume()
+        self._paused.discard(broker.node_id)
+
+    def bring_up(self) -> None:
+        """Let paused brokers go on, start those that are down, and wait until all are ready."""
+        for broker in self.cluster.brokers:
+            if broker.node_id in self._paused and broker.running:
+                broker.resume()
+            elif not broker.running:
+                broker.start(wait=False)
+        self._paused.clear()
+        everyone = frozenset(broker.node_id for broker in self.cluster.brokers)
+        for broker in self.cluster.brokers:
+            broker.wait_ready(others=everyone)
+
+
+class Pair:
+    """A source and a destination. Started by whoever made the clusters."""
+
+    def __init__(self, source: Cluster, destination: Cluster) -> None:
+        self.source = Side(source)
+        self.destination = Side(destination)
+        self.version = (
+            source.version if source.version == destination.version else f"{source.version} to {destination.version}"
+        )
+        self.started_at = time.monotonic()
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Source and destination."""
+        return self.source, self.destination
+
+    def heal(self) -> None:
+        """Both as they were: every broker up."""
+        for side in self.sides:
+            side.bring_up()

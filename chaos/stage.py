@@ -1,0 +1,368 @@
+"""One scenario on its topics: the stream, the mirror, what the act may do, and the comparison at the end."""
+
+import random
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from chaos.compare import Comparison, compare, compare_ends, compare_order
+from chaos.errors import ChaosError
+from chaos.mirrors import MirrorProcess, config_text
+from chaos.reading import read
+from chaos.scenario import Scenario
+from chaos.sides import Name, Pair, Side
+from chaos.streams import Stream
+from chaos.topics import TopicPlan, named
+from chaos.waiting import PATIENCE_S, until
+from mirror.sandbox.process import Processes
+
+__all__ = ["Outcome", "Stage"]
+
+_EXIT_ALL_HALTED = 2
+_STABLE_TIMEOUT_S = 120.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one stage showed.
+
+    Attributes:
+        repetitions: of the fault that were carried out.
+        compared: both sides, record by record, by plain consumers at both isolation levels.
+        halted: reasons of the halts that were intended.
+        recovered_s: for each repetition, from the fault's end until copying had caught up with it.
+        problems: everything that is not as it should be, in words; none: the scenario held.
+        notes: other things worth telling (resyncs by cause, say).
+        audited: topics for the audit, with the offsets mode of the flow.
+    """
+
+    repetitions: int = 0
+    compared: Comparison = field(default_factory=Comparison)
+    halted: list[str] = field(default_factory=list)
+    recovered_s: list[float] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)
+    audited: list[str] = field(default_factory=list)
+
+
+class Stage:
+    """What an act works with. A context manager that leaves no process behind; topics stay for the audit.
+
+    Args:
+        scenario: to be played.
+        pair: the clusters.
+        prefix: of the names of its topics.
+        repetitions: of the fault, on this stage.
+        seed: of everything drawn by chance.
+        workers: of its mirrors, at least.
+        writers: the kinds of producers that write; all by default. Topics of others are left out.
+
+    Attributes:
+        source, destination: the two sides.
+        topics: the plans, under their full names.
+        chance: draws moments, victims and so on.
+        stream: the producers; running when the act begins, unless the stage is bare.
+        mirror: the first mirror; likewise.
+        outcome: is filled on the way.
+    """
+
+    def __init__(
+        self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
+        seed: int = 0, writers: Container[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.scenario = scenario
+        self.pair = pair
+        self.source: Side = pair.source
+        self.destination: Side = pair.destination
+        self.prefix = prefix
+        self.repetitions = repetitions
+        plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
+        self.topics = named(plans, prefix)
+        self.chance = random.Random(f"{scenario.name}/{seed}")
+        self.outcome = Outcome()
+        self.mirrors: list[MirrorProcess] = []
+        self.streams: list[Stream] = []
+        self._workers = scenario.workers if workers is None else max(workers, scenario.workers)
+        self._expected: dict[Name, tuple[str, ...]] = {}
+        self._open = ExitStack()
+        self.processes = Processes()
+        self._open.callback(self.processes.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    # -- what an act does ----------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[Name]:
+        """All partitions of the stage."""
+        return [(plan.name, index) for plan in self.topics for index in range(plan.partitions)]
+
+    @property
+    def copied(self) -> list[Name]:
+        """Those that are not expected to halt."""
+        return [name for name in self.names if name not in self._expected]
+
+    def topic(self, part: str) -> str:
+        """The full name of the stage's topic whose plan was named so."""
+        return next(plan.name for plan in self.topics if plan.name == f"{self.prefix}-{part}")
+
+    @property
+    def mirror(self) -> MirrorProcess:
+        return self.mirrors[0]
+
+    @property
+    def stream(self) -> Stream:
+        return self.streams[0]
+
+    def repeat(self) -> Iterator[int]:
+        """``for _ in stage.repeat()``: as often as the stage is to repeat its fault, counting."""
+        for at in range(self.repetitions):
+            yield at
+            self.outcome.repetitions += 1
+
+    def create_topics(self) -> None:
+        """At the source; the mirror makes the destination's."""
+        self.source.create(self.topics)
+
+    def start_stream(self, plans: Sequence[TopicPlan] | None = None, *, rate: float | None = None) -> Stream:
+        """Producers for all topics, or for some; records go on coming until the act is over."""
+        stream = Stream(
+            self.source.bootstrap_servers, self.topics if plans is None else plans, folder=self.processes.folder,
+            rate=self.scenario.rate if rate is None else rate, seed=len(self.streams),
+        )  # fmt: skip
+        self.streams.append(self._open.enter_context(stream))
+        return stream.start()
+
+    def start_mirror(
+        self,
+        *,
+        flow: Mapping[str, object] | None = None,
+        cluster: Mapping[str, object] | None = None,
+        top: Mapping[str, object] | None = None,
+        source: str | None = None,
+        destination: str | None = None,
+        workers: int | None = None,
+    ) -> MirrorProcess:
+        """A mirror of the stage's topics. A second one with other ``top`` keys is another machine's.
+
+        Args:
+            flow, cluster, top: configuration keys over those of the scenario.
+            source, destination: bootstrap servers, where not the clusters' own.
+            workers: of its supervisor.
+        """
+        config = self.processes.folder / f"mirror-{len(self.mirrors)}.yaml"
+        group = {"group.id": f"mirror-{self.prefix}", "http.listen": "127.0.0.1:0"}
+        text = config_text(
+            source or self.source.bootstrap_servers,
+            destination or self.destination.bootstrap_servers,
+            [plan.name for plan in self.topics],
+            flow={**self.scenario.flow, **(flow or {})},
+            cluster={**self.scenario.cluster, **(cluster or {})},
+            top={**_known(group), **self.scenario.top, **(top or {})},
+        )
+        config.write_text(text)
+        mirror = MirrorProcess(config, processes=self.processes, workers=workers or self._workers)
+        self.mirrors.append(mirror)
+        return mirror
+
+    def begin(self) -> None:
+        """Topics, stream and mirror; returns when copying goes on in every partition."""
+        self.create_topics()
+        self.start_stream()
+        self.start_mirror()
+        self.flowing()
+
+    def flowing(self) -> None:
+        """Wait until every partition has copied something."""
+
+        def some() -> bool:
+            self.look()
+            ends = self.destination.ends(self.copied)
+            return bool(ends) and all(end > 0 for end in ends.values())
+
+        until(some, lambda: f"something copied in every partition; {self.told()}")
+
+    def moment(self, most_s: float = 1.5) -> None:
+        """Some time, by chance: faults come at any moment."""
+        time.sleep(self.chance.random() * most_s)
+
+    def recovered(self) -> float:
+        """Call it when the fault is over: waits until the mirror has copied what the source has now; the seconds."""
+        began_at = time.monotonic()
+        self.caught_up()
+        took_s = time.monotonic() - began_at
+        self.outcome.recovered_s.append(round(took_s, 2))
+        return took_s
+
+    def caught_up(self) -> None:
+        """Wait until the destination has what the source has committed by now."""
+        names = self.copied
+        wanted = until(lambda: self._ends_of_source(names), f"the source's ends; {self.told()}")
+
+        def there() -> bool:
+            self.look()
+            ends = self.destination.ends(names)
+            return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
+
+        until(there, lambda: f"the destination to reach {self._behind(wanted)}; {self.told()}")
+
+    def _ends_of_source(self, names: list[Name]) -> dict[Name, int]:
+        self.look()
+        return self.source.ends(names, committed=True)
+
+    def _behind(self, wanted: Mapping[Name, int]) -> str:
+        ends = self.destination.ends(list(wanted))
+        return ", ".join(
+            f"{topic}-{index} {end} (is {ends.get((topic, index))})"
+            for (topic, index), end in wanted.items()
+            if ends.get((topic, index), -1) < end
+        )
+
+    def expect_halt(self, topic: str, index: int, *reasons: str) -> None:
+        """This partition is to halt with one of these reasons, and the others are to go on. Waits for it, and for them.
+
+        The time until then is not a recovery.
+        """
+        self._expected[topic, index] = reasons
+
+        def halted() -> bool:
+            self.look()
+            return any((topic, index) in mirror.halted_before for mirror in self.mirrors)
+
+        until(halted, lambda: f"{topic}-{index} to halt with {' or '.join(reasons)}; {self.told()}")
+        self.caught_up()
+
+    def look(self) -> None:
+        """Take in what the mirrors say; one that ended for a reason that may pass is started again, as systemd would.
+
+        Raises:
+            ChaosError: a partition halted that was not to, or a mirror died of a bug.
+        """
+        for stream in self.streams:
+            stream.check()
+        for mirror in self.mirrors:
+            mirror.look()
+            for name, halt in mirror.halts.items():
+                reasons = self._expected.get(name)
+                if reasons is None:
+                    raise ChaosError(f"halted: {halt}")
+                if halt.reason not in reasons:
+                    raise ChaosError(f"{halt}, and {' or '.join(reasons)} was to be expected")
+            if bugs := [line for line in mirror.of("failed") if line.get("reason") == "bug"]:
+                raise ChaosError(f"mirror run died of a bug: {bugs[0].get('detail')}; {mirror.told()}")
+            if mirror.wanted and not mirror.running and not self._expected:
+                self.note("starts")
+                mirror.start()
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Count something that the report tells."""
+        self.outcome.notes[what] = self.outcome.notes.get(what, 0) + count
+
+    def told(self) -> str:
+        """What the mirrors said last."""
+        return "\n".join(mirror.told() for mirror in self.mirrors)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def play(self, say: Callable[[str], None] = lambda _: None) -> Outcome:
+        """Begin, act, and compare; whatever goes wrong is in the outcome."""
+        out = self.outcome
+        try:
+            if not self.scenario.bare:
+                say("starting stream and mirror")
+                self.begin()
+            say("fault")
+            self.scenario.act(self)
+            self.finish(say)
+        except ChaosError as error:
+            out.problems.append(str(error))
+        except Exception as error:
+            out.problems.append(f"{type(error).__name__}: {error}; {self.told()}")
+        for mirror in self.mirrors:
+            mirror.look()
+            for cause, count in mirror.resyncs.items():
+                self.note(f"resync {cause}", count)
+        return out
+
+    def finish(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """End the stream, let the mirror catch up, stop it, compare."""
+        say("ending the stream")
+        for stream in self.streams:
+            stream.stop()
+        self.pair.heal()
+        self._stable()
+        say("catching up")
+        self.caught_up()
+        for mirror in self.mirrors:
+            mirror.look()
+            code = mirror.stop()
+            if code not in (0, None) and not (code == _EXIT_ALL_HALTED and self._expected):
+                self.outcome.problems.append(f"mirror run ended with exit code {code}; {mirror.told()}")
+        say("comparing")
+        self.verify()
+
+    def _stable(self) -> None:
+        """No transaction is open at the source: what readers of either isolation level get ends at the same offset."""
+
+        def stable() -> bool:
+            ends = self.source.ends(self.names)
+            return bool(ends) and ends == self.source.ends(self.names, committed=True)
+
+        until(stable, "the source's transactions to end", timeout_s=_STABLE_TIMEOUT_S)
+
+    def verify(self) -> None:
+        """Plain consumers at both isolation levels, end offsets, halts."""
+        out, names = self.outcome, self.copied
+        here = read(self.source.bootstrap_servers, names, "read_committed")
+        method = compare if self.scenario.exact else compare_order
+        found = method(here, read(self.destination.bootstrap_servers, names, "read_committed"))
+        raw = method(here, read(self.destination.bootstrap_servers, names, "read_uncommitted"))
+        if not raw.identical:
+            found = raw if found.identical else found
+        out.compared.add(found)
+        out.problems += found.examples
+        if not found.records:
+            out.problems.append("nothing was compared: the source holds no record")
+        if self.scenario.exact:
+            ends = self.destination.ends(names)
+            out.problems += compare_ends("the end", self.source.ends(names), ends)
+        out.halted += self._halted()
+        spoilt = {topic for topic, _ in self._expected}
+        out.audited += [plan.name for plan in self.topics if plan.name not in spoilt]
+
+    def _halted(self) -> list[str]:
+        """The reasons of the intended halts, all of which must have come."""
+        reasons = []
+        for name in self._expected:
+            said = [mirror.halted_before[name] for mirror in self.mirrors if name in mirror.halted_before]
+            if not said:
+                self.outcome.problems.append(f"{name[0]}-{name[1]} did not halt")
+            reasons += [halt.reason for halt in said[:1]]
+        return reasons
+
+    def await_replicas(self) -> None:
+        """Wait until all replicas of the stage's topics are in sync at both sides."""
+        names = [plan.name for plan in self.topics]
+        for side in self.pair.sides:
+            side.await_in_sync(names)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a wait may take, for acts that wait themselves."""
+        return PATIENCE_S
+
+
+def _known(keys: Mapping[str, object]) -> dict[str, object]:
+    """Of some top-level configuration keys those that this version has."""
+    from mirror.service.config import Config
+
+    return {key: value for key, value in keys.items() if key.replace(".", "_") in Config.model_fields}

@@ -1,0 +1,56 @@
+"""The topics of a scenario: who writes each, with which codec, in how many partitions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+__all__ = ["HOLES", "PLAIN", "USUAL", "TopicPlan", "Writing", "named"]
+
+Writing = Literal["idempotent", "transactional", "java", "nobody"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic.
+
+    Attributes:
+        name: without the scenario's prefix until ``named`` puts it in front.
+        writing: the kind of producer that streams into it.
+        codec: of that producer's batches.
+        partitions: how many.
+        replicas: of each partition; bounded by the number of brokers.
+        configs: of the topic at the source, where not the broker's own.
+    """
+
+    name: str
+    writing: Writing
+    codec: str = "none"
+    partitions: int = 1
+    replicas: int = 3
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+PLAIN = (
+    TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4", partitions=2),
+    TopicPlan(name="idem-zstd", writing="idempotent", codec="zstd"),
+)
+"""A stream without holes."""
+
+USUAL = (
+    *PLAIN,
+    TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2),
+    TopicPlan(name="txn-none", writing="transactional", codec="none"),
+    TopicPlan(name="java-gzip", writing="java", codec="gzip"),
+)
+"""What most scenarios stream: idempotent and transactional producers of both clients, all codecs."""
+
+HOLES = (
+    TopicPlan(name="txn-dense", writing="transactional", codec="lz4"),
+    TopicPlan(name="idem-zstd", writing="idempotent", codec="zstd"),
+)
+"""One partition with a hole every few records, and one without any beside it."""
+
+
+def named(plans: tuple[TopicPlan, ...], prefix: str) -> tuple[TopicPlan, ...]:
+    """The same topics under names of their own."""
+    return tuple(replace(plan, name=f"{prefix}-{plan.name}") for plan in plans)
