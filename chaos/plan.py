@@ -6,7 +6,7 @@ CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
 CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, nobody
 CHAOS_AUDIT=0      without the Spark audit; the results say so
-CHAOS_OUT=FOLDER   for chaos.json and the logs of what failed, instead of build
+CHAOS_OUT=FOLDER   for chaos.json, failures.md and the logs of what failed, instead of build and docs
 """
 
 import re
@@ -19,6 +19,8 @@ from chaos.scenario import Scenario
 
 __all__ = ["Plan", "from_environment"]
 
+_PUBLISHED = Path("build")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -30,8 +32,12 @@ class Plan:
     workers: int = 1
     writers: frozenset[str] | None = None
     audit: bool = True
-    out: Path = Path("build")
-    docs: Path = Path("docs/failures.md")
+    out: Path = _PUBLISHED
+
+    @property
+    def docs(self) -> Path:
+        """The report: the one that is published, or beside the results of a run that is not."""
+        return Path("docs/failures.md") if self.out == _PUBLISHED else self.out / "failures.md"
 
     @property
     def command(self) -> str:
@@ -78,7 +84,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         workers=_number(environ, "CHAOS_WORKERS", 1),
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         audit=environ.get("CHAOS_AUDIT", "1") != "0",
-        out=Path(environ.get("CHAOS_OUT", "build")),
+        out=Path(environ.get("CHAOS_OUT", "") or _PUBLISHED),
     )
 
 

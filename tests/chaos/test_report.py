@@ -1,0 +1,78 @@
+"""Plan, rows and report: what was run is what is written."""
+
+from pathlib import Path
+
+import pytest
+
+import chaos.scenarios  # noqa: F401 - registers them
+from chaos import report, results
+from chaos.errors import ChaosError
+from chaos.plan import Plan, from_environment
+from chaos.results import Row
+from chaos.scenario import SCENARIOS
+
+
+def row(name: str, **changes: object) -> Row:
+    usual: dict[str, object] = {
+        "scenario": name, "group": "Processes", "does": "kill -9", "version": "4.3.0", "brokers": 3,
+        "command": "make chaos", "at": "2026-01-02 03:04", "repetitions": 3, "wanted": 3, "records": 100,
+        "recover_s": [1.0, 9.0, 2.0], "audit": "identical",
+    }  # fmt: skip
+    return Row(**(usual | changes))  # type: ignore[arg-type]
+
+
+def test_plan_from_the_environment() -> None:
+    assert from_environment({}) == Plan()
+    plan = from_environment({"CHAOS_QUICK": "1", "CHAOS_ONLY": "kill", "CHAOS_WORKERS": "2", "CHAOS_OUT": "/x"})
+    assert plan.quick
+    assert plan.command == "CHAOS_QUICK=1 CHAOS_ONLY='kill' CHAOS_WORKERS=2 make chaos"
+    assert plan.docs == Path("/x/failures.md")
+    assert from_environment({"CHAOS_QUICK": "0"}).docs == Path("docs/failures.md")
+
+
+@pytest.mark.parametrize("environment", [{"CHAOS_ONLY": "("}, {"CHAOS_REPEAT": "often"}])
+def test_an_environment_that_makes_no_sense(environment: dict[str, str]) -> None:
+    with pytest.raises(ChaosError):
+        from_environment(environment)
+
+
+def test_selection_by_name_and_group() -> None:
+    assert Plan(only="^worker-kill$").select(SCENARIOS)[0].name == "worker-kill"
+    assert all(one.group == "Processes" for one in Plan(only="^Processes$").select(SCENARIOS))
+    with pytest.raises(ChaosError, match="worker-kill"):
+        Plan(only="nothing like it").select(SCENARIOS)
+
+
+def test_every_scenario_is_told_in_words_and_counts() -> None:
+    for name, one in SCENARIOS.items():
+        assert one.does, name
+        assert one.full >= one.quick >= 1
+        assert one.per_stage >= 1
+
+
+def test_new_rows_replace_old_ones_and_unknown_ones_go(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "chaos.json"
+    assert results.load(path) == []
+    results.save([row("a", records=1), row("b", records=2), row("gone")], path)
+    merged = results.merge(results.load(path), [row("b", records=20)], ["b", "a"])
+    assert [(one.scenario, one.records) for one in merged] == [("b", 20), ("a", 1)]
+
+
+def test_report_tells_what_held_and_what_did_not() -> None:
+    text = report.markdown(
+        [
+            row("fine", halted={"source_truncated": 1}),
+            row("lossy", lost=2, problems=["lost: t-0@5, t-0@6\nsecond line"]),
+            row("short", repetitions=1, recover_s=[4.0]),
+            row("unproved", audit="different"),
+        ]
+    )
+    assert "**1 of 4 scenarios held**" in text
+    fine, lossy, short = (next(line for line in text.splitlines() if f"| `{one}`" in line) for one in ("fine", "lossy", "short"))  # fmt: skip  # noqa: E501
+    assert "| 3 | 100 | 0 | 0 | 0 | 1 source_truncated | 2.0 / 9.0 | identical | yes |" in fine
+    assert lossy.endswith("| **no** |")
+    assert "| 4.0 |" in short
+    failed = text[text.index("What did not hold") :]
+    assert "`lossy`: lost: t-0@5, t-0@6\n" in failed
+    assert "`short`: 1 of 3 repetitions were carried out" in failed
+    assert "`unproved`: audit: different" in failed
