@@ -35,11 +35,11 @@ def endpoint(cluster: Sandbox, alias: str) -> Endpoint:
     return Endpoint(alias=alias, bootstrap=addresses(cluster))
 
 
-def create(cluster: Sandbox, topic: str, partitions: int = 1, **config: str) -> None:
+def create(cluster: Sandbox, topic: str, partitions: int = 1, *, replicas: int = 1, **config: str) -> None:
     """A topic, with the config names written with underscores."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     named = {name.replace("_", "."): value for name, value in config.items()}
-    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=named)]).values():
+    for future in admin.create_topics([NewTopic(topic, partitions, replicas, config=named)]).values():
         future.result()
 
 

@@ -47,8 +47,10 @@ def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: i
     producer.flush()
 
 
-def transaction(sandbox: Sandbox, topic: str, values: Sequence[str], *, commit: bool, transactional_id: str) -> None:
-    """Records in a transaction of their own."""
+def transaction(
+    sandbox: Sandbox, topic: str, values: Sequence[str], *, commit: bool | None, transactional_id: str
+) -> None:
+    """Records in a transaction of their own; ``commit=None`` leaves it open."""
     producer = Producer(
         {"bootstrap.servers": sandbox.bootstrap_servers, "transactional.id": transactional_id, "log_level": 0}
     )
@@ -59,7 +61,7 @@ def transaction(sandbox: Sandbox, topic: str, values: Sequence[str], *, commit: 
     producer.flush()
     if commit:
         producer.commit_transaction()
-    else:
+    elif commit is not None:
         producer.abort_transaction()
 
 

@@ -1,7 +1,6 @@
-"""A partition's log on real brokers: every method of ``PartitionLog``, on the newest Kafka and on an older one."""
+"""A partition's log on real brokers: every method of ``PartitionLog``, on Kafka of three generations."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,21 +18,6 @@ pytestmark = pytest.mark.broker
 
 OURS = MIRROR_BIT | 5 << 20
 ISOLATIONS = ("read_uncommitted", "read_committed")
-
-
-@pytest.fixture(scope="module")
-def older() -> Iterator[Sandbox]:
-    """Kafka 3.9.2."""
-    with Sandbox(name="older", version="3.9.2", quick=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
-def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """Either."""
-    name = "source_cluster" if request.param == "4.3.0" else "older"
-    found: Sandbox = request.getfixturevalue(name)
-    return found
 
 
 def ours(epoch: int, sequence: int, *, codec: int = 0) -> bytes:
