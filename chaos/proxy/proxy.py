@@ -51,6 +51,7 @@ class Proxy:
     Attributes:
         ports: of 127.0.0.1, in the order of the node ids: for ``Cluster(proxied=...)``.
         seen: (direction, Kafka's name of the request) -> frames delivered.
+        made: connections so far.
         errors: what should not have been: bytes that are no Kafka, bugs. Raised on leaving.
     """
 
@@ -58,7 +59,7 @@ class Proxy:
         self._gates = {node_id: _Gate(node_id) for node_id in range(1, brokers + 1)}
         self._links: dict[int, Link] = {}
         self._faults: list[Fault] = []
-        self._made = 0
+        self.made = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self.seen: Counter[tuple[Direction, str]] = Counter()
@@ -326,8 +327,8 @@ class Proxy:
         except OSError:
             client[1].transport.abort()
             return
-        self._made += 1
-        link = self._links[self._made] = Link(self, self._made, gate.node_id, client, broker, gate.weather)
+        self.made += 1
+        link = self._links[self.made] = Link(self, self.made, gate.node_id, client, broker, gate.weather)
         link.start()
 
     async def _upstream(self, gate: _Gate) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
