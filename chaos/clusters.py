@@ -1,8 +1,10 @@
 """The running pair of clusters: made for a shape, shared by its scenarios, replaced when another shape is asked for."""
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from chaos.proxy import Proxy
 from chaos.scenario import Shape
 from chaos.sides import Pair
 from mirror.sandbox import Cluster, start_together
@@ -33,6 +35,7 @@ class Clusters:
     def __init__(self) -> None:
         self._shape: Shape | None = None
         self._pair: Pair | None = None
+        self._networks = ExitStack()
 
     @property
     def current(self) -> Pair:
@@ -49,15 +52,18 @@ class Clusters:
         if self._pair is None or shape != self._shape:
             self.drop()
             version = shape.version or DEFAULT
+            networks = [self._networks.enter_context(Proxy(shape.brokers)) for _ in range(2 if shape.proxied else 0)]
             source, destination = (
                 Cluster(
                     name, version=version, brokers=shape.brokers, properties=_PROPERTIES | dict(own), heap_mb=_HEAP_MB,
-                    quick=True,
+                    quick=True, proxied=networks[at].ports if networks else (),
                 )
-                for name, own in (("source", shape.source), ("destination", shape.destination))
+                for at, (name, own) in enumerate((("source", shape.source), ("destination", shape.destination)))
             )  # fmt: skip
             start_together(source, destination)
-            self._shape, self._pair = shape, Pair(source, destination)
+            for network, cluster in zip(networks, (source, destination), strict=False):
+                network.attach(cluster)
+            self._shape, self._pair = shape, Pair(source, destination, networks)
         return self._pair
 
     def drop(self) -> None:
@@ -65,6 +71,7 @@ class Clusters:
         if self._pair is not None:
             for side in self._pair.sides:
                 side.cluster.close()
+        self._networks.close()
         self._shape = self._pair = None
 
     def __enter__(self) -> Self:

@@ -35,12 +35,14 @@ class Shape:
         brokers: of each side.
         source, destination: broker properties beyond the harness's own, as sorted pairs (hashable).
         version: Kafka's; empty for the sandbox's default.
+        proxied: the mirror reaches both sides through proxies that fail on order.
     """
 
     brokers: int = 3
     source: tuple[tuple[str, str], ...] = ()
     destination: tuple[tuple[str, str], ...] = ()
     version: str = ""
+    proxied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from chaos.errors import ChaosError
+from chaos.proxy import Proxy
 from chaos.topics import TopicPlan
 from chaos.waiting import until
 from mirror.sandbox import Broker, Cluster
@@ -43,8 +44,9 @@ class PartitionView(NamedTuple):
 class Side:
     """One cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, network: Proxy | None = None) -> None:
         self.cluster = cluster
+        self._network = network
         self.name = cluster.name
         self._paused: set[int] = set()
         self.admin = AdminClient({
@@ -56,6 +58,22 @@ class Side:
     def bootstrap_servers(self) -> str:
         """As Kafka's clients take it."""
         return self.cluster.bootstrap_servers
+
+    @property
+    def mirror_servers(self) -> str:
+        """What the mirror is told: through the proxy, where there is one."""
+        return self._network.bootstrap_servers if self._network else self.bootstrap_servers
+
+    @property
+    def network(self) -> Proxy:
+        """What lies between the mirror and the brokers; of a shape that is proxied."""
+        assert self._network is not None, "the scenario's shape is not proxied"
+        return self._network
+
+    def good_weather(self) -> None:
+        """Nothing is wrong with the network any more."""
+        if self._network is not None:
+            self._network.clear()
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -220,9 +238,10 @@ class Side:
 class Pair:
     """A source and a destination. Started by whoever made the clusters."""
 
-    def __init__(self, source: Cluster, destination: Cluster) -> None:
-        self.source = Side(source)
-        self.destination = Side(destination)
+    def __init__(self, source: Cluster, destination: Cluster, networks: Sequence[Proxy] = ()) -> None:
+        here, there = networks or (None, None)
+        self.source = Side(source, here)
+        self.destination = Side(destination, there)
         self.version = (
             source.version if source.version == destination.version else f"{source.version} to {destination.version}"
         )
@@ -234,6 +253,7 @@ class Pair:
         return self.source, self.destination
 
     def heal(self) -> None:
-        """Both as they were: every broker up."""
+        """Both as they were: every broker up, and a network to rely on."""
         for side in self.sides:
+            side.good_weather()
             side.bring_up()

@@ -11,9 +11,9 @@ from typing import Self
 from chaos.compare import Comparison, compare, compare_ends, compare_order
 from chaos.errors import ChaosError
 from chaos.mirrors import MirrorProcess, config_text
-from chaos.reading import read
+from chaos.reading import Reading, read
 from chaos.scenario import Scenario
-from chaos.sides import Name, Pair, Side
+from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
 from chaos.topics import TopicPlan, named
 from chaos.waiting import PATIENCE_S, until
@@ -87,6 +87,7 @@ class Stage:
         self.streams: list[Stream] = []
         self._workers = scenario.workers if workers is None else max(workers, scenario.workers)
         self._expected: dict[Name, tuple[str, ...]] = {}
+        self._since: dict[Name, int] = {}
         self._open = ExitStack()
         self.processes = Processes()
         self._open.callback(self.processes.close)
@@ -162,8 +163,8 @@ class Stage:
         config = self.processes.folder / f"mirror-{len(self.mirrors)}.yaml"
         group = {"group.id": f"mirror-{self.prefix}", "http.listen": "127.0.0.1:0"}
         text = config_text(
-            source or self.source.bootstrap_servers,
-            destination or self.destination.bootstrap_servers,
+            source or self.source.mirror_servers,
+            destination or self.destination.mirror_servers,
             [plan.name for plan in self.topics],
             flow={**self.scenario.flow, **(flow or {})},
             cluster={**self.scenario.cluster, **(cluster or {})},
@@ -240,6 +241,11 @@ class Stage:
 
         until(halted, lambda: f"{topic}-{index} to halt with {' or '.join(reasons)}; {self.told()}")
         self.caught_up()
+
+    def compare_since(self, offsets: Offsets) -> None:
+        """Records before these offsets are not compared: retention or compaction has taken some of one side's. Nor are
+        their topics audited."""
+        self._since.update(offsets)
 
     def look(self) -> None:
         """Take in what the mirrors say; one that ended for a reason that may pass is started again, as systemd would.
@@ -324,8 +330,11 @@ class Stage:
         out, names = self.outcome, self.copied
         here = read(self.source.bootstrap_servers, names, "read_committed")
         method = compare if self.scenario.exact else compare_order
-        found = method(here, read(self.destination.bootstrap_servers, names, "read_committed"))
-        raw = method(here, read(self.destination.bootstrap_servers, names, "read_uncommitted"))
+        there = read(self.destination.bootstrap_servers, names, "read_committed")
+        found = method(self._compared(here), self._compared(there))
+        raw = method(
+            self._compared(here), self._compared(read(self.destination.bootstrap_servers, names, "read_uncommitted"))
+        )
         if not raw.identical:
             found = raw if found.identical else found
         out.compared.add(found)
@@ -336,8 +345,14 @@ class Stage:
             ends = self.destination.ends(names)
             out.problems += compare_ends("the end", self.source.ends(names), ends)
         out.halted += self._halted()
-        spoilt = {topic for topic, _ in self._expected}
+        spoilt = {topic for topic, _ in (*self._expected, *self._since)}
         out.audited += [plan.name for plan in self.topics if plan.name not in spoilt]
+
+    def _compared(self, read: Reading) -> Reading:
+        """Of what was read, the part that is compared."""
+        return {
+            name: {at: one for at, one in held.items() if at >= self._since.get(name, 0)} for name, held in read.items()
+        }
 
     def _halted(self) -> list[str]:
         """The reasons of the intended halts, all of which must have come."""

@@ -170,6 +170,7 @@ class _Writer(threading.Thread):
         producer.produce(
             self.plan.name, value=record.value, key=record.key, headers=list(record.headers),
             partition=self._chance.randrange(self.plan.partitions),
+            timestamp=round((time.time() - self.plan.age_s) * 1000),
         )  # fmt: skip
 
 

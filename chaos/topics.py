@@ -20,6 +20,7 @@ class TopicPlan:
         partitions: how many.
         replicas: of each partition; bounded by the number of brokers.
         configs: of the topic at the source, where not the broker's own.
+        age_s: how old its records are when they are written.
     """
 
     name: str
@@ -28,6 +29,7 @@ class TopicPlan:
     partitions: int = 1
     replicas: int = 3
     configs: Mapping[str, str] = field(default_factory=dict)
+    age_s: float = 0.0
 
 
 PLAIN = (

@@ -1,5 +1,5 @@
 """All scenarios; importing this registers them, in the order of the table."""
 
-from chaos.scenarios import processes
+from chaos.scenarios import network, processes
 
-__all__ = ["processes"]
+__all__ = ["network", "processes"]

@@ -1,0 +1,254 @@
+"""The network between the mirror and both clusters fails: at once, for a while, at chosen bytes, in a broker's name."""
+
+from typing import NamedTuple
+
+from chaos.proxy import (
+    Direction,
+    Fault,
+    Proxy,
+    Refuse,
+    Spoil,
+    cut_answer,
+    cut_request,
+    hold_request,
+)
+from chaos.proxy.answers import entries
+from chaos.raw import topic_id
+from chaos.scenario import Shape, scenario
+from chaos.stage import Stage
+from chaos.topics import PLAIN, TopicPlan
+from chaos.waiting import until
+
+GROUP = "Network"
+PROXIED = Shape(proxied=True)
+WIRED = (
+    *PLAIN,
+    TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2),
+)
+"""What streams here: three topics, one of them with a hole at the end of each transaction."""
+ROUND_TRIP_S = 0.2
+HEAD_BYTES = (0, 1, 3, 4, 7, 12, 13, 40)
+"""Inside the size of a frame, its header, and just behind them."""
+MOST_BYTES = 4_000
+COMES_S = 90.0
+
+
+def _networks(stage: Stage) -> list[Proxy]:
+    return [stage.source.network, stage.destination.network]
+
+
+@scenario("net-cut", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="all connections to one side break at a random moment, by FIN or by RST")  # fmt: skip
+def cut(stage: Stage) -> None:
+    for _ in stage.repeat():
+        stage.moment()
+        stage.chance.choice(_networks(stage)).cut(reset=stage.chance.random() < 0.5)
+        stage.recovered()
+
+
+@scenario("net-cut-bytes", group=GROUP, full=48, quick=6, per_stage=12, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="a Produce request or answer, or a Fetch answer breaks off after so many bytes")  # fmt: skip
+def cut_bytes(stage: Stage) -> None:
+    for at in stage.repeat():
+        draw = stage.chance
+        size = HEAD_BYTES[at // 2 % len(HEAD_BYTES)] if at % 2 else draw.randrange(MOST_BYTES)
+        network, name, action = draw.choice([
+            (stage.destination.network, "Produce", cut_request(size)),
+            (stage.destination.network, "Produce", cut_answer(size)),
+            (stage.source.network, "Fetch", cut_answer(size)),
+        ])  # fmt: skip
+        network.arm(name, action).wait(COMES_S)
+        stage.recovered()
+
+
+@scenario("net-unanswered", group=GROUP, full=40, quick=4, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="the connection breaks between a Produce or WriteTxnMarkers request and its answer")  # fmt: skip
+def unanswered(stage: Stage) -> None:
+    for at in stage.repeat():
+        name = ("Produce", "WriteTxnMarkers")[at % 2]
+        action = (cut_answer(), cut_request(None))[at // 2 % 2]
+        _arm_where_it_comes(stage, name, action).wait(COMES_S)
+        stage.recovered()
+
+
+def _arm_where_it_comes(stage: Stage, name: str, action: object) -> Fault:
+    """For the next such request; where nothing leaves holes, there are no markers to wait for."""
+    if name == "WriteTxnMarkers" and not any(plan.writing == "transactional" for plan in stage.topics):
+        name = "Produce"
+    return stage.destination.network.arm(name, action)  # type: ignore[arg-type]
+
+
+@scenario("net-stall", group=GROUP, full=8, quick=2, per_stage=4, shape=PROXIED, topics=WIRED, rate=20.0,
+          cluster={"request.timeout.ms": 1_000},
+          does="nothing arrives any more, until the mirror has given up and made new connections")  # fmt: skip
+def stall(stage: Stage) -> None:
+    for at in stage.repeat():
+        stage.moment()
+        network = _networks(stage)[at % 2]
+        made = network.made
+        network.stall(stage.chance.choice([[Direction.REQUESTS], [Direction.ANSWERS], list(Direction)]))
+        until(lambda: network.made > made, "the mirror to make a new connection")  # noqa: B023
+        stage.pair.heal()
+        stage.recovered()
+
+
+@scenario("net-delay", group=GROUP, full=3, quick=1, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="every round trip to both sides takes 200 ms; a worker is killed meanwhile")  # fmt: skip
+def delay(stage: Stage) -> None:
+    for network in _networks(stage):
+        network.delay(ROUND_TRIP_S / 2)
+    for _ in stage.repeat():
+        stage.recovered()
+        stage.mirror.kill_worker()
+        stage.recovered()
+
+
+@scenario("net-slow", group=GROUP, full=6, quick=1, per_stage=3, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="every connection gets 20 kB/s for a while")  # fmt: skip
+def slow(stage: Stage) -> None:
+    for _ in stage.repeat():
+        for network in _networks(stage):
+            network.slow(20_000)
+        stage.moment(3)
+        stage.pair.heal()
+        stage.recovered()
+
+
+@scenario("net-half-close", group=GROUP, full=16, quick=2, per_stage=8, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="one direction of every connection to one side ends, the other stays")  # fmt: skip
+def half_close(stage: Stage) -> None:
+    for at in stage.repeat():
+        stage.moment()
+        _networks(stage)[at % 2].half_close(stage.chance.choice(list(Direction)))
+        stage.recovered()
+
+
+@scenario("net-refuse", group=GROUP, full=8, quick=2, per_stage=4, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="connections break and new ones are refused for a while")  # fmt: skip
+def refuse(stage: Stage) -> None:
+    for at in stage.repeat():
+        network = _networks(stage)[at % 2]
+        network.refuse()
+        network.cut()
+        stage.moment(3)
+        network.accept()
+        stage.recovered()
+
+
+# -- what a dead client had sent -------------------------------------------------------------------------------------
+
+
+def _late(stage: Stage, name: str) -> None:
+    """A request is kept, its sender dies, another one takes over; then it is delivered: at once, while the successor
+    looks at the destination, or when it has gone on."""
+    for at in stage.repeat():
+        stage.moment()
+        network = stage.destination.network
+        held = _arm_where_it_comes(stage, name, hold_request())
+        held.wait(COMES_S)
+        looks = network.seen[Direction.REQUESTS, "ListOffsets"]
+        stage.mirror.kill_worker()
+        if at % 3 == 1:
+            until(lambda: network.seen[Direction.REQUESTS, "ListOffsets"] > looks, "the successor to look")  # noqa: B023
+        elif at % 3 == 2:
+            stage.caught_up()
+        held.deliver()
+        for code in set(entries(held.answer(COMES_S)).values()):
+            stage.note(f"late {held.name} answered {code}")
+        stage.recovered()
+
+
+@scenario("net-late-data", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="a dead worker's Produce request arrives later: before, while, after its successor goes on")  # fmt: skip
+def late_data(stage: Stage) -> None:
+    _late(stage, "Produce")
+
+
+@scenario("net-late-marker", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="a dead worker's WriteTxnMarkers request arrives later, likewise")  # fmt: skip
+def late_marker(stage: Stage) -> None:
+    _late(stage, "WriteTxnMarkers")
+
+
+# -- a broker says so --------------------------------------------------------------------------------------------------
+
+
+class Said(NamedTuple):
+    """An error code as the answer to a kind of request; ``done``: the request was carried out all the same."""
+
+    name: str
+    code: int
+    done: bool
+
+
+PRODUCE_CODES = (-1, 3, 5, 6, 7, 13, 19, 20, 45, 46, 47, 56, 59, 74, 75, 78, 89, 100)
+MARKER_CODES = (-1, 3, 6, 7, 19, 20, 47, 51, 56)
+LOOK_CODES = (-1, 3, 5, 6, 7, 56, 74, 75, 78)
+FETCH_CODES = (-1, 1, 3, 6, 56, 74, 75, 78, 100, 103)
+SAID = (
+    *(Said("Produce", code, done) for code in PRODUCE_CODES for done in (False, True)),
+    *(Said("WriteTxnMarkers", code, done) for code in MARKER_CODES for done in (False, True)),
+    *(Said("ListOffsets", code, True) for code in LOOK_CODES),
+    *(Said("DescribeProducers", code, True) for code in (-1, 3, 6, 7, 56)),
+    *(Said("InitProducerId", code, True) for code in (-1, 7, 14, 15, 16, 51)),
+    *(Said("Metadata", code, True) for code in (-1, 3, 5)),
+)
+NEEDS_A_LOOK = ("ListOffsets", "DescribeProducers", "Metadata")
+NEEDS_A_TAKEOVER = ("InitProducerId",)
+
+
+def _say(stage: Stage, network: Proxy, said: Said) -> None:
+    """One wrong answer, and what it takes to make the mirror ask."""
+    fault = network.arm(said.name, Spoil(code=said.code) if said.done else Refuse(code=said.code))
+    if said.name in NEEDS_A_LOOK:
+        stage.destination.network.arm("Produce", cut_answer())  # doubt, which makes it look at both sides
+    elif said.name in NEEDS_A_TAKEOVER:
+        stage.mirror.kill_worker()
+    fault.wait(COMES_S)
+    stage.recovered()
+
+
+def _sayable(stage: Stage) -> list[Said]:
+    """What the mirror asks, given what is streamed."""
+    holes = any(plan.writing == "transactional" for plan in stage.topics)
+    return [said for said in SAID if holes or said.name not in ("WriteTxnMarkers", "InitProducerId")]
+
+
+@scenario("net-errors", group=GROUP, full=len(SAID), quick=len(SAID), per_stage=len(SAID),
+          shape=PROXIED, topics=WIRED, rate=20.0,
+          does="the destination answers one request with an error code, once; request done or not")  # fmt: skip
+def errors(stage: Stage) -> None:
+    said = _sayable(stage)
+    for at in stage.repeat():
+        _say(stage, stage.destination.network, said[at % len(said)])
+
+
+@scenario("net-errors-source", group=GROUP, full=2 * len(FETCH_CODES), quick=len(FETCH_CODES), per_stage=20,
+          shape=PROXIED, topics=WIRED, rate=20.0,
+          does="the source answers one Fetch, ListOffsets or Metadata request with an error code, once")  # fmt: skip
+def errors_source(stage: Stage) -> None:
+    said = [
+        *(Said("Fetch", code, True) for code in FETCH_CODES),
+        *(Said("ListOffsets", code, True) for code in LOOK_CODES),
+        Said("Metadata", 5, True),
+    ]
+    for at in stage.repeat():
+        _say(stage, stage.source.network, said[at % len(said)])
+
+
+@scenario("net-error-10", group=GROUP, shape=PROXIED, topics=WIRED, rate=20.0,
+          does="the destination says of one partition's batch that it is too large (10)")  # fmt: skip
+def error_10(stage: Stage) -> None:
+    name = stage.topic("idem-zstd")
+    about = (name, topic_id(stage.destination, name))
+
+    def concerned(path: tuple[object, ...]) -> bool:
+        return path[0] in about
+
+    for _ in stage.repeat():
+        stage.destination.network.arm(
+            "Produce",
+            Spoil(code=10, only=concerned),
+            where=lambda frame: any(map(concerned, entries(frame.decode()))),
+        ).wait(COMES_S)
+        stage.expect_halt(name, 0, "too_large")
