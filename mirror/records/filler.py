@@ -1,0 +1,139 @@
+"""Filler: batches that take the offsets before a source's first record, so that record N stays record N.
+
+A source whose log begins at offset N > 0 is copied into an empty log that has to begin there, too. No request moves an
+empty log's end, so the offsets before N are taken by records that say nothing (null key, null value), a million in a
+batch of some hundred kilobytes, and deleted again (``relay.leading``).
+
+Filler has an identity of its own, and the sequence of each record is its offset, so that whoever fills sends the same
+for the same offsets: a repeat is answered with the old offset, and nobody has to remember where another one stopped.
+"""
+
+import struct
+import zlib
+from functools import lru_cache
+
+import zstandard
+from crc32c import crc32c
+
+from mirror.records.header import (
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    PREFIX_SIZE,
+    SEQUENCES,
+    BatchHeader,
+    Codec,
+)
+from mirror.records.identity import producer_id, same_owner
+
+STRIDES = (1_000_000, 100_000, 10_000, 1_000)
+"""Offsets in a batch: the first of these whose batches fit the destination topic. Batches end at multiples of it, so
+that two workers that fill at once agree on where each begins."""
+_ZSTD_LEVEL = 5
+"""0.7 bytes an offset; higher levels are slower and give more."""
+_GZIP_LEVEL = 1
+"""1.4 bytes an offset at any level."""
+_GZIP = 31
+"""zlib's way to ask for gzip framing with the largest window."""
+
+
+def filler_id(*, flow: str, cluster_id: str, topic: str, partition: int) -> int:
+    """The producer id of a partition's filler: computed as the data's, over one part more."""
+    return producer_id(flow=f"{flow}\0filler", cluster_id=cluster_id, topic=topic, partition=partition)
+
+
+def is_filler(header: BatchHeader, filler: int) -> bool:
+    """Whether the batch is filler of this id."""
+    return not header.is_control and same_owner(header.producer_id, filler)
+
+
+def filler_batch(*, producer: int, offset: int, count: int, timestamp: int, codec: Codec = Codec.ZSTD) -> bytes:
+    """A batch for the offsets from ``offset`` on, as it is sent: base offset 0, to be assigned by the broker.
+
+    Args:
+        producer: the partition's ``filler_id``.
+        offset: that the broker is going to assign; gives the sequence.
+        count: of records, 1 to 1,000,000.
+        timestamp: of each record, in ms.
+        codec: ZSTD, or GZIP for brokers before 2.1.
+    """
+    payload = _payload(count, codec)
+    header = BatchHeader(
+        base_offset=0,
+        length=HEADER_SIZE - PREFIX_SIZE + len(payload),
+        leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=offset % SEQUENCES,
+        record_count=count,
+    ).pack()
+    crc = crc32c(payload, crc32c(header[CRC_FROM:]))
+    return header[:CRC_AT] + struct.pack(">I", crc) + header[CRC_FROM:] + payload
+
+
+def filler_size(count: int, codec: Codec = Codec.ZSTD) -> int:
+    """Bytes of such a batch."""
+    return HEADER_SIZE + len(_payload(count, codec))
+
+
+def stride(most_bytes: int | None, codec: Codec = Codec.ZSTD) -> int:
+    """Offsets in a batch, for a topic that takes batches of ``most_bytes`` (None: not known)."""
+    for count in STRIDES:
+        if most_bytes is None or filler_size(count, codec) <= most_bytes:
+            return count
+    return STRIDES[-1]
+
+
+@lru_cache(maxsize=4)
+def _payload(count: int, codec: Codec) -> bytes:
+    """The compressed records. A flow needs those of a full batch again and again, and few others once."""
+    if not 1 <= count <= STRIDES[0]:
+        raise ValueError(f"{count} records of filler, not 1 to {STRIDES[0]}")
+    records = bytes(_records(count))
+    if codec is Codec.ZSTD:
+        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(records)
+    assert codec is Codec.GZIP, codec
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
+    return packer.compress(records) + packer.flush()
+
+
+def _records(count: int) -> bytearray:
+    """The records, one after another: 7 to 9 bytes each, as wide as their offset delta.
+
+    A record (KIP-98): length varint, attributes i8, timestamp delta varint, offset delta varint, key length varint
+    (-1), value length varint (-1), count of headers varint. Varints are zigzag: 1 stands for -1, 2 n for n.
+    """
+    out = bytearray()
+    first = 0
+    for width, last in ((1, 1 << 6), (2, 1 << 13), (3, 1 << 20)):
+        here = min(last, count) - first
+        if here <= 0:
+            break
+        size = 6 + width
+        record = bytes([2 * (size - 1), 0, 0, *bytes(width), 1, 1, 0])
+        block = bytearray(record * here)
+        for digit in range(width):
+            block[3 + digit :: size] = _digits(first, here, digit, more=digit < width - 1)
+        out += block
+        first = last
+    return out
+
+
+def _digits(first: int, count: int, digit: int, *, more: bool) -> bytes:
+    """The ``digit``-th byte of the varint of each offset delta from ``first`` on, a multiple of 64."""
+    flag = 0x80 if more else 0
+    if digit == 0:
+        cycle = bytes(2 * delta & 0x7F | flag for delta in range(64))
+        return (cycle * (count // 64 + 1))[:count]
+    run = 1 << 7 * digit - 1  # so many deltas in a row have the same
+    start, end = first // run, (first + count - 1) // run
+    digits = b"".join(bytes([value & 0x7F | flag]) * run for value in range(start, end + 1))
+    return digits[first - start * run :][:count]
