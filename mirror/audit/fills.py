@@ -37,6 +37,7 @@ def fill_findings(
         odd: what else the destination has that is no batch of records.
         found: the partition's findings about batches of records, a batch each.
     """
+    holes, markers, odd = _whole(holes), _whole(markers), _whole(odd)
     moved = [
         (finding.source, finding.destination)
         for finding in found
@@ -117,6 +118,17 @@ def _shifted(holes: Iterable[Hole], moved: Iterable[Moved]) -> Iterator[tuple[Ho
                 shift = 0
             yield hole, shift
         at = end
+
+
+def _whole(holes: Iterable[Hole]) -> list[Hole]:
+    """Those that touch and are of one kind, joined: ranges and responses cut them."""
+    found: list[Hole] = []
+    for hole in holes:
+        if found and found[-1].end == hole.start and found[-1].what is hole.what:
+            found[-1] = found[-1]._replace(end=hole.end)
+        else:
+            found.append(hole)
+    return found
 
 
 def _moved_by(hole: Hole | Span, shift: int) -> Span:

@@ -51,8 +51,9 @@ def test_a_row_says_what_the_batch_is() -> None:
     assert rows.schema == SCHEMA
     row = rows.to_pylist()[2]
     assert row == {
-        "cluster": "id", "topic": "t", "partition": 3, "part": "batch", "base_offset": 10, "last_offset": 14, "count": 5,
-        "codec": "zstd", "flags": 4, "base_timestamp": 1_700_000_000_000, "max_timestamp": 1_700_000_000_050,
+        "cluster": "id", "topic": "t", "partition": 3, "part": "batch", "base_offset": 10, "last_offset": 14,
+        "count": 5, "codec": "zstd", "flags": 4,
+        "base_timestamp": 1_700_000_000_000, "max_timestamp": 1_700_000_000_050,
         "size": 61 + 32, "crc_ok": True, "digest": xxhash.xxh3_128_digest(PAYLOADS[2]), "note": None,
     }  # fmt: skip
 
