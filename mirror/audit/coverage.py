@@ -122,6 +122,29 @@ def coverage_of(
     return rows
 
 
+def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> None:
+    """Where nothing was found, the destination has as many records and markers as the source has records and holes.
+
+    It follows from what was compared; that it is asked all the same is this module's business.
+
+    Raises:
+        AuditError: it is not so.
+    """
+    told = {(finding.topic, finding.partition) for finding in findings}
+    sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
+    for row in coverage:
+        holes = row.holes if row.side is Side.SOURCE else row.control
+        sides[row.topic, row.partition][row.side] = row.records, row.offsets, holes
+    for (topic, partition), found in sides.items():
+        if (topic, partition) not in told and len(set(found.values())) > 1:
+            ours, theirs = found[Side.SOURCE], found[Side.DESTINATION]
+            raise AuditError(
+                f"{topic} partition {partition}: records, their offsets and holes are {ours} at the source and "
+                f"{theirs} at the destination, and no difference was found",
+                BUG,
+            )
+
+
 def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
     """Logs whose structure is damaged: named, with the offsets that could not be read because of it."""
     found = []

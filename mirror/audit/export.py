@@ -36,7 +36,12 @@ COVERAGE = pa.schema(
         ("batches", pa.int64()),
         ("records", pa.int64()),
         ("bytes", pa.int64()),
+        ("record_offsets", pa.int64()),
+        ("control_offsets", pa.int64()),
+        ("aborted_offsets", pa.int64()),
+        ("empty_offsets", pa.int64()),
         ("gap_offsets", pa.int64()),
+        ("odd_offsets", pa.int64()),
         ("complete", pa.bool_()),
     ]
 )
@@ -116,7 +121,12 @@ def coverage_row(row: Coverage) -> dict[str, Any]:
         "batches": row.batches,
         "records": row.records,
         "bytes": row.bytes,
+        "record_offsets": row.offsets,
+        "control_offsets": row.control,
+        "aborted_offsets": row.aborted,
+        "empty_offsets": row.empty,
         "gap_offsets": row.gaps,
+        "odd_offsets": row.odd,
         "complete": row.complete,
     }
 
@@ -130,6 +140,7 @@ def summary(result: AuditResult) -> dict[str, Any]:
         "flow": result.flow,
         "identical": result.identical,
         "identity": "payload",
+        "isolation_level": result.isolation_level,
         "digest": result.digest,
         "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
         "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},

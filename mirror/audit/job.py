@@ -82,6 +82,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
             for side, cluster_id in _cluster_ids(frozen).items()
             for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
         ]
+    cover.check_fills(coverage, findings)
     return AuditResult(
         flow=request.flow,
         digest=request.digest,
@@ -93,6 +94,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
         findings=tuple(joined(findings)),
         notes=tuple(_notes(frozen.bounds, request)),
         elapsed_s=time.monotonic() - began_at,
+        isolation_level=request.isolation_level,
     )
 
 

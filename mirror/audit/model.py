@@ -270,6 +270,7 @@ class AuditResult:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
     elapsed_s: float = 0.0
+    isolation_level: str = "read_committed"
 
     @property
     def identical(self) -> bool:

@@ -13,7 +13,7 @@ from mirror.audit.progress import Progress
 
 MOST_SHOWN = 20
 """Findings in the table; the files have them all."""
-_STYLES = {Kind.CORRUPT: "red", Kind.MISSING: "red", Kind.VALUE_CHANGED: "red", Kind.WHOLESALE: "red"}
+_STYLES = dict.fromkeys((Kind.CORRUPT, Kind.MISSING, Kind.VALUE_CHANGED, Kind.WHOLESALE, Kind.OVERFILLED), "red")
 
 
 def size_text(size: int) -> str:
@@ -34,10 +34,20 @@ def span_text(span: Span | None) -> str:
 
 
 def coverage_table(result: AuditResult) -> Table:
-    """One line for each topic: what was really read on each side."""
+    """One line for each topic: what was really read on each side. Holes and what is filled are offsets."""
     table = Table(title=f"read of flow {escape(result.flow)}", title_justify="left")
     table.add_column("topic", overflow="fold")
-    for name in ("partitions", "records", "batches", result.source_alias, result.destination_alias, "gaps", "read"):
+    columns = (
+        "partitions",
+        "records",
+        "batches",
+        result.source_alias,
+        result.destination_alias,
+        "holes",
+        "filled",
+        "read",
+    )
+    for name in columns:
         table.add_column(escape(name), justify="right")
     topics: dict[str, dict[Side, list[Coverage]]] = defaultdict(lambda: {side: [] for side in Side})
     for row in result.coverage:
@@ -52,7 +62,8 @@ def coverage_table(result: AuditResult) -> Table:
             f"{sum(row.batches for row in ours):,}",
             size_text(sum(row.bytes for row in ours)),
             size_text(sum(row.bytes for row in theirs)),
-            f"{sum(row.gaps for row in ours):,}",
+            f"{sum(row.holes for row in ours):,}",
+            f"{sum(row.control for row in theirs):,}",
             "all" if complete else "[red]in part[/red]",
         )
     return table
@@ -101,9 +112,11 @@ def verdict(result: AuditResult) -> str:
     names = escape(f"{result.source_alias} and {result.destination_alias}")
     if result.identical:
         batches, records = sum(row.batches for row in ours), sum(row.records for row in ours)
+        holes = sum(row.holes for row in ours)
+        filled = f", and {holes:,} holes filled" if holes else ""
         return (
             f"[bold green]identical[/bold green]: {names} hold the same {records:,} records in {batches:,} batches, "
-            f"byte for byte at the same offsets ({len(ours):,} partitions, {read})"
+            f"byte for byte at the same offsets{filled} ({len(ours):,} partitions, {read})"
         )
     kinds = Counter(finding.kind.value for finding in result.findings)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())

@@ -1,8 +1,10 @@
 """No pass without full coverage: every way in which something was not read is refused."""
 
+from dataclasses import replace
+
 import pytest
 
-from mirror.audit.coverage import CoverageKey, broken_logs, check_plan, check_side, coverage_of
+from mirror.audit.coverage import CoverageKey, broken_logs, check_fills, check_plan, check_side, coverage_of
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Bounds, Kind, Side, Span, TopicPartition
 from mirror.audit.plan import Range, Task
@@ -76,6 +78,19 @@ def test_offsets_of_which_nobody_knows_what_they_are() -> None:
     found["t", 0, 10, 25].control -= 1
     with pytest.raises(AuditError, match="of 15 offsets of t partition 0, read from 10 on, 14 are accounted for"):
         check(found)
+
+
+def test_counts_that_differ_where_nothing_was_found() -> None:
+    ranges = check_plan([BOUNDS], TASKS)
+    rows = [row for side in Side for row in coverage_of(side, "id", [BOUNDS], ranges, read())]
+    with pytest.raises(AuditError, match="no difference was found"):
+        check_fills(rows, [])
+    filled = [rows[0], replace(rows[1], control=11, aborted=0, empty=0, gaps=0)]
+    check_fills(filled, [])
+    with pytest.raises(AuditError, match="no difference was found"):
+        check_fills([rows[0], replace(filled[1], records=13)], [])
+    read_in_part = replace(broken_logs(Side.SOURCE, "a", {("t", 0, 0, 9): RangeCoverage(broken="x")})[0], detail="")
+    check_fills(rows, [read_in_part])
 
 
 def test_rows_from_another_cluster() -> None:

@@ -17,7 +17,8 @@ def coverage(side: Side, topic: str, partition: int, *, complete: bool = True) -
     """A row with 5 batches."""
     return Coverage(
         side=side, topic=topic, partition=partition, cluster_id=side.value, log=Span(0, 50), audited=Span(0, 50),
-        ranges=1, batches=5, records=50, bytes=1_500_000, gaps=0, complete=complete,
+        ranges=1, batches=5, records=50, bytes=1_500_000, gaps=2, complete=complete, offsets=40,
+        **{"control": 3, "aborted": 5} if side is Side.SOURCE else {"control": 10},
     )  # fmt: skip
 
 
@@ -50,6 +51,8 @@ def test_an_identical_result() -> None:
     text = printed(result(notes=("b has older [records]",)))
     assert "identical: a and b hold the same 100 records in 10 batches" in text
     assert "note: b has older [records]" in text
+    assert "byte for byte at the same offsets, and 20 holes filled (2 partitions" in text
+    assert [cell.strip() for cell in text.splitlines()[4].split("│")[-4:-1]] == ["20", "20", "all"]
     assert "6.0 MB read in 2.5 s" in text
     assert "[red]t" in text
 
