@@ -52,12 +52,17 @@ class FramePool:
         """Bytes reserved or held."""
         return self._used
 
+    @property
+    def room(self) -> bool:
+        """Whether ``reserve`` would grant some."""
+        return not self._used or self._used + self.frame_size <= self.budget
+
     def reserve(self) -> bool:
         """Room for one answer, to be followed by ``take`` or ``cancel``. False: none, see ``when_room``.
 
         One frame is always granted when nothing else is in use, whatever its size was last time: progress.
         """
-        if self._used and self._used + self.frame_size > self.budget:
+        if not self.room:
             return False
         self._used += self.frame_size
         return True
@@ -92,5 +97,5 @@ class FramePool:
 
     def _wake(self) -> None:
         """Whoever is woken may have no use for the room any more, so the next is asked as long as there is any."""
-        while self._waiting and (not self._used or self._used + self.frame_size <= self.budget):
+        while self._waiting and self.room:
             self._waiting.popleft()()

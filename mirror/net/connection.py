@@ -168,10 +168,12 @@ class Connection:
         outgoing = self._outgoing
         try:
             while outgoing:
-                if len(outgoing) == 1:
-                    sent = self._sock.send(outgoing[0])
-                else:
-                    sent = self._sock.sendmsg(list(itertools.islice(outgoing, MAX_PIECES)))
+                pieces = list(itertools.islice(outgoing, MAX_PIECES))
+                sent = self._sock.send(pieces[0]) if len(pieces) == 1 else self._sock.sendmsg(pieces)
+                if len(pieces) == len(outgoing) and sent == sum(map(len, pieces)):
+                    # Nearly always: the kernel took it all, and there are hundreds of pieces to look at.
+                    outgoing.clear()
+                    return
                 while outgoing and sent >= len(outgoing[0]):
                     sent -= len(outgoing.popleft())
                 if sent:

@@ -11,6 +11,7 @@ payload that was damaged anywhere between the source's disk and here keeps a che
 destination broker refuses it (CORRUPT_MESSAGE). Recomputing would have made the damage official.
 """
 
+import functools
 import struct
 from array import array
 from collections.abc import Sequence
@@ -30,6 +31,11 @@ assert CRC_FROM + CHECKED.size == OWNER_END
 
 NEAR = 48 * 1024
 """Up to so many bytes behind the change, running the CRC over zeros is cheaper than ``advance``."""
+BLOCK = 1024
+"""Zeros that ``blocks`` appends whole multiples of."""
+BARE = 4 * BLOCK
+"""Up to so many bytes behind the change, running the CRC over all of the zeros is cheaper than over those that are no
+whole block, and ``blocks`` for the rest."""
 _POWERS = 31
 """Binary digits of the largest count of bytes behind a change: a batch is shorter than 2^31."""
 
@@ -88,6 +94,17 @@ def advance(state: int, zeros: int) -> int:
             state = _map(tables, state)
         zeros >>= 1
     return state
+
+
+Map = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+
+
+@functools.cache
+def blocks(count: int) -> Map:
+    """The map that appends ``count`` blocks of zeros to a raw CRC, a table for each of its bytes, lowest first: 4 KB,
+    made once (1 ms). For counts of which there are few, up to ``NEAR``: see ``relay.forward``."""
+    tables = _tables([advance(1 << bit, count * BLOCK) for bit in range(32)])
+    return tables[:256], tables[256:512], tables[512:768], tables[768:]
 
 
 _ZEROS = memoryview(bytes(NEAR))

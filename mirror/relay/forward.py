@@ -26,7 +26,7 @@ from mirror.records.header import (
     CorruptBatch,
 )
 from mirror.records.identity import Identity
-from mirror.records.restamp import FULL, NEAR, OWNER, OWNER_END, advance, raw_crc, restamp
+from mirror.records.restamp import BARE, BLOCK, FULL, NEAR, OWNER, OWNER_END, Map, advance, blocks, raw_crc, restamp
 from mirror.records.scan import measure
 from mirror.relay.partition import Batch, Mark, Partition
 from mirror.wire.produce import head_for, pack_head
@@ -43,27 +43,34 @@ _FIELDS = struct.Struct(">qiibIhi16sqhii")
 assert _FIELDS.size == HEADER_SIZE
 _WRAP = SEQUENCES - 1
 
-Shape = tuple[Callable[..., bytes], bytes, "memoryview | None"]
+Shape = tuple[Callable[..., bytes], bytes, "memoryview | None", Map | None]
 
 
 class Shapes(dict[int, Shape]):
     """What depends on nothing but a batch's ``length``: how its head is packed, and the zeros for its checksum.
 
-    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``.
+    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``. Where there
+    are many, ``change`` has only those that make no whole block, and a map stands for the others.
     """
 
     def __init__(self, produce_version: int) -> None:
         super().__init__()
         self.produce_version = produce_version
-        self.change = bytearray(OWNER.size + NEAR)
+        self.change = bytearray(OWNER.size + BARE)
 
     def __missing__(self, length: int) -> Shape:
         if len(self) >= SHAPES_MAX:
             self.clear()
         behind = PREFIX_SIZE + length - OWNER_END
-        zeros = memoryview(self.change)[: OWNER.size + behind] if behind <= NEAR else None
+        zeros: memoryview | None = None
+        rest: Map | None = None
+        if behind <= BARE:
+            zeros = memoryview(self.change)[: OWNER.size + behind]
+        elif behind <= NEAR:
+            zeros = memoryview(self.change)[: OWNER.size + behind % BLOCK]
+            rest = blocks(behind // BLOCK)
         pack, prefix = head_for(self.produce_version, length)
-        shape = self[length] = (pack, prefix, zeros)
+        shape = self[length] = (pack, prefix, zeros, rest)
         return shape
 
 
@@ -118,10 +125,14 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
             and LEAST_LENGTH <= length <= most_length
             and stop <= end
         ):
-            pack, prefix, zeros = shapes[length]
+            pack, prefix, zeros, rest = shapes[length]
             if zeros is not None:
                 write_change(change, 0, old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
-                crc ^= crc32c(zeros, FULL) ^ FULL
+                state = crc32c(zeros, FULL) ^ FULL
+                if rest is not None:
+                    low, second, third, high = rest
+                    state = low[state & 255] ^ second[state >> 8 & 255] ^ third[state >> 16 & 255] ^ high[state >> 24]
+                crc ^= state
             else:
                 moved = OWNER.pack(old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
                 crc ^= advance(raw_crc(moved), stop - at - OWNER_END)

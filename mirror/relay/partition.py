@@ -133,6 +133,7 @@ class Partition:
         "outbox",
         "phase",
         "queued",
+        "record_size",
         "source_id",
         "source_leader",
         "source_leader_epoch",
@@ -184,6 +185,8 @@ class Partition:
         """Of the last batch forwarded, ms since 1970."""
         self.batch_size = 0
         """Mean size in bytes of the batches in the last record set."""
+        self.record_size = 0.0
+        """Mean size in bytes of an offset in the last record set: 0 until there was one."""
         self.terms = Terms()
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.tally = Tally()

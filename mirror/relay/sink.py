@@ -191,9 +191,10 @@ class Lane:
             in_flight.append(batch)
             group = groups.get(partition.topic_head)
             if group is None:
-                groups[partition.topic_head] = [head, payload, after]
+                groups[partition.topic_head] = [head, payload]
             else:
-                group += (head, payload, after)
+                # What ends the batch in front goes with this one's head: a piece fewer for the kernel to gather.
+                group += (after + head, payload)
             taken.append(partition)
             if outbox and len(in_flight) < partition.window:
                 again.append(partition)
@@ -209,6 +210,7 @@ class Lane:
     ) -> int:
         """Puts the size and the headers around the batches."""
         version, after_topic = self._version, self._after_topic
+        end = self._after_batch + after_topic
         correlation_id = connection.next_correlation_id()
         head = request_header(
             api_key=PRODUCE_KEY,
@@ -222,11 +224,11 @@ class Lane:
         at = len(pieces)
         pieces.append(b"")
         for topic, batches in groups.items():
-            topic_start = topic + topics_size(version, len(batches) // 3)
+            topic_start = topic + topics_size(version, len(batches) // 2)
             size += len(topic_start) + len(after_topic)
             pieces.append(topic_start)
             pieces += batches
-            pieces.append(after_topic)
+            pieces.append(end)
         pieces.append(after_topic)
         pieces[at] = SIZE.pack(size) + head
         self._owner.stats.produce_requests += 1

@@ -112,32 +112,48 @@ class Fetcher:
         if pause_s:
             self._pump_later(pause_s)
             return
+        if not self._owner.pool.room:
+            self._owner.pool.when_room(self.pump)
+            return
+        active = [partition for partition in self._rotation if partition.phase is Phase.ACTIVE]
         wanted = [
-            partition
-            for partition in self._rotation
-            if partition.phase is Phase.ACTIVE and partition.frames < FRAMES_PER_PARTITION and partition.ending is None
+            partition for partition in active if partition.frames < FRAMES_PER_PARTITION and partition.ending is None
         ]
         if not wanted:
             return
-        if not self._owner.pool.reserve():
-            self._owner.pool.when_room(self.pump)
-            return
-        self._reserved = True
-        hurry = len(wanted) < sum(partition.phase is Phase.ACTIVE for partition in self._rotation)
-        self._ask(connection, wanted, HURRY_MS if hurry else self._owner.settings.fetch_max_wait_ms)
-
-    def _ask(self, connection: Connection, wanted: list[Partition], max_wait_ms: int) -> None:
         settings = self._owner.settings
-        by_id = self._version >= FETCH_TOPIC_IDS and all(partition.source_id for partition in wanted)
-        version = self._version if by_id else min(self._version, FETCH_TOPIC_IDS - 1)
         share = max(settings.fetch_max_bytes // len(wanted), LEAST_SHARE)
-        most = settings.max_partition_fetch_bytes
+        asked = self._enough(wanted, share)
+        self._owner.pool.reserve()
+        self._reserved = True
+        hurry = len(asked) < len(active)
+        self._ask(connection, asked, HURRY_MS if hurry else settings.fetch_max_wait_ms)
+
+    def _enough(self, wanted: list[Partition], share: int) -> list[tuple[Partition, int]]:
+        """From the front of the rotation as many as should fill the answer, each with the bytes asked of it.
+
+        The others would come back empty, and cost as much to ask and to read as those that do not. They keep their
+        turn. Who is not known to have data is asked along, so nobody waits longer than without this.
+        """
+        most, room = self._owner.settings.max_partition_fetch_bytes, self._owner.settings.fetch_max_bytes
+        asked: list[tuple[Partition, int]] = []
+        for partition in wanted:
+            if room <= 0:
+                break
+            max_bytes = min(max(share, BATCHES_PER_SHARE * partition.batch_size), most)
+            asked.append((partition, max_bytes))
+            room -= min(max_bytes, int(partition.record_size * (partition.high_watermark - partition.due)))
+        return asked
+
+    def _ask(self, connection: Connection, wanted: list[tuple[Partition, int]], max_wait_ms: int) -> None:
+        settings = self._owner.settings
+        by_id = self._version >= FETCH_TOPIC_IDS and all(partition.source_id for partition, _ in wanted)
+        version = self._version if by_id else min(self._version, FETCH_TOPIC_IDS - 1)
         asked: dict[tuple[TopicKey, int], tuple[Partition, int]] = {}
         partitions: list[FetchPartition] = []
-        for partition in wanted:
+        for partition, max_bytes in wanted:
             key: TopicKey = partition.source_id if by_id and partition.source_id else partition.topic
             asked[key, partition.index] = (partition, partition.generation)
-            max_bytes = min(max(share, BATCHES_PER_SHARE * partition.batch_size), most)
             partitions.append(
                 FetchPartition(
                     key,
@@ -237,6 +253,8 @@ class Fetcher:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start
             halt = Halt(reason=HaltReason.CORRUPT, detail=f"{size} bytes at offset {due} hold no whole batch")
+        if partition.due > due:
+            partition.record_size = (fetched.end - fetched.start) / (partition.due - due)
         if partition.outbox:
             lane: Outlet | None = partition.lane
             assert lane is not None, partition.name

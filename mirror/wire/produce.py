@@ -7,6 +7,7 @@ Sources: ProduceRequest.json and ProduceResponse.json of Apache Kafka; KIP-98, K
 ids), KIP-951 (new leader in the answer).
 """
 
+import functools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,7 +57,12 @@ def head_for(version: int, length: int) -> Head:
     size = PREFIX_SIZE + length
     size_field = uvarint(size + 1) if version >= PRODUCE_FLEXIBLE else struct.pack(">i", size)
     prefix = size_field + _FIXED_FIELDS.pack(0, length, NO_LEADER_EPOCH, MAGIC)
-    return Head(struct.Struct(f">i{len(prefix)}s{_HEAD_FIELDS}").pack, prefix)
+    return Head(_packer(len(prefix)), prefix)
+
+
+@functools.cache
+def _packer(prefix_size: int) -> HeadPacker:
+    return struct.Struct(f">i{prefix_size}s{_HEAD_FIELDS}").pack
 
 
 def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:

@@ -15,12 +15,14 @@ from kafka.record.default_records import DefaultRecordBatch
 from mirror.records.header import CRC_AT, CRC_FROM, HEADER_SIZE, SEQUENCES, BatchHeader, Codec
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.restamp import (
+    BLOCK,
     CHECKED,
     FULL,
     NEAR,
     OWNER,
     OWNER_END,
     advance,
+    blocks,
     carry,
     checksum,
     raw_crc,
@@ -77,6 +79,13 @@ def is_sound(batch: bytes) -> bool:
 @example(state=1, zeros=MIB)
 def test_advance_is_the_librarys_crc_over_zeros(state: int, zeros: int) -> None:
     assert advance(state, zeros) == crc32c(bytes(zeros), state ^ FULL) ^ FULL
+
+
+@given(state=U32, count=st.integers(0, NEAR // BLOCK))
+def test_blocks_are_that_many_zeros(state: int, count: int) -> None:
+    low, second, third, high = blocks(count)
+    moved = low[state & 255] ^ second[state >> 8 & 255] ^ third[state >> 16 & 255] ^ high[state >> 24]
+    assert moved == advance(state, count * BLOCK)
 
 
 @given(state=U32, one=st.integers(0, (1 << 30) - 1), other=st.integers(0, (1 << 30) - 1))

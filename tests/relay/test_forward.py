@@ -16,7 +16,7 @@ from mirror.net.buffers import FramePool
 from mirror.records.admit import Forward, Halt, HaltReason, Skip, Terms, admit
 from mirror.records.header import CRC_FROM, HEADER_SIZE, SEQUENCES, BatchHeader, CorruptBatch
 from mirror.records.identity import Identity
-from mirror.records.restamp import NEAR, checksum, restamp
+from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
 from mirror.records.scan import Tail, measure
 from mirror.relay.forward import SHAPES_MAX, Shapes, forward
 from mirror.relay.partition import Partition
@@ -138,9 +138,13 @@ def agree(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") 
 
 # Record sets.
 
+# Behind the owner there are four bytes more than the payload: the count of records.
+BORDERS = [
+    border - 4 + beside for border in (BARE, BARE + BLOCK, 7 * BLOCK, NEAR - BLOCK, NEAR) for beside in (-1, 0, 1, 2)
+]
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 PAYLOADS = st.binary(max_size=60) | st.sampled_from(
-    [bytes(50), bytes(66), bytes(67), bytes(16_000), bytes(NEAR - 5), bytes(NEAR - 4), bytes(NEAR - 3), bytes(NEAR + 9)]
+    [bytes(50), bytes(66), bytes(67), bytes(16_000), *map(bytes, BORDERS)]
 )
 PLAIN_MOSTLY = st.just(0) | st.just(0) | st.just(0)
 
@@ -234,9 +238,9 @@ def test_the_checksum_is_carried(version: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 13])
-@pytest.mark.parametrize("payload_size", [NEAR - 4, NEAR - 3, NEAR + 1, 1 << 20])
+@pytest.mark.parametrize("payload_size", [*BORDERS, 16_000, 1 << 20])
 def test_large_batches(version: int, payload_size: int) -> None:
-    """On both sides of the size from which the checksum is carried by tables."""
+    """On both sides of the sizes from which the checksum is carried by tables, and of those where tables change."""
     (sent,) = agree(Case(raw_batch(bytes(payload_size))), version).sent
     stored = sent[-(HEADER_SIZE + payload_size) :]
     assert crc32c(stored[CRC_FROM:]) == BatchHeader.read(stored).crc

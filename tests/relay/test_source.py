@@ -137,6 +137,31 @@ async def test_shares() -> None:
             assert fetches(source)[-1].request.max_bytes == MIB
 
 
+async def test_no_more_are_asked_than_fill_the_answer() -> None:
+    """
+    1. Many partitions have more data than fits the answer, one has none.
+    2. Once that is known, only as many are asked as fill the answer, in their turn; the idle one is asked along.
+    3. At the end of the data all of them are asked.
+    """
+    partitions = 40
+    async with clusters() as (source, destination):
+        fill(source, partitions, 30, size=20_000)
+        source.add_topic("idle", partitions=1)
+        held = source.next("Fetch", faults.held())
+        async with mirroring(
+            source, destination, fetch_max_bytes=MIB, max_partition_fetch_bytes=100_000, buffer_memory=8 * MIB
+        ) as flow:
+            await until(lambda: flow.relay.states == {"active": partitions + 1})
+            held.open()
+            await flow.copied()
+            await until(lambda: len(asked(source, fetches(source)[-1])) == partitions + 1)
+        requests = [asked(source, seen) for seen in fetches(source)]
+        narrow = [request for request in requests if MIB <= sum(most for *_, most in request) <= MIB + 200_000]
+        assert len(narrow) > 10
+        assert all(len(request) <= 12 for request in narrow)
+        assert any(name == "idle" for request in narrow for name, *_ in request)
+
+
 async def test_an_oversize_batch_makes_progress() -> None:
     """Larger than the share, the response and a frame: it comes whole, in a buffer of its own that is given back."""
     async with clusters() as (source, destination):
