@@ -55,9 +55,9 @@ class Clusters:
             networks = [self._networks.enter_context(Proxy(shape.brokers)) for _ in range(2 if shape.proxied else 0)]
             source, destination = (
                 Cluster(
-                    name, version=version, brokers=shape.brokers, heap_mb=_HEAP_MB, quick=True,
+                    name, version=version, brokers=shape.brokers,
                     properties=_PROPERTIES | {"default.replication.factor": str(shape.brokers)} | dict(own),
-                    proxied=networks[at].ports if networks else (),
+                    heap_mb=_HEAP_MB, quick=True, proxied=networks[at].ports if networks else (),
                 )
                 for at, (name, own) in enumerate((("source", shape.source), ("destination", shape.destination)))
             )  # fmt: skip

@@ -58,7 +58,6 @@ class MirrorProcess:
     Args:
         config: the file.
         processes: the group that it ends with.
-        workers: of the supervisor; without one, the process itself is the worker.
         name: in the name of its log.
 
     Attributes:
@@ -70,10 +69,9 @@ class MirrorProcess:
         log: the file with everything it said.
     """
 
-    def __init__(self, config: Path, *, processes: Processes, workers: int = 1, name: str = "mirror") -> None:
+    def __init__(self, config: Path, *, processes: Processes, name: str = "mirror") -> None:
         self._config = config
         self._processes = processes
-        self._workers = workers
         self.log = processes.folder / f"{name}-{next(_numbers)}.log"
         self._follower = Follower(self.log)
         self._process: Process | None = None
@@ -95,13 +93,16 @@ class MirrorProcess:
         """Whether it lives, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of the process that was started last; None while it runs."""
+        return self._process.poll() if self._process is not None else None
+
     def start(self) -> None:
         """Start it, with the same configuration."""
         assert not self.running
         self.wanted = True
         command = [sys.executable, "-m", "mirror", "run", "-c", str(self._config)]
-        if self._workers > 1:
-            command += ["--workers", str(self._workers)]
         self.halts = {}
         self._process = self._processes.spawn(command, self.log)
         self.starts += 1

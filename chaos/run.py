@@ -23,7 +23,7 @@ from mirror.sandbox import SandboxError
 __all__ = ["run"]
 
 _FAILING_STAGES = 2
-"""After so many stages that did not hold, a scenario's further repetitions would only take time."""
+"""After so many stages that did not hold, a scenario's further repetitions would only take time; one, if quick."""
 
 _numbers = count(1)
 
@@ -71,7 +71,8 @@ class _Suite:
         began_at = time.monotonic()
         topics: list[str] = []
         failing = 0
-        while row.repetitions < wanted and failing < _FAILING_STAGES:
+        most = 1 if self._plan.quick else _FAILING_STAGES
+        while row.repetitions < wanted and failing < most:
             self._progress.step(f"{one.name} ({row.repetitions} of {wanted})")
             before = row.repetitions
             outcome = self._stage(one, shape, clusters, min(one.per_stage, wanted - before), seed=before, row=row)

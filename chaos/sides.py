@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import ElectionType, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,7 +15,9 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from kafka.protocol.admin import AlterClientQuotasRequest, AlterPartitionReassignmentsRequest
 
+from chaos.ask import ask
 from chaos.errors import ChaosError
 from chaos.proxy import Proxy
 from chaos.topics import TopicPlan
@@ -151,6 +153,53 @@ class Side:
             )
         for future in self.admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values():
             future.result(_TIMEOUT_S)
+
+    def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
+        """Move partitions to these brokers, and wait until they are there and the first leads."""
+        topics: dict[str, list[Any]] = {}
+        kinds = AlterPartitionReassignmentsRequest.ReassignableTopic
+        for (topic, index), ids in replicas.items():
+            one = kinds.ReassignablePartition(partition_index=index, replicas=list(ids))
+            topics.setdefault(topic, []).append(one)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=30_000, topics=[kinds(name=name, partitions=parts) for name, parts in topics.items()]
+        )
+        self._ask(request, 0)
+
+        def moved() -> bool:
+            views = self.view(list(topics))
+            return all(
+                set(views[name].replicas) == set(ids) == set(views[name].in_sync) and views[name].leader > 0
+                for name, ids in replicas.items()
+                if name in views
+            ) and set(replicas) <= set(views)
+
+        until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
+
+    def elect(self, topic: str, index: int) -> None:
+        """Ask for an unclean election; refused while there is nobody to elect."""
+        future = self.admin.elect_leaders(
+            ElectionType.UNCLEAN, [TopicPartition(topic, index)], request_timeout=_LOOK_TIMEOUT_S
+        )
+        with suppress(KafkaException, TimeoutError):
+            future.result(_LOOK_TIMEOUT_S)
+
+    def limit(self, client_id: str, *, bytes_per_s: float | None) -> None:
+        """Set a client's produce quota; None takes it away."""
+        kinds = AlterClientQuotasRequest.EntryData
+        entry = kinds(
+            entity=[kinds.EntityData(entity_type="client-id", entity_name=client_id)],
+            ops=[kinds.OpData(key="producer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
+        )
+        self._ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
+
+    def _ask(self, request: Any, version: int) -> Any:
+        """Any broker passes on what is for the controller."""
+        answer = ask(self.cluster.brokers[0].address, request, version)
+        codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
+        if any(codes):
+            raise ChaosError(f"the {self.name} cluster refused {type(request).__name__}: {answer}")
+        return answer
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
 from chaos.topics import TopicPlan, named
 from chaos.waiting import PATIENCE_S, until
+from mirror.cli import EXIT_CONFIG
 from mirror.sandbox.process import Processes
 
 __all__ = ["Outcome", "Stage"]
@@ -67,6 +68,7 @@ class Stage:
         stream: the producers; running when the act begins, unless the stage is bare.
         mirror: the first mirror; likewise.
         outcome: is filled on the way.
+        check_starts: whether the logs have to begin at the same offsets, too.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Stage:
         self.mirrors: list[MirrorProcess] = []
         self.streams: list[Stream] = []
         self._workers = scenario.workers if workers is None else max(workers, scenario.workers)
+        self.check_starts = False
         self._expected: dict[Name, tuple[str, ...]] = {}
         self._since: dict[Name, int] = {}
         self._open = ExitStack()
@@ -130,6 +133,15 @@ class Stage:
             yield at
             self.outcome.repetitions += 1
 
+    @property
+    def group(self) -> str:
+        """The consumer group of the stage's mirrors."""
+        return f"mirror-{self.prefix}"
+
+    def in_group(self, name: str) -> dict[str, object]:
+        """Configuration keys that put a mirror into another group."""
+        return _known({"group.id": f"{self.group}-{name}"})
+
     def create_topics(self) -> None:
         """At the source; the mirror makes the destination's."""
         self.source.create(self.topics)
@@ -161,17 +173,21 @@ class Stage:
             workers: of its supervisor.
         """
         config = self.processes.folder / f"mirror-{len(self.mirrors)}.yaml"
-        group = {"group.id": f"mirror-{self.prefix}", "http.listen": "127.0.0.1:0"}
+        usual = {
+            "group.id": self.group, "workers": workers or self._workers,
+            # Any free port: several mirrors run here.
+            "http.listen": "127.0.0.1:0",
+        }  # fmt: skip
         text = config_text(
             source or self.source.mirror_servers,
             destination or self.destination.mirror_servers,
             [plan.name for plan in self.topics],
             flow={**self.scenario.flow, **(flow or {})},
             cluster={**self.scenario.cluster, **(cluster or {})},
-            top={**_known(group), **self.scenario.top, **(top or {})},
+            top=_known({**usual, **self.scenario.top, **(top or {})}),
         )
         config.write_text(text)
-        mirror = MirrorProcess(config, processes=self.processes, workers=workers or self._workers)
+        mirror = MirrorProcess(config, processes=self.processes)
         self.mirrors.append(mirror)
         return mirror
 
@@ -228,16 +244,12 @@ class Stage:
             if ends.get((topic, index), -1) < end
         )
 
-    def announce_halt(self, topic: str, index: int, *reasons: str) -> None:
-        """From now on this partition may halt with one of these reasons, and in the end it must have."""
-        self._expected[topic, index] = reasons
-
     def expect_halt(self, topic: str, index: int, *reasons: str) -> None:
         """This partition is to halt with one of these reasons, and the others are to go on. Waits for it, and for them.
 
         The time until then is not a recovery.
         """
-        self.announce_halt(topic, index, *reasons)
+        self._expected[topic, index] = reasons
 
         def halted() -> bool:
             self.look()
@@ -269,6 +281,8 @@ class Stage:
                     raise ChaosError(f"{halt}, and {' or '.join(reasons)} was to be expected")
             if bugs := [line for line in mirror.of("failed") if line.get("reason") == "bug"]:
                 raise ChaosError(f"mirror run died of a bug: {bugs[0].get('detail')}; {mirror.told()}")
+            if mirror.exit_code == EXIT_CONFIG:
+                raise ChaosError(f"mirror run refused its configuration; {mirror.told()}")
             if mirror.wanted and not mirror.running and not self._expected:
                 self.note("starts")
                 mirror.start()
@@ -314,8 +328,8 @@ class Stage:
         self.caught_up()
         for mirror in self.mirrors:
             mirror.look()
-            code = mirror.stop()
-            if code not in (0, None) and not (code == _EXIT_ALL_HALTED and self._expected):
+            wanted, code = mirror.wanted, mirror.stop()
+            if wanted and code not in (0, None) and not (code == _EXIT_ALL_HALTED and self._expected):
                 self.outcome.problems.append(f"mirror run ended with exit code {code}; {mirror.told()}")
         say("comparing")
         self.verify()
@@ -348,6 +362,9 @@ class Stage:
         if self.scenario.exact:
             ends = self.destination.ends(names)
             out.problems += compare_ends("the end", self.source.ends(names), ends)
+        if self.check_starts:
+            starts = self.destination.starts(names)
+            out.problems += compare_ends("the start", self.source.starts(names), starts)
         out.halted += self._halted()
         spoilt = {topic for topic, _ in (*self._expected, *self._since)}
         out.audited += [plan.name for plan in self.topics if plan.name not in spoilt]

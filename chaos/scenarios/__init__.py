@@ -1,5 +1,7 @@
 """All scenarios; importing this registers them, in the order of the table."""
 
-from chaos.scenarios import network, processes
+from chaos.scenarios import processes  # isort: skip
+from chaos.scenarios import brokers  # isort: skip
+from chaos.scenarios import network  # isort: skip
 
-__all__ = ["network", "processes"]
+__all__ = ["brokers", "network", "processes"]

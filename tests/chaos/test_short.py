@@ -1,0 +1,60 @@
+"""The short form of `make chaos`: a few scenarios on single brokers, and proof that the harness sees damage."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from confluent_kafka import Producer
+
+import chaos.scenarios  # noqa: F401 - registers them
+from chaos.clusters import Clusters
+from chaos.scenario import SCENARIOS, Scenario, Shape
+from chaos.sides import Pair
+from chaos.stage import Outcome, Stage
+from chaos.topics import PLAIN, USUAL
+
+pytestmark = pytest.mark.broker
+NATIVE = tuple(plan for plan in USUAL if plan.writing != "java")  # a JVM takes longer to start than all the rest
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """Two clusters of one broker each, which may be killed."""
+    with Clusters() as clusters:
+        yield clusters.pair(Shape(brokers=1))
+
+
+def play(scenario: Scenario, pair: Pair, repetitions: int = 1) -> Outcome:
+    with Stage(scenario, pair, prefix=f"short-{next(_numbers)}", repetitions=repetitions) as stage:
+        return stage.play()
+
+
+@pytest.mark.parametrize(
+    ("name", "repetitions"), [("worker-kill", 2), ("two-start-on-nothing", 1), ("destination-leader-kill", 1)]
+)
+def test_scenario(pair: Pair, name: str, repetitions: int) -> None:
+    outcome = play(replace(SCENARIOS[name], topics=NATIVE), pair, repetitions)
+    assert outcome.problems == []
+    assert outcome.repetitions == repetitions
+    assert outcome.compared.identical
+    assert outcome.compared.records > 50
+    assert outcome.recovered_s
+
+
+def test_damage_is_seen(pair: Pair) -> None:
+    """A record that is not of the source, written behind the mirror's back when it is done."""
+
+    def damage(stage: Stage) -> None:
+        stage.stream.stop()
+        stage.caught_up()
+        stage.mirror.kill()
+        producer = Producer({"bootstrap.servers": stage.destination.bootstrap_servers})
+        producer.produce(stage.topics[0].name, value=b"foreign", partition=0)
+        assert producer.flush(60) == 0
+
+    outcome = play(Scenario(name="damage", group="-", does="-", act=damage, topics=PLAIN), pair)
+    assert (outcome.compared.lost, outcome.compared.doubled, outcome.compared.misplaced) == (0, 0, 1)
+    assert "not of the source" in outcome.problems[0]
+    assert "the end of" in outcome.problems[1]
