@@ -12,10 +12,10 @@ from chaos.clusters import Clusters
 from chaos.scenario import SCENARIOS, Scenario, Shape
 from chaos.sides import Pair
 from chaos.stage import Outcome, Stage
-from chaos.topics import PLAIN, USUAL
+from chaos.topics import PLAIN
 
 pytestmark = pytest.mark.broker
-NATIVE = tuple(plan for plan in USUAL if plan.writing != "java")  # a JVM takes longer to start than all the rest
+NATIVE = PLAIN
 _numbers = count(1)
 
 
