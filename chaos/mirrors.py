@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
@@ -21,6 +22,7 @@ __all__ = ["FLOW", "MirrorProcess", "config_text"]
 
 FLOW = "source->destination"
 _STOP_TIMEOUT_S = 60.0
+_UNCOUNTED = frozenset({"progress", "connecting", "position_unknown", "repeats_suppressed"})
 _numbers = count(1)
 
 
@@ -63,7 +65,7 @@ class MirrorProcess:
     Attributes:
         pid: of the process that was started last: the supervisor.
         halts: the last word on each partition that halted, over all starts; a partition that goes on is taken off.
-        resyncs: cause -> how many, over all starts.
+        counts: events (with their cause, if they have one) -> how many, over all starts.
         starts: how often it was started.
         wanted: whether it is to run; not after ``stop`` and ``kill``.
         log: the file with everything it said.
@@ -77,7 +79,7 @@ class MirrorProcess:
         self._process: Process | None = None
         self.halts: dict[Name, Halt] = {}
         self.halted_before: dict[Name, Halt] = {}
-        self.resyncs: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self.starts = 0
         self.wanted = False
@@ -180,9 +182,9 @@ class MirrorProcess:
             self.halted_before[halt.topic, halt.partition] = halt
         elif event["event"] == "located" and "topic" in event:
             self.halts.pop((event["topic"], event["partition"]), None)
-        elif event["event"] == "resync":
-            cause = str(event.get("cause"))
-            self.resyncs[cause] = self.resyncs.get(cause, 0) + 1
+        what = str(event["event"])
+        if what not in _UNCOUNTED:
+            self.counts[f"{what} {event['cause']}" if "cause" in event else what] += 1
 
     def of(self, name: str) -> list[dict[str, Any]]:
         """All lines of an event so far."""

@@ -128,10 +128,10 @@ class _Suite:
     def _audit(self, clusters: Clusters) -> None:
         """Everything that was copied since the last time; then the topics go."""
         waiting, self._unaudited = self._unaudited, []
-        if not waiting or not self._plan.audit:
+        if not waiting:
             return
         with tempfile.TemporaryDirectory(prefix="mirror-chaos-") as folder:
-            for offsets in sorted({mode for _, _, mode in waiting}):
+            for offsets in sorted({mode for _, _, mode in waiting} if self._plan.audit else ()):
                 self._audit_mode([one for one in waiting if one[2] == offsets], offsets, clusters, Path(folder))
         topics = [topic for _, names, _ in waiting for topic in names]
         for side in clusters.current.sides:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from confluent_kafka import ElectionType, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from kafka.protocol.admin import AlterClientQuotasRequest, AlterPartitionReassignmentsRequest
+from kafka.protocol.admin import AlterClientQuotasRequest, AlterPartitionReassignmentsRequest, ElectLeadersRequest
 
 from chaos.ask import ask
 from chaos.errors import ChaosError
@@ -33,6 +33,7 @@ Offsets = Mapping[Name, int]
 
 _TIMEOUT_S = 30.0
 _LOOK_TIMEOUT_S = 5.0
+_UNCLEAN = 1
 
 
 class PartitionView(NamedTuple):
@@ -178,11 +179,10 @@ class Side:
 
     def elect(self, topic: str, index: int) -> None:
         """Ask for an unclean election; refused while there is nobody to elect."""
-        future = self.admin.elect_leaders(
-            ElectionType.UNCLEAN, [TopicPartition(topic, index)], request_timeout=_LOOK_TIMEOUT_S
-        )
-        with suppress(KafkaException, TimeoutError):
-            future.result(_LOOK_TIMEOUT_S)
+        wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[index])
+        request = ElectLeadersRequest(election_type=_UNCLEAN, topic_partitions=[wanted], timeout_ms=5_000)
+        with suppress(ChaosError, OSError):
+            self._ask(request, 1)
 
     def limit(self, client_id: str, *, bytes_per_s: float | None) -> None:
         """Set a client's produce quota; None takes it away."""
@@ -195,7 +195,8 @@ class Side:
 
     def _ask(self, request: Any, version: int) -> Any:
         """Any broker passes on what is for the controller."""
-        answer = ask(self.cluster.brokers[0].address, request, version)
+        awake = [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
+        answer = ask(awake[0].address, request, version)
         codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
         if any(codes):
             raise ChaosError(f"the {self.name} cluster refused {type(request).__name__}: {answer}")

@@ -313,8 +313,8 @@ class Stage:
             out.problems.append(f"{type(error).__name__}: {error}; {self.told()}")
         for mirror in self.mirrors:
             mirror.look()
-            for cause, count in mirror.resyncs.items():
-                self.note(f"resync {cause}", count)
+            for what, count in mirror.counts.items():
+                self.note(what, count)
         return out
 
     def finish(self, say: Callable[[str], None] = lambda _: None) -> None:

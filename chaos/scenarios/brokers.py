@@ -1,5 +1,7 @@
 """Brokers die, freeze, restart, move partitions, refuse and forget."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from chaos.scenario import scenario
 from chaos.sides import Side
 from chaos.stage import Stage
@@ -52,12 +54,18 @@ def _kill_leaders(stage: Stage, *sides: Side) -> None:
 @scenario("rolling-restart", group=GROUP, full=3, does="every broker of both clusters, one after the other, cleanly")
 def rolling_restart(stage: Stage) -> None:
     for _ in stage.repeat():
-        for side in stage.pair.sides:
-            for broker in side.cluster.brokers:
-                broker.stop()
-                broker.start()
-                stage.await_replicas()
+        # Both clusters at the same time, each one broker after the other.
+        with ThreadPoolExecutor() as threads:
+            for restarted in [threads.submit(_roll, stage, side) for side in stage.pair.sides]:
+                restarted.result()
         stage.recovered()
+
+
+def _roll(stage: Stage, side: Side) -> None:
+    for broker in side.cluster.brokers:
+        broker.stop()
+        broker.start()
+        side.await_in_sync([plan.name for plan in stage.topics])
 
 
 @scenario(
