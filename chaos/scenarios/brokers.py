@@ -1,12 +1,16 @@
 """Brokers die, freeze, restart, move partitions, refuse and forget."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+from chaos.raw import plant
 from chaos.scenario import scenario
 from chaos.sides import Side
 from chaos.stage import Stage
-from chaos.topics import HOLES, PLAIN, TopicPlan
+from chaos.topics import HOLES, TopicPlan
 from chaos.waiting import until
+from mirror.records.filler import filler_batch
+from mirror.records.identity import Identity
 
 GROUP = "Brokers"
 FREEZE_MOST_S = 3.0
@@ -153,34 +157,62 @@ def filling_all_killed(stage: Stage) -> None:
         stage.recovered()
 
 
+LEADING = 2_000_000
+MILLION = 1_000_000
+FAR = 50_000_000
+
+
 @scenario(
     "trimmed-all-killed", group=GROUP, full=5, quick=1, bare=True,
     topics=(
-        *PLAIN,
+        TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4", partitions=2),
         TopicPlan(name="txn-none", writing="transactional"),
     ),
-    does="the source does not begin at offset 0; kill -9 of the mirror and of all brokers of the destination within "
+    does="the source begins at offset 2,000,000; kill -9 of the mirror and of all brokers of the destination within "
     "60 s after DeleteRecords there",
 )  # fmt: skip
 def trimmed_all_killed(stage: Stage) -> None:
+    _trimmed(stage, LEADING)
+
+
+@scenario(
+    "starts-at-50-million", group=GROUP, full=1, quick=1, bare=True,
+    topics=(TopicPlan(name="txn-none", writing="transactional"),),
+    does="the same with a source that begins at offset 50,000,000",
+)  # fmt: skip
+def starts_at_50_million(stage: Stage) -> None:
+    _trimmed(stage, FAR)
+
+
+def _trimmed(stage: Stage, start: int) -> None:
     stage.check_starts = True
     stage.create_topics()
+    for topic, index in stage.names:
+        _lead(stage.source, topic, index, start)
+    stage.source.delete_before(dict.fromkeys(stage.names, start))
     stage.start_stream()
-    until(lambda: _least(stage.source.ends(stage.names, committed=True)) > 100, "100 records in each partition")
-    starts = {name: end - 20 for name, end in stage.source.ends(stage.names, committed=True).items()}
-    stage.source.delete_before(starts)
+    began_at = time.monotonic()
     stage.start_mirror()
-    stage.flowing()
+    wanted = dict.fromkeys(stage.names, start)
+
+    def trimmed() -> bool:
+        stage.look()
+        return stage.destination.starts(stage.names) == wanted
+
     for _ in stage.repeat():
-        trimmed = lambda: stage.destination.starts(stage.names) == starts  # noqa: E731
-        until(trimmed, lambda: f"the destination to begin at {starts}; {stage.told()}")
+        until(trimmed, lambda: f"the destination to begin at {start}; {stage.told()}")
+        stage.note("seconds until the destination began there", round(time.monotonic() - began_at))
+        stage.moment()
         _kill_destination(stage)
         stage.recovered()
-        until(trimmed, lambda: f"the destination to begin at {starts} again; {stage.told()}")
+        until(trimmed, lambda: f"the destination to begin at {start} again; {stage.told()}")
 
 
-def _least(offsets: dict[tuple[str, int], int]) -> int:
-    return min(offsets.values(), default=-1)
+def _lead(side: Side, topic: str, index: int, end: int) -> None:
+    """Empty records up to an offset, a million at a time."""
+    for offset in range(0, end, MILLION):
+        batch = filler_batch(producer=1 << 40, offset=offset, count=MILLION, timestamp=round(time.time() * 1000))
+        plant(side, topic, index, batch, Identity(1 << 40, 0, offset))
 
 
 def _kill_destination(stage: Stage) -> None:
