@@ -1,13 +1,14 @@
 """The verdict on one batch: may it go to the destination as it is?
 
-Pure: a header, the offset that is due, and what the destination topic is like, give a ``Verdict``. Everything that is
-not ``Forward`` and not ``Skip`` stops the partition with a named reason (rule "fail closed, and say why").
+Pure: a header, the offset that is due, and what the topic is like, give a ``Verdict``. A hole, that is offsets at which
+a consumer of the source finds no record, is filled, and only if it has a cause. Everything that is not ``Forward``,
+``Skip`` or ``Fill`` stops the partition with a named reason (rule "fail closed, and say why").
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader, Codec
+from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Codec
 
 
 class HaltReason(Enum):
@@ -18,18 +19,11 @@ class HaltReason(Enum):
         "the source stores this batch in the format of Kafka before 0.11 (magic 0 or 1), which cannot go "
         "raw; raise log.message.format.version at the source and let the old segments expire, or exclude the topic",
     )
-    CONTROL_BATCH = (
-        "control_batch",
-        "a transaction marker takes an offset that this version cannot fill at the destination; exclude the topic",
-    )
-    TRANSACTIONAL = (
-        "transactional",
-        "the batch was written inside a transaction, which this version does not mirror; exclude the topic",
-    )
-    OFFSET_GAP = (
-        "offset_gap",
-        "the source has no record for these offsets (compaction, aborted transactions or loss), and this version fills "
-        "no holes; exclude the topic",
+    UNEXPLAINED_GAP = (
+        "unexplained_gap",
+        "the source has no batch for these offsets, and a topic that is neither compacted nor transactional has none "
+        "missing: look for lost segments in the source broker's log directory and log; on.gap: continue, or "
+        "'mirror partition resume --accept-gap', goes on behind the gap and records it",
     )
     SPARSE_BATCH = (
         "sparse_batch",
@@ -76,6 +70,29 @@ class Skip:
     """It lies wholly before the offset that is due: a broker may answer a Fetch with it, and it was copied before."""
 
 
+class Cause(Enum):
+    """Why offsets have no record at the source. The names are stable: metrics carry them."""
+
+    MARKER = "marker"
+    """A transaction marker."""
+    ABORTED = "aborted"
+    """Data of an aborted transaction."""
+    COMPACTED = "compacted"
+    """The cleaner removed the records: an empty batch, or none at all."""
+    ACCEPTED = "accepted"
+    """A gap without a cause, that the operator has decided to go on behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """There is no record from the offset that is due up to ``until``: markers take these offsets (design, section 3).
+
+    ``until`` is the batch's own base offset where the hole lies before it: the batch is then to be judged again."""
+
+    until: int
+    cause: Cause
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
     """The partition stops here. ``detail`` has the values that led to it."""
@@ -84,25 +101,42 @@ class Halt:
     detail: str
 
 
-Verdict = Forward | Skip | Halt
-"""Rewrite(reason) and Fill(count) will be new classes here; the type checker then shows each place to handle them."""
+Verdict = Forward | Skip | Fill | Halt
+"""Rewrite(reason) will be a new class here; the type checker then shows each place to handle it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the destination topic takes. ``max_batch_size`` in bytes, its ``max.message.bytes``; None if not known."""
+    """What the destination topic takes, and which holes its source topic can have.
+
+    Attributes:
+        max_batch_size: the destination's ``max.message.bytes``; None if not known.
+        compacted: whether the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
+        append_times: whether the source topic has LogAppendTime: its times say when it was written, not what.
+        accept_gaps: whether gaps without a cause are gone over (``on.gap: continue``).
+    """
 
     max_batch_size: int | None = None
+    compacted: bool = False
+    append_times: bool = False
+    accept_gaps: bool = False
 
 
 KNOWN_ATTRIBUTES = 0x7F
 CODECS = frozenset(Codec)
 
 
-def admit(header: BatchHeader, due: int, terms: Terms) -> Verdict:
+def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False, transactional: bool = False) -> Verdict:
     """The verdict for the batch with this header, when ``due`` is the next offset that the destination lacks.
 
     The order matters: a batch is named by the first thing that is wrong with it, the gravest first.
+
+    Args:
+        header: as read; of a whole batch.
+        due: all offsets below are at the destination or on their way.
+        terms: of the topic.
+        aborted: whether the batch belongs to an aborted transaction (``records.transactions``).
+        transactional: whether transactions were seen in this partition, which explains a gap.
     """
     span = f"offsets {header.base_offset} to {header.last_offset}"
     if header.magic != 2:
@@ -114,16 +148,18 @@ def admit(header: BatchHeader, due: int, terms: Terms) -> Verdict:
         )
     if header.last_offset < due:
         return Skip()
+    if header.base_offset > due:
+        return _gap(header, due, span, terms, transactional=transactional or header.is_transactional)
+    if header.is_control:
+        return Fill(until=header.next_offset, cause=Cause.MARKER)
+    if aborted:
+        return Fill(until=header.next_offset, cause=Cause.ABORTED)
+    if not header.record_count:
+        return Fill(until=header.next_offset, cause=Cause.COMPACTED)
     if header.base_offset < due:
         return Halt(reason=HaltReason.MID_BATCH, detail=f"offset {due} is due, the batch has {span}")
-    if header.base_offset > due:
-        return Halt(reason=HaltReason.OFFSET_GAP, detail=f"offset {due} is due, the next batch has {span}")
     if header.attributes & ~KNOWN_ATTRIBUTES or header.codec_bits not in CODECS:
         return Halt(reason=HaltReason.UNKNOWN_ATTRIBUTES, detail=f"attributes {header.attributes:#06x}, {span}")
-    if header.is_control:
-        return Halt(reason=HaltReason.CONTROL_BATCH, detail=span)
-    if header.is_transactional:
-        return Halt(reason=HaltReason.TRANSACTIONAL, detail=span)
     if not header.is_dense:
         return Halt(reason=HaltReason.SPARSE_BATCH, detail=f"{header.record_count} records in {span}")
     if header.attributes & LOG_APPEND_TIME:
@@ -133,6 +169,16 @@ def admit(header: BatchHeader, due: int, terms: Terms) -> Verdict:
             reason=HaltReason.TOO_LARGE,
             detail=f"{header.size} bytes, {span}; the destination takes {terms.max_batch_size}",
         )
-    # The horizon is the cleaner's note to itself; a producer may not set it, and the deltas already relate to the base
-    # timestamp as it stands (broker facts, Produce).
-    return Forward(attributes=header.attributes & ~DELETE_HORIZON)
+    # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
+    # id. The horizon is the cleaner's note to itself; a producer may not set it, and the deltas already relate to the
+    # base timestamp as it stands (broker facts, Produce).
+    return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
+
+
+def _gap(header: BatchHeader, due: int, span: str, terms: Terms, *, transactional: bool) -> Fill | Halt:
+    """Offsets before the batch that no batch has."""
+    if terms.compacted or transactional:
+        return Fill(until=header.base_offset, cause=Cause.COMPACTED)
+    if terms.accept_gaps:
+        return Fill(until=header.base_offset, cause=Cause.ACCEPTED)
+    return Halt(reason=HaltReason.UNEXPLAINED_GAP, detail=f"offset {due} is due, the next batch has {span}")

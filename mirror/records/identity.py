@@ -11,7 +11,10 @@ from mirror.records.header import SEQUENCES
 
 MIRROR_BIT = 1 << 62
 """Brokers allocate ids from 0 upwards; these collide with none of them."""
-ROTATIONS = 1 << 8
+_ROTATION_BITS = 16
+ROTATIONS = 1 << _ROTATION_BITS
+"""Producer ids of one partition. Each is good for 16,380 holes, all of them for a thousand million: by the time that the
+first comes round again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
 MAX_EPOCH = 32_760
 """Highest epoch used before the next rotation; data carry even epochs, markers odd ones."""
 
@@ -28,18 +31,32 @@ class Identity:
         """The identity behind a batch of so many offsets: sequences advance by lastOffsetDelta + 1 and wrap."""
         return Identity(self.producer_id, self.epoch, (self.sequence + records) % SEQUENCES)
 
+    @property
+    def marker_epoch(self) -> int:
+        """Epoch of the markers in a hole behind data of this identity: late data is refused from then on (47)."""
+        return self.epoch | 1
+
+    def behind_markers(self) -> "Identity":
+        """The identity of the data behind a hole: late markers are refused from then on. Past the last epoch, the
+        partition's next producer id begins."""
+        epoch = self.marker_epoch + 1
+        if epoch <= MAX_EPOCH:
+            return Identity(self.producer_id, epoch, 0)
+        rotation = (self.producer_id + 1) % ROTATIONS
+        return Identity(self.producer_id & ~(ROTATIONS - 1) | rotation, 0, 0)
+
 
 def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotation: int = 0) -> int:
-    """P = 2^62 | hash(flow, source cluster id, topic, partition) << 8 | rotation (design, section 4).
+    """P = 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (design, section 4).
 
-    The hash has 54 bits; the parts are joined by a byte that occurs in none of their names, so no two lists of parts
-    hash alike by their joints.
+    The hash has 46 bits: ids matter within one partition only, where a few flows write at most. The parts are joined by
+    a byte that occurs in none of their names, so no two lists of parts hash alike by their joints.
     """
     if not 0 <= rotation < ROTATIONS:
         raise ValueError(f"rotation {rotation} is not in 0..{ROTATIONS - 1}")
     parts = "\0".join((flow, cluster_id, topic, str(partition))).encode()
     digest = hashlib.blake2b(parts, digest_size=8).digest()
-    return MIRROR_BIT | (int.from_bytes(digest) >> 10) << 8 | rotation
+    return MIRROR_BIT | (int.from_bytes(digest) >> 2 + _ROTATION_BITS) << _ROTATION_BITS | rotation
 
 
 def same_owner(producer: int, other: int) -> bool:

@@ -9,16 +9,19 @@ A compiled version would replace this one function.
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
 from mirror.net.buffers import Frame
-from mirror.records.admit import Halt, HaltReason, Skip, admit
+from mirror.records.admit import Cause, Fill, Halt, HaltReason, Skip, Verdict, admit
 from mirror.records.header import (
     HEADER_SIZE,
+    MAGIC,
     MAGIC_AT,
+    NO_LEADER_EPOCH,
     PREFIX_SIZE,
     SEQUENCES,
     BatchHeader,
@@ -28,7 +31,8 @@ from mirror.records.header import (
 from mirror.records.identity import Identity
 from mirror.records.restamp import BARE, BLOCK, FULL, NEAR, OWNER, OWNER_END, Map, advance, blocks, raw_crc, restamp
 from mirror.records.scan import measure
-from mirror.relay.partition import Batch, Mark, Partition
+from mirror.records.transactions import Aborted, marker_kind
+from mirror.relay.partition import Batch, Hole, Mark, Partition
 from mirror.wire.produce import head_for, pack_head
 
 PLAIN_ATTRIBUTES = len(Codec)
@@ -74,10 +78,26 @@ class Shapes(dict[int, Shape]):
         return shape
 
 
-def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Shapes) -> Halt | None:
-    """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox.
+def forward(
+    frame: Frame,
+    start: int,
+    end: int,
+    partition: Partition,
+    shapes: Shapes,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> Halt | None:
+    """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox; where there is
+    no record to copy, a hole.
 
     Moves the partition's ``due`` and ``identity`` past the last of them. The frame is held once if any batch was put.
+
+    Args:
+        frame: the answer to a fetch.
+        start: where the partition's record set begins in it.
+        end: where it ends.
+        partition: whose.
+        shapes: of the Produce version.
+        aborted: (producer id, first offset) of the transactions that the answer says were aborted.
 
     Returns:
         The reason why the batch at ``due`` cannot go on, if there is one; those before it are in the outbox.
@@ -99,7 +119,8 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
     before = len(outbox)
     leader_epoch = partition.last_epoch
     times = b""
-    left_out = 0
+    dropped: Aborted | None = None
+    left_out = holes = 0
     while at <= last_fit:
         (
             base,
@@ -139,19 +160,32 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
             head = pack(index, prefix, crc, attributes, last_delta, stamps, producer_id, epoch, sequence, records)
             append((head, buf[at + 61 : stop], records, None))
         else:
-            judged = _judge(buf, at, end, partition, Identity(producer_id, epoch, sequence), due, shapes)
+            if dropped is None:
+                dropped = Aborted(aborted)
+            mine = Identity(producer_id, epoch, sequence)
+            judged = _judge(buf, at, end, partition, mine, due, shapes, dropped)
             if judged is None:
                 break
             if isinstance(judged, Halt):
                 halt = judged
                 break
-            stop, batch = judged
-            if batch is None:
+            stop, item, epoch_here = judged
+            if item is None:
                 left_out += stop - at
                 at = stop
                 continue
-            append(batch)
-            records = batch.records
+            records = item[2]
+            if isinstance(item, Hole):
+                due += records
+                left_out += stop - at
+                if len(outbox) == before or not _join(outbox, item):
+                    append(item)
+                    holes += 1
+                    producer_id, epoch, sequence = mine.behind_markers()
+                leader_epoch = epoch_here
+                at = stop
+                continue
+            append(item)
         due += records
         sequence = (sequence + records) & _WRAP
         at = stop
@@ -161,18 +195,19 @@ def forward(frame: Frame, start: int, end: int, partition: Partition, shapes: Sh
         halt = _check_tail(buf, at, end)
     forwarded = len(outbox) - before
     if forwarded:
-        head, payload, records, _ = outbox.pop()
-        append((head, payload, records, frame))
+        last = outbox.pop()
+        append(last._replace(frame=frame) if isinstance(last, Hole) else (last[0], last[1], last[2], frame))
         frame.hold()
         partition.frames += 1
         partition.due = due
         partition.identity = Identity(producer_id, epoch, sequence)
         partition.last_epoch = leader_epoch
-        partition.max_timestamp = int.from_bytes(times[8:], signed=True)
+        if times:
+            partition.max_timestamp = int.from_bytes(times[8:], signed=True)
         partition.batch_size = (at - start) // forwarded
-        partition.tally.put_batches += forwarded
+        partition.tally.put_batches += forwarded - holes
         partition.tally.put_bytes += at - start - left_out
-        mark = _mark(buf, at - HEADER_SIZE - len(payload), due - records, due)
+        mark = None if isinstance(last, Hole) else _mark(buf, at - HEADER_SIZE - len(last[1]), due - last[2], due)
         if mark is not None:
             partition.marks.append(mark)
     return halt
@@ -186,12 +221,38 @@ def _mark(buf: memoryview, at: int, base_offset: int, next_offset: int) -> Mark 
     if header.base_offset != base_offset:
         return None
     return Mark(next_offset, header.leader_epoch, bytes(buf[at : at + HEADER_SIZE]))
+def _join(outbox: "deque[Batch | Hole]", hole: Hole) -> bool:
+    """Two holes in a row are filled as one, under the identity of where the first began. A gap that an operator has
+    accepted stays apart: it is recorded."""
+    last = outbox[-1]
+    if not isinstance(last, Hole) or Cause.ACCEPTED in (last.cause, hole.cause):
+        return False
+    outbox[-1] = last._replace(records=last.records + hole.records)
+    return True
+
+
+class _Judged(NamedTuple):
+    """Of a batch that is not plain."""
+
+    stop: int
+    """Where to go on: behind the batch, or at it again when only the gap before it was judged."""
+    item: Batch | Hole | None
+    """What goes to the destination; None: nothing, it was copied before."""
+    leader_epoch: int
+    """Of what was judged; -1 for a gap, of which it is not known."""
 
 
 def _judge(
-    buf: memoryview, at: int, end: int, partition: Partition, identity: Identity, due: int, shapes: Shapes
-) -> tuple[int, Batch | None] | Halt | None:
-    """A batch that is not plain: where it ends and what to send of it (None: skip it), a halt, or None at the tail."""
+    buf: memoryview,
+    at: int,
+    end: int,
+    partition: Partition,
+    identity: Identity,
+    due: int,
+    shapes: Shapes,
+    dropped: Aborted,
+) -> _Judged | Halt | None:
+    """A batch that is not plain: what becomes of it, a halt, or None at the tail."""
     try:
         size = measure(buf, at, end)
     except CorruptBatch as error:
@@ -199,14 +260,34 @@ def _judge(
     if not isinstance(size, int):
         return None
     header = BatchHeader.read(buf, at)
-    verdict = admit(header, due, partition.terms)
+    verdict = _verdict(header, buf[at : at + size], due, partition, dropped)
     if isinstance(verdict, Halt):
         return verdict
+    stop = at + size
     if isinstance(verdict, Skip):
-        return at + size, None
+        return _Judged(stop, None, header.leader_epoch)
+    if isinstance(verdict, Fill):
+        hole = Hole(b"", identity, verdict.until - due, None, verdict.cause)
+        if verdict.until == header.base_offset:
+            return _Judged(at, hole, NO_LEADER_EPOCH)
+        return _Judged(stop, hole, header.leader_epoch)
     new = restamp(header, identity, verdict.attributes)
     head = pack_head(head_for(shapes.produce_version, header.length), partition.index, new)
-    return at + size, Batch(head, buf[at + HEADER_SIZE : at + size], header.last_offset_delta + 1, None)
+    batch = Batch(head, buf[at + HEADER_SIZE : stop], header.last_offset_delta + 1, None)
+    return _Judged(stop, batch, header.leader_epoch)
+
+
+def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partition, dropped: Aborted) -> Verdict:
+    """``admit``, told what the transactions around the batch say."""
+    aborted = False
+    if header.magic == MAGIC and header.is_transactional:
+        # Judged twice when a gap lies before it: neither changes by that.
+        partition.transactional = True
+        if header.is_control:
+            dropped.ends(header, marker_kind(batch))
+        else:
+            aborted = dropped.drops(header)
+    return admit(header, due, partition.terms, aborted=aborted, transactional=partition.transactional)
 
 
 def _check_tail(buf: memoryview, at: int, end: int) -> Halt | None:

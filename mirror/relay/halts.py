@@ -36,6 +36,17 @@ class Trouble(Enum):
         "the topic was deleted and created again under the same name; delete the other side's topic as well, or "
         "mirror to a new name, then restart the mirror",
     )
+    OVERFILLED = (
+        "overfilled",
+        "the destination has a marker where the source has a record, so that what follows cannot keep its offset; "
+        "delete the destination topic and mirror it anew",
+    )
+    FILL_NOT_PERMITTED = (
+        "fill_not_permitted",
+        "the source has offsets without a record, and the mirror may not write the markers that take them at the "
+        "destination; grant its principal Alter on the destination cluster (ClusterAction before Kafka 3.9), or set "
+        "fill: transaction, or offsets: mapped",
+    )
     TRUNCATED = (
         "source_truncated",
         "the source lost records that were already copied (unclean leader election); compare both sides, then delete "

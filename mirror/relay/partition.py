@@ -6,7 +6,9 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Leader
-from mirror.records.admit import Terms
+from mirror.net.coordinator import Ownership
+from mirror.records.admit import Cause, Terms
+from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
 from mirror.relay.tally import Counts, Tally
@@ -58,6 +60,20 @@ class Batch(NamedTuple):
     """Set on the last batch of a record set: released when it is acknowledged."""
 
 
+class Hole(NamedTuple):
+    """Offsets without a record at the source, in their place among the batches: markers take them at the destination.
+
+    It has the shape of a ``Batch`` without a head, by which the lane tells it."""
+
+    head: bytes
+    before: Identity
+    """What a data batch in this place would carry: the markers' identity follows from it."""
+    records: int
+    """Offsets that it takes."""
+    frame: Frame | None
+    cause: Cause
+
+
 class Location(NamedTuple):
     """Where a partition goes on, as the destination says."""
 
@@ -72,6 +88,10 @@ class Location(NamedTuple):
     log_start: int
     proven: bool
     """Whether the batch before ``offset`` was compared on both sides."""
+    coordinator_epoch: int
+    """For markers: one more than any that the destination's leader remembers of ours."""
+    source_start: int
+    """The source's first offset; above ``offset`` only if the gap was accepted."""
 
 
 class Mark(NamedTuple):
@@ -112,12 +132,16 @@ class Partition:
         "acknowledged",
         "batch_size",
         "committed",
+        "coordinator_epoch",
         "destination_id",
         "destination_leader",
         "doubts",
         "due",
+        "checking",
         "ending",
         "filled",
+        "filling",
+        "forgotten",
         "frames",
         "generation",
         "halted",
@@ -130,10 +154,14 @@ class Partition:
         "marks",
         "max_timestamp",
         "missing",
+        "old",
         "outbox",
+        "ownership",
         "phase",
+        "proven",
         "queued",
         "record_size",
+        "released",
         "source_id",
         "source_leader",
         "source_leader_epoch",
@@ -141,6 +169,8 @@ class Partition:
         "terms",
         "topic",
         "topic_head",
+        "transactional",
+        "unsettled",
         "window",
     )
 
@@ -158,10 +188,31 @@ class Partition:
         """The base offset that the next answer must have: all below is at the destination."""
         self.identity = Identity(0, 0, 0)
         """Of the next batch to be fetched."""
-        self.outbox: deque[Batch] = deque()
+        self.outbox: deque[Batch | Hole] = deque()
         self.in_flight: deque[Batch] = deque()
         self.window = 1
         """Batches that may be under way: 1 until the first acknowledgement after a resync (design, section 4)."""
+        self.checking = False
+        """Whether the first batch since the last resync is yet to be acknowledged, and then read back."""
+        self.proven = False
+        """Whether it was read back as sent; the window stays at 1 so long."""
+        self.old = False
+        """Whether batches in the outbox are so old that a broker may forget having them at any time: the window is 1,
+        because a broker that has forgotten takes batch k + 1 in the place of a failed k."""
+        self.filling = False
+        """Whether markers are being written for the hole at the head of the outbox; nothing is under way then."""
+        self.unsettled = False
+        """Markers were sent and not seen since: they may still arrive, so the next position is settled first."""
+        self.ownership: Ownership | None = None
+        """What the coordinator gave us at takeover; compared before each hole. None: it could not be had."""
+        self.coordinator_epoch = 0
+        """Of our markers: above all that the destination's log has, so that a predecessor's late ones are refused."""
+        self.forgotten = False
+        """The broker has forgotten our producer id, and takes nothing but a new epoch (error 59, Kafka 1.0 to 2.4)."""
+        self.released = False
+        """Another worker has taken it over: it is left alone for a while, and then taken over like a new one."""
+        self.transactional = False
+        """Whether a transaction was seen in it, which explains gaps."""
         self.queued = False
         """Whether the lane has it among those with something to send."""
         self.frames = 0
@@ -229,9 +280,33 @@ class Partition:
         self.destination_leader = location.destination_leader.node_id
         self.high_watermark = max(self.high_watermark, location.source_end)
         self.topic_head = topic_head
+        self.coordinator_epoch = location.coordinator_epoch
         self.window = 1
+        self.checking = True
+        self.proven = self.old = self.unsettled = self.forgotten = False
         self.generation += 1
         self.tally.located(location.offset, self.filled)
+        if location.source_start > location.offset:
+            # Retention took the records in between, and an operator has decided to go on.
+            count = location.source_start - location.offset
+            self.outbox.append(Hole(b"", self.identity, count, None, Cause.ACCEPTED))
+            self.identity = self.identity.behind_markers()
+            self.due = location.source_start
+            self.last_epoch = NO_LEADER_EPOCH
+        self.accept_gap = False
+
+    def widen(self, most: int) -> None:
+        """The window as wide as it may be: ``most``, but 1 before anything is proven, and for old batches."""
+        self.window = most if self.proven and not self.old else 1
+
+    def pop_hole(self) -> Hole:
+        """The hole at the head of the outbox is filled."""
+        hole = self.outbox.popleft()
+        assert isinstance(hole, Hole), self.name
+        self.acknowledged += hole.records
+        self.filled += hole.records
+        self._let_go(hole)
+        return hole
 
     def doubt(self) -> None:
         """Drops the queue; what is under way is waited for and not believed."""
@@ -241,7 +316,7 @@ class Partition:
 
     def emptied(self) -> bool:
         """In doubt, and nothing under way any more: the position can be sought."""
-        return self.phase is Phase.DOUBT and not self.in_flight
+        return self.phase is Phase.DOUBT and not self.in_flight and not self.filling
 
     def stop_with(self, halted: Halted) -> None:
         """Halts: nothing more is fetched or sent."""
@@ -289,7 +364,7 @@ class Partition:
                 self.in_flight.append(Batch(head, payload, records, frame))
                 return
 
-    def _let_go(self, batch: Batch) -> None:
+    def _let_go(self, batch: Batch | Hole) -> None:
         frame = batch[3]
         if frame is not None:
             self.frames -= 1

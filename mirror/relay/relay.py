@@ -5,6 +5,7 @@ fetchers and lanes report to it.
 """
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Coroutine
@@ -15,23 +16,28 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
+from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable
+from mirror.relay.fill import Moved, NotOwner
 from mirror.relay.forward import Shapes
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
-from mirror.relay.partition import Committed, Location, Partition, Phase
+from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.position import Locator, Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
-from mirror.relay.topics import Pair, pair_topics
-from mirror.wire.produce import topic_head
+from mirror.relay.topics import Pair, pair_topics, producer_memory_ms
+from mirror.wire.produce import checksum_of, topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
 LOCATE_AT_ONCE = 64
 """Positions sought at the same time; each takes about eight small requests."""
 REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
+NOT_OWNER = "not_owner"
+RELEASED_FOR_SETTLES = (5.0, 15.0)
+"""A partition that another worker has taken over is left to it for so many times ``settle.ms``."""
 
 
 class SameCluster(Exception):
@@ -73,6 +79,7 @@ class Relay:
         self._told: set[str] = set()
         self._seats = asyncio.Semaphore(LOCATE_AT_ONCE)
         self._refreshing = asyncio.Lock()
+        self._remembers_ms = 0.0
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -95,6 +102,7 @@ class Relay:
                 "topics keep their names: each would be copied into itself; check bootstrap.servers of both"
             )
         await self._choose_produce_version()
+        self._remembers_ms = await producer_memory_ms(self.destination)
         found = await self._find_topics()
         if not found:
             raise NothingToMirror(
@@ -291,7 +299,7 @@ class Relay:
         if partition.lane is not None:
             partition.lane.detach(partition)
         if not self._draining:
-            self._look_for(partition, takeover=False)
+            self._look_for(partition, takeover=partition.released)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition stops, the others go on."""
@@ -319,8 +327,98 @@ class Relay:
             partition.ending = halted
             self._ending.add(partition)
 
-    def confirmed(self, partition: Partition) -> None:
-        """The first batch after a resync landed where it belongs."""
+    def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
+        """The first batch after a resync landed where it belongs, by the broker's answer. It is read back: a broker
+        recognises a repeat without looking at content."""
+        self._spawn(self._read_back(partition, base_offset, checksum_of(batch.head), partition.generation))
+
+    async def _read_back(self, partition: Partition, base_offset: int, crc: int, generation: int) -> None:
+        try:
+            _, there = self._locator.logs(partition)
+            found = await there.batch_at(base_offset)
+        except PartitionHalted as stop:
+            if partition.generation == generation:
+                self.halt(partition, stop.halted)
+            return
+        except NetworkError as error:
+            if partition.generation == generation:
+                self._doubt_now(partition, error.slug, str(error))
+            return
+        if partition.generation != generation:
+            return
+        if found is None or (found[0].base_offset, found[0].crc) != (base_offset, crc):
+            trouble = Trouble.NOT_A_COPY
+            detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
+            self.halt(partition, Halted(trouble.reason, detail, trouble.remedy))
+            return
+        partition.proven = True
+        partition.widen(self.settings.max_in_flight)
+        if partition.lane is not None and partition.outbox:
+            partition.lane.offer(partition)
+            self.pump_sinks()
+
+    # -- holes ---------------------------------------------------------------------------------------------------------
+
+    def fill(self, partition: Partition) -> None:
+        """The next thing to send is a hole, and nothing is under way."""
+        if not partition.filling and partition.phase is Phase.ACTIVE:
+            partition.filling = True
+            self._spawn(self._fill(partition))
+
+    async def _fill(self, partition: Partition) -> None:
+        hole = partition.outbox[0]
+        cause = detail = ""
+        halted: Halted | None = None
+        try:
+            await self._locator.filling(partition).run()
+        except PartitionHalted as stop:
+            halted = stop.halted
+        except Moved as moved:
+            cause, detail = moved.cause, str(moved)
+            partition.unsettled = partition.unsettled or moved.unsettled
+        except NotOwner:
+            cause, detail = NOT_OWNER, "another worker has taken the partition over"
+            partition.released = True
+        except NetworkError as error:
+            cause, detail = error.slug, str(error)
+        finally:
+            partition.filling = False
+        if partition.phase is not Phase.ACTIVE or not partition.outbox or partition.outbox[0] is not hole:
+            # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
+            partition.unsettled = True
+            if partition.emptied():
+                self.emptied(partition)
+        elif halted is not None:
+            self.halt(partition, halted)
+        elif cause:
+            self._doubt_now(partition, cause, detail)
+        else:
+            self._filled(partition)
+
+    def _filled(self, partition: Partition) -> None:
+        hole = partition.pop_hole()
+        self.stats.filled += hole.records
+        if hole.cause is Cause.ACCEPTED:
+            end = partition.acknowledged
+            start = end - hole.records
+            self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
+            detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
+            self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
+        if partition.outbox and partition.lane is not None:
+            partition.lane.offer(partition)
+        self.pump_sinks()
+        self.drained()
+
+    def _doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
+        """Doubt from here, not from an answer: with nothing under way, the position is sought at once."""
+        if partition.phase is Phase.ACTIVE:
+            self.doubt(partition, cause, detail)
+            if partition.emptied():
+                self.emptied(partition)
+
+    def forgets_before_ms(self) -> float:
+        """See ``SourceOwner``."""
+        return time.time() * 1000 - self._remembers_ms
 
     def drained(self) -> None:
         """Answers came from the destination: partitions may be done, and there may be room to fetch."""
@@ -352,7 +450,11 @@ class Relay:
     async def _seek(self, partition: Partition, *, takeover: bool) -> None:
         """Finds the position, however long it takes, and puts the partition to work."""
         backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)
-        if partition.doubts:
+        if partition.released:
+            # Long enough that the other gets somewhere, and not always the same, or the two would chase each other.
+            await asyncio.sleep(self.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
+            partition.released = False
+        elif partition.doubts:
             await self._pause(partition, backoff)
         while True:
             try:
@@ -402,6 +504,9 @@ class Relay:
             "located", topic=partition.topic, partition=partition.index, offset=location.offset, end=location.source_end
         )
         self._sink(location.destination_leader.node_id).attach(partition)
+        if partition.outbox and partition.lane is not None:
+            partition.lane.offer(partition)
+            self.pump_sinks()
         fetcher = self._fetcher(location.source_leader.node_id)
         fetcher.attach(partition)
         fetcher.pump()

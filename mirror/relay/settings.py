@@ -23,6 +23,17 @@ class RelaySettings:
     max_request_size: int = 4 << 20
     request_timeout_ms: int = 30_000
     settle_ms: int = 1_000
+    committed: bool = True
+    """Copy what a read_committed consumer reads (``isolation.level``)."""
+    accept_gaps: bool = False
+    """Go on behind records that are gone without a cause, or that retention took before they were copied
+    (``on.gap: continue``); the offsets are filled, and the range is recorded."""
+    fill_by_transaction: bool = False
+    """Fill holes by empty aborted transactions instead of bare markers (``fill: transaction``)."""
+    max_fill_per_second: int = 10_000
+    """Markers, over all partitions of a worker."""
+    max_leading_filler: int = 1_000_000_000
+    """Offsets before the source's first record that are filled when a partition is new."""
     backoff_ms: int = 50
     backoff_max_ms: int = 10_000
     drain_timeout_ms: int = 15_000

@@ -10,7 +10,7 @@ An answer counts only if its base offset is the expected one. Everything else is
 import asyncio
 import itertools
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
@@ -20,7 +20,7 @@ from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
-from mirror.wire.errors import Outcome, error_name, error_slug, outcome_of
+from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.header import SIZE, request_header
 from mirror.wire.primitives import NO_TAGS, MalformedFrame
 from mirror.wire.produce import (
@@ -60,7 +60,10 @@ class SinkOwner(Protocol):
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition cannot go on."""
 
-    def confirmed(self, partition: Partition) -> None:
+    def fill(self, partition: Partition) -> None:
+        """The next thing to send is a hole, and nothing is under way."""
+
+    def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The first batch after a resync was acknowledged where it belongs."""
 
     def drained(self) -> None:
@@ -170,6 +173,7 @@ class Lane:
         groups: dict[bytes, list[Piece]] = {}
         taken: list[Partition] = []
         again: list[Partition] = []
+        holes: list[Partition] = []
         after, max_size = self._after_batch, self._max_size
         size = position = 0
         ready = self._ready
@@ -179,8 +183,15 @@ class Lane:
                 position += 1
                 partition.queued = False
                 continue
-            batch = outbox[0]
+            batch: Any = outbox[0]
             head, payload = batch[0], batch[1]
+            if not head:
+                # A hole waits until all before it is acknowledged; each acknowledgement offers the partition again.
+                position += 1
+                partition.queued = False
+                if not partition.in_flight:
+                    holes.append(partition)
+                continue
             grown = size + len(head) + len(payload)
             if grown > max_size and taken:
                 break
@@ -201,6 +212,8 @@ class Lane:
             else:
                 partition.queued = False
         self._ready = ready[position:] + again
+        for partition in holes:
+            self._owner.fill(partition)
         if not taken:
             return 0
         return self._frame(connection, pieces, groups, _Request(self, taken, size))
@@ -285,16 +298,18 @@ class Lane:
             if frame is not None:
                 partition.frames -= 1
                 frame.release()
-            if partition.doubts or partition.window == 1:
-                self._confirm(partition)
+            if partition.window == 1:
+                self._confirm(partition, base_offset, batch)
             if partition.outbox and not partition.queued:
                 partition.queued = True
                 ready.append(partition)
 
-    def _confirm(self, partition: Partition) -> None:
-        partition.window = self._max_in_flight
+    def _confirm(self, partition: Partition, base_offset: int, batch: Batch) -> None:
+        """Of the first batch after a resync, the owner reads back what is there (design, section 4)."""
         partition.doubts = 0
-        self._owner.confirmed(partition)
+        if partition.checking:
+            partition.checking = False
+            self._owner.confirmed(partition, base_offset, batch)
 
     def _unexpected(self, partition: Partition, base_offset: int) -> None:
         """Appended (or found) somewhere else than expected; or the answer to a batch from before a doubt."""
@@ -340,6 +355,8 @@ class Lane:
                 where = f"{owner.destination.name} refused the batch at offset {partition.acknowledged}"
                 owner.halt(partition, halted_by_error(answer.error, where, answer.message))
             else:
+                if answer.error == ErrorCode.UNKNOWN_PRODUCER_ID:
+                    partition.forgotten = partition.unsettled = True
                 detail = f"{owner.destination.name} broker {self.node_id}: {error_name(answer.error)}"
                 owner.doubt(partition, error_slug(answer.error), detail)
         self._let_go(partition)

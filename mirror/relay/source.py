@@ -23,6 +23,7 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import Outcome, error_name, error_slug, outcome_of
 from mirror.wire.fetch import (
+    READ_COMMITTED,
     READ_UNCOMMITTED,
     Fetched,
     FetchPartition,
@@ -69,6 +70,10 @@ class SourceOwner(Protocol):
 
     def pump_sinks(self) -> None:
         """There is something to send."""
+
+    def forgets_before_ms(self) -> float:
+        """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
+        time: their producer's state expires by it."""
 
 
 class Fetcher:
@@ -170,7 +175,7 @@ class Fetcher:
             max_wait_ms=max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
-            isolation_level=READ_UNCOMMITTED,
+            isolation_level=READ_COMMITTED if settings.committed else READ_UNCOMMITTED,
         )
         correlation_id = connection.next_correlation_id()
         head = request_header(
@@ -219,6 +224,7 @@ class Fetcher:
             owner.stats.throttled(owner.source.name, fetch.throttle_ms)
         if fetch.error and not fetch.partitions:
             self._refuse_all(fetch.error, asked)
+        committed = owner.settings.committed
         gave: list[Partition] = []
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
@@ -228,7 +234,7 @@ class Fetcher:
             if fetched.error or fetch.error:
                 self._refused(partition, fetched, fetch)
                 continue
-            partition.high_watermark = fetched.high_watermark
+            partition.high_watermark = fetched.last_stable_offset if committed else fetched.high_watermark
             if fetched.diverging is not None:
                 epoch, end_offset = fetched.diverging
                 detail = f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}"
@@ -247,8 +253,10 @@ class Fetcher:
             ]
 
     def _forward_partition(self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool) -> None:
-        due = partition.due
-        halt = forward(frame, fetched.start, fetched.end, partition, self._owner.shapes)
+        due, waiting = partition.due, bool(partition.outbox)
+        halt = forward(frame, fetched.start, fetched.end, partition, self._owner.shapes, fetched.aborted)
+        if partition.due != due:
+            self._pace(partition, waiting=waiting)
         if halt is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start
@@ -261,6 +269,13 @@ class Fetcher:
             lane.offer(partition)
         if halt is not None:
             self._owner.halt_when_drained(partition, halted_by_batch(halt))
+
+    def _pace(self, partition: Partition, *, waiting: bool) -> None:
+        """Old batches go one at a time; and so do those behind them while old ones wait."""
+        old = partition.max_timestamp < self._owner.forgets_before_ms() and not partition.terms.append_times
+        if old != partition.old and (old or not waiting):
+            partition.old = old
+            partition.widen(self._owner.settings.max_in_flight)
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
         """An error code for one partition."""

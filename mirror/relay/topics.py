@@ -15,7 +15,13 @@ from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode, error_name
 
 TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
 MAX_MESSAGE_BYTES = "max.message.bytes"
+CLEANUP_POLICY = "cleanup.policy"
+TIMESTAMP_TYPE = "message.timestamp.type"
+PRODUCER_EXPIRATION = "producer.id.expiration.ms"
+PRODUCER_EXPIRATION_MS = 86_400_000
+EXPIRATION_MARGIN_MS = 15 * 60_000
 CREATE_TIMEOUT_MS = 30_000
 DEFAULT_REPLICATION_SINCE = 4
 """CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
@@ -77,7 +83,11 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
         await _until_led(destination, [topic.name for topic in missing if topic.name not in halted])
     present = [topic.name for topic in here if topic.name in destination.topics]
     configs = await _describe(destination, present)
-    return [_pair(topic, destination, configs.get(topic.name), halted.get(topic.name), settings) for topic in here]
+    origin = await _describe(source, names)
+    return [
+        _pair(topic, destination, origin.get(topic.name), configs.get(topic.name), halted.get(topic.name), settings)
+        for topic in here
+    ]
 
 
 async def _learn(source: Cluster, settings: RelaySettings) -> None:
@@ -97,6 +107,7 @@ def _halted(trouble: Trouble, detail: str) -> Halted:
 def _pair(
     topic: Topic,
     destination: Cluster,
+    origin: dict[str, Any] | None,
     configs: dict[str, Any] | None,
     halted: Halted | None,
     settings: RelaySettings,
@@ -111,8 +122,31 @@ def _pair(
         if value is not None and value != wanted:
             return Pair(source=topic, halted=_halted(Trouble.DESTINATION_REWRITES, f"{topic.name}: {name}={value}"))
     largest = values.get(MAX_MESSAGE_BYTES)
-    terms = Terms(max_batch_size=int(largest) if largest else None)
+    here = {name: entry.value for name, entry in (origin or {}).items()}
+    terms = Terms(
+        max_batch_size=int(largest) if largest else None,
+        compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
+        append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
+        accept_gaps=settings.accept_gaps,
+    )
     return Pair(source=topic, terms=terms, partitions_there=len(there.leaders))
+
+
+async def producer_memory_ms(cluster: Cluster) -> float:
+    """How long the cluster's brokers remember a producer at least: ``producer.id.expiration.ms``, less a margin, because
+    it counts from the timestamps of records. Kafka's default where it may not be asked."""
+    node_id = next(iter(cluster.nodes))
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[PRODUCER_EXPIRATION]
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+    try:
+        answer = await cluster.call(request, node_id=node_id)
+    except NetworkError:
+        return PRODUCER_EXPIRATION_MS - EXPIRATION_MARGIN_MS
+    values = [entry.value for result in answer.results if not result.error_code for entry in result.configs]
+    expiration_ms = int(values[0]) if values and values[0] else PRODUCER_EXPIRATION_MS
+    return max(expiration_ms - EXPIRATION_MARGIN_MS, expiration_ms / 2)
 
 
 async def _describe(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:

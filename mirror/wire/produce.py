@@ -36,6 +36,7 @@ _UUID_SIZE = 16
 _HEAD_FIELDS = "Ihi16sqhii"
 _FIXED_FIELDS = struct.Struct(">qiib")
 """base_offset 0 (the broker assigns it and refuses any other), length, no leader epoch, magic 2."""
+_CRC = struct.Struct(">I")
 _TIMES = struct.Struct(">qq")
 HeadPacker = Callable[..., bytes]
 """(partition index, prefix, crc, attributes, last offset delta, both timestamps as they stand (16 bytes), producer id,
@@ -79,6 +80,11 @@ def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
         header.base_sequence,
         header.record_count,
     )
+
+
+def checksum_of(head: bytes) -> int:
+    """The batch's checksum, as its packed head carries it: the last 61 bytes are the batch's header."""
+    return int(_CRC.unpack_from(head, len(head) - HEADER_SIZE + CRC_AT)[0])
 
 
 def head_size(version: int, length: int) -> int:

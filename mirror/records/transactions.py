@@ -1,0 +1,68 @@
+"""Which batches a read_committed consumer passes over, judged whole: a transaction's batches are never mixed.
+
+The broker sends the transactions that were aborted in reach of a fetch along with its answer, as (producer id, first
+offset). An aborted batch is one of such a producer from the first offset on, until that producer's ABORT marker. The
+list of each answer is complete for the offsets in it, so nothing is carried from one fetch to the next (broker facts,
+Fetch; KIP-98).
+"""
+
+import struct
+from collections.abc import Iterable
+
+from mirror.records.header import HEADER_SIZE, BatchHeader
+
+ABORT = 0
+COMMIT = 1
+NOT_A_MARKER = -1
+
+_KEY = struct.Struct(">hh")
+"""Key of a control record: version, type."""
+_VARINT_MAX = 5
+"""Bytes of the longest 32-bit varint."""
+_VARLONG_MAX = 10
+
+
+class Aborted:
+    """The aborted transactions of one fetched piece of a log, followed batch by batch, in order."""
+
+    __slots__ = ("_active", "_coming")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._coming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._active: set[int] = set()
+
+    def drops(self, header: BatchHeader) -> bool:
+        """Whether the data batch belongs to an aborted transaction. Ask for every transactional batch, in order."""
+        coming = self._coming
+        while coming and coming[-1][1] <= header.last_offset:
+            self._active.add(coming.pop()[0])
+        return header.is_transactional and header.producer_id in self._active
+
+    def ends(self, header: BatchHeader, kind: int) -> None:
+        """A marker: an ABORT ends its producer's aborted transaction; what that producer writes next is another."""
+        self.drops(header)
+        if kind == ABORT:
+            self._active.discard(header.producer_id)
+
+
+def marker_kind(batch: bytes | memoryview) -> int:
+    """ABORT or COMMIT for a whole control batch; NOT_A_MARKER for one that the cleaner has emptied or that is cut.
+
+    A control batch holds one record, never compressed: length, attributes, timestamp delta, offset delta and key
+    length, all but the attributes as varints, then the key.
+    """
+    at = _after_varint(batch, HEADER_SIZE, _VARINT_MAX) + 1
+    at = _after_varint(batch, at, _VARLONG_MAX)
+    at = _after_varint(batch, at, _VARINT_MAX)
+    at = _after_varint(batch, at, _VARINT_MAX)
+    if at + _KEY.size > len(batch):
+        return NOT_A_MARKER
+    return int(_KEY.unpack_from(batch, at)[1])
+
+
+def _after_varint(batch: bytes | memoryview, at: int, most: int) -> int:
+    """Where the varint at ``at`` ends; past the end of the batch if it is cut."""
+    for end in range(at, min(at + most, len(batch))):
+        if batch[end] < 0x80:
+            return end + 1
+    return len(batch) + 1

@@ -1,0 +1,412 @@
+"""Where a partition goes on: the protocol of design section 4, on two logs. Read it beside that text.
+
+In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty that
+nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the source
+(``_prove``), and the identity that continues it (``continued``).
+
+It knows no sockets: ``here`` and ``there`` are ``net.log.PartitionLog``, or a model of one in tests/simulation.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from mirror.net.errors import Refused, Unreachable
+from mirror.net.log import Marker, Producer, Segment
+from mirror.records.admit import Fill, Terms, admit
+from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.identity import Identity, same_owner
+from mirror.records.transactions import Aborted, marker_kind
+from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.wire.errors import ErrorCode
+
+POLL_S = 0.1
+"""Between two looks at a log end that is not replicated yet."""
+READ_BYTES = 256 * 1024
+"""Read at once where more than one batch is wanted."""
+STRIDE = 16
+MOST_STRIDE = 1 << 20
+"""Looking back for the last data batch goes so much farther each time, and so far at most."""
+NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
+"""Attribute bits that a copy has as its source: the others say how the source came by the batch."""
+NO_EPOCH = -1
+
+
+class Log(Protocol):
+    """What is needed of a logger; structlog's fits."""
+
+    def info(self, event: str, **fields: object) -> object:
+        """Something happened."""
+
+    def warning(self, event: str, **fields: object) -> object:
+        """Something needs a look."""
+
+
+class Readable(Protocol):
+    """A partition's log, to look at. See ``net.log.PartitionLog``."""
+
+    @property
+    def name(self) -> str:
+        """topic-partition at cluster."""
+
+    async def start(self) -> int:
+        """The first offset that it still has."""
+
+    async def true_end(self) -> int:
+        """The leader's log end."""
+
+    async def visible_end(self) -> int:
+        """Its high watermark."""
+
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
+        """Whole batches from the one that holds ``offset``."""
+
+    async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
+        """The one batch that holds it, or the next."""
+
+
+class Writable(Readable, Protocol):
+    """The destination's."""
+
+    async def producers(self) -> list[Producer] | None:
+        """What its leader remembers of producers; None if it cannot be asked."""
+
+    async def write_markers(self, marker: Marker, count: int) -> None:
+        """Appends that many markers, most likely."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a resync has to know of the flow.
+
+    Attributes:
+        name: topic-partition, for messages.
+        owner: the flow's producer id for this partition, rotation 0.
+        settle_s: longer than bytes of a dead predecessor can still arrive.
+        committed: whether the source is read as a read_committed consumer does.
+        window: batches that a predecessor may have had under way.
+        terms: of the topic.
+        accept_gap: whether records that retention took before they were copied are gone without (``on.gap``).
+        next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
+        strict: whether the copy carries the source's producer fields, so that they must be equal, too.
+    """
+
+    name: str
+    owner: int
+    settle_s: float
+    committed: bool = True
+    window: int = 5
+    terms: Terms = field(default_factory=Terms)
+    accept_gap: bool = False
+    next_epoch: bool = False
+    strict: bool = False
+
+
+class Found(NamedTuple):
+    """Where the partition goes on."""
+
+    offset: int
+    """The destination's log end: the next source offset to copy."""
+    identity: Identity
+    """Of the next data batch."""
+    coordinator_epoch: int
+    """Of the next markers: one more than any that the destination's leader remembers of ours."""
+    last_epoch: int
+    """Leader epoch of the source batch before ``offset``; -1: not known."""
+    source_start: int
+    source_end: int
+    log_start: int
+    proven: bool
+    """Whether the batch before ``offset`` was compared on both sides."""
+
+
+class Tail(NamedTuple):
+    """The end of the destination's log, looked at backwards to the last data batch."""
+
+    data: tuple[BatchHeader, bytes] | None
+    """The last data batch, header and records; None: the log has none."""
+    marker: BatchHeader | None
+    """The last marker of ours behind it."""
+    holes_from: int
+    """From here to the end, nothing but markers."""
+
+
+async def barrier(there: Readable, log: Log) -> int:
+    """The log end, once every replica in sync has it: nothing above can vanish, nothing is hidden.
+
+    Raises:
+        NetworkError: no answer, or the leader is none any more.
+    """
+    told = False
+    while True:
+        end, visible = await asyncio.gather(there.true_end(), _visible(there))
+        if end == visible:
+            return end
+        if not told:
+            told = True
+            log.info("under_replicated", detail=f"{there.name} ends at {end} and is replicated to {visible}")
+        await asyncio.sleep(POLL_S)
+
+
+async def _visible(there: Readable) -> int:
+    try:
+        return await there.visible_end()
+    except Refused as error:
+        if error.code != ErrorCode.OFFSET_NOT_AVAILABLE:
+            raise
+        return -1
+
+
+class Resync:
+    """One look at both logs of a partition. ``run`` once."""
+
+    def __init__(self, here: Readable, there: Writable, rules: Rules, log: Log) -> None:
+        self._here = here
+        self._there = there
+        self._rules = rules
+        self._log = log
+
+    async def run(self, *, settle: bool) -> Found:
+        """The position, proven as far as it can be.
+
+        Args:
+            settle: somebody else's bytes, or our own markers, may still arrive: wait until the end stands still.
+
+        Raises:
+            PartitionHalted: it cannot go on, and looking again will not help.
+            NetworkError: not to be known now; try again.
+        """
+        here, there, rules = self._here, self._there, self._rules
+        source_start, log_start, source_end = await asyncio.gather(here.start(), there.start(), here.true_end())
+        end = await barrier(there, self._log)
+        tail = await self.tail(log_start, end)
+        known = await there.producers()
+        if settle or not armed(tail, known) or await self._hole_at(source_start, end):
+            while (again := await self.settled()) != end:
+                end = again
+                tail = await self.tail(log_start, end)
+            known = await there.producers()
+        try:
+            source_end = await self._check_range(tail, source_start, source_end, end)
+            proven, last_epoch = await self._prove(tail, source_start, end)
+            await self._check_holes(tail, source_start, end)
+        except PartitionHalted:
+            await self._blame(tail, log_start)
+            raise
+        return Found(
+            offset=end,
+            identity=continued(tail, known, rules, end),
+            coordinator_epoch=1 + max((state.coordinator_epoch for state in ours(known, rules.owner)), default=-1),
+            last_epoch=last_epoch,
+            source_start=source_start,
+            source_end=source_end,
+            log_start=log_start,
+            proven=proven,
+        )
+
+    async def settled(self) -> int:
+        """The barrier ``settle.ms`` later: if the end has not moved, it will not."""
+        await asyncio.sleep(self._rules.settle_s)
+        return await barrier(self._there, self._log)
+
+    # -- the destination ---------------------------------------------------------------------------------------------
+
+    async def tail(self, log_start: int, end: int) -> Tail:
+        """Walks back to the last data batch."""
+        marker: BatchHeader | None = None
+        reach, upto = 1, end
+        while upto > log_start:
+            at = max(log_start, upto - reach)
+            data: tuple[BatchHeader, bytes] | None = None
+            newest: BatchHeader | None = None
+            async for header, batch in batches(self._there, at, upto):
+                if not header.is_control:
+                    data, newest = (header, bytes(batch[HEADER_SIZE:])), None
+                elif same_owner(header.producer_id, self._rules.owner):
+                    newest = header
+            marker = marker or newest
+            if data is not None:
+                self._own(data[0])
+                return Tail(data, marker, data[0].next_offset)
+            upto, reach = at, min(reach * STRIDE, MOST_STRIDE)
+        return Tail(None, marker, log_start)
+
+    def _own(self, header: BatchHeader) -> None:
+        if not self._rules.strict and not same_owner(header.producer_id, self._rules.owner):
+            raise halt(
+                Trouble.FOREIGN_WRITER,
+                f"{self._rules.name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}",
+            )
+
+    async def _blame(self, tail: Tail, log_start: int) -> None:
+        """The last batch is ours, and does not fit the source. If somebody else has written just before it, that is
+        why: a whole window of ours may have landed behind."""
+        for _ in range(self._rules.window):
+            if tail.data is None:
+                return
+            tail = await self.tail(log_start, tail.data[0].base_offset)
+
+    # -- the source --------------------------------------------------------------------------------------------------
+
+    async def _hole_at(self, source_start: int, end: int) -> bool:
+        """Whether what comes next is a hole: then nothing may be on its way to it."""
+        if end < source_start:
+            return True
+        try:
+            segment = await self._here.read(end, committed=self._rules.committed)
+        except Refused as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return False
+        return bool(segment.batches) and not _is_record(segment, end, self._rules.terms)
+
+    async def _check_range(self, tail: Tail, source_start: int, source_end: int, end: int) -> int:
+        """The source must still have what is due, and must have had what was copied. Its end, looked at again."""
+        name = self._rules.name
+        if source_start > end and not self._rules.accept_gap:
+            if end == 0:
+                raise halt(Trouble.LEADING_OFFSETS, f"{name} begins at offset {source_start} at the source")
+            raise halt(
+                Trouble.RETENTION_OVERTOOK, f"{name}: offset {end} is due and the source begins at {source_start}"
+            )
+        if source_end < end:
+            # Once may be a leader that is still catching up; twice is a source that never had these records.
+            await asyncio.sleep(self._rules.settle_s)
+            source_end = await self._here.true_end()
+            if source_end < end:
+                detail = f"{name}: the destination ends at {end} and the source at {source_end}"
+                if tail.data is not None and tail.holes_from > source_end:
+                    raise halt(Trouble.NOT_A_COPY, detail)
+                raise halt(Trouble.OVERFILLED, f"{detail}; there are only markers from {tail.holes_from} on")
+        return source_end
+
+    async def _prove(self, tail: Tail, source_start: int, end: int) -> tuple[bool, int]:
+        """Compares the destination's last data batch with the source's; (compared, leader epoch of the source's)."""
+        if tail.data is None and end == 0:
+            return True, NO_EPOCH  # An empty log that begins at 0 needs no proof.
+        if tail.data is None or tail.data[0].base_offset < source_start:
+            side = f"the source begins at {source_start}" if tail.data else "the destination's log holds no record"
+            self._log.warning(
+                "prefix_unproven", detail=f"{self._rules.name}: {side}, so nothing before offset {end} can be compared"
+            )
+            return False, NO_EPOCH
+        base = tail.data[0].base_offset
+        found = await self._here.batch_at(base)
+        if found is None or not same_batch(tail.data, found, strict=self._rules.strict):
+            raise halt(Trouble.NOT_A_COPY, f"{self._rules.name}: the batches at offset {base} differ")
+        # Behind markers, the source's batch before the end is another one, whose epoch may be later.
+        return True, found[0].leader_epoch if tail.holes_from == end else NO_EPOCH
+
+    async def _check_holes(self, tail: Tail, source_start: int, end: int) -> None:
+        """Every marker behind the last data batch stands where the source has no record."""
+        at = max(tail.holes_from, source_start)
+        while at < end:
+            segment = await self._here.read(at, max_bytes=READ_BYTES, committed=self._rules.committed)
+            if not segment.batches:
+                if segment.last_stable_offset < end <= await self._here.true_end():
+                    raise Unreachable(
+                        f"{self._here.name}: stable to {segment.last_stable_offset}, the destination ends at {end}"
+                    )
+                return
+            for header in records_of(segment):
+                if header.base_offset >= end:
+                    return
+                if header.last_offset >= at:
+                    raise halt(
+                        Trouble.OVERFILLED,
+                        f"{self._rules.name}: the source has a record at offset {max(header.base_offset, at)}, and "
+                        f"the destination a marker; its log ends at {end}",
+                    )
+            at = segment.batches[-1][0].next_offset
+
+
+def same_batch(copy: tuple[BatchHeader, bytes], original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
+    """Payload identity: equal but for who wrote it, in which transaction and epoch, and the checksum over that."""
+    (mine, payload), (other, whole) = copy, original
+    return (
+        mine.base_offset == other.base_offset
+        and mine.length == other.length
+        and mine.attributes & NEUTRAL == other.attributes & NEUTRAL
+        and mine[6:9] == other[6:9]
+        and mine.record_count == other.record_count
+        and (not strict or mine[9:12] == other[9:12])
+        and payload == whole[HEADER_SIZE:]
+    )
+
+
+def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
+    """Of the producers that a leader remembers, this partition's own, whatever their rotation."""
+    return [state for state in known or () if same_owner(state.producer_id, owner)]
+
+
+def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:
+    """The leader remembers the very batch that we continue from, so that a late repeat of anything is recognised."""
+    last = tail.marker or (tail.data[0] if tail.data else None)
+    if last is None or known is None:
+        return False
+    return any(
+        (state.producer_id, state.epoch) == (last.producer_id, last.producer_epoch)
+        and (last.is_control or state.last_sequence == last.last_sequence)
+        for state in known
+    )
+
+
+def continued(tail: Tail, known: Sequence[Producer] | None, rules: Rules, end: int) -> Identity:
+    """The identity of the next data batch.
+
+    After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0). With nothing left in the log,
+    what the broker remembers; else afresh.
+    """
+    if tail.marker is not None:
+        identity = _identity(tail.marker).behind_markers()
+    elif tail.data is not None and same_owner(tail.data[0].producer_id, rules.owner):
+        last = _identity(tail.data[0])
+        # Markers of somebody else behind our data fill their offsets all the same.
+        identity = last.after(1) if tail.holes_from == end else last.behind_markers()
+    else:
+        states = ours(known, rules.owner)
+        if not states:
+            return Identity(rules.owner, 0, 0)
+        newest = max(states, key=lambda state: (state.producer_id, state.epoch))
+        last = Identity(newest.producer_id, newest.epoch, max(newest.last_sequence, 0))
+        identity = last.behind_markers() if newest.epoch & 1 else last.after(newest.last_sequence >= 0)
+    return identity.behind_markers() if rules.next_epoch else identity
+
+
+def _identity(header: BatchHeader) -> Identity:
+    return Identity(header.producer_id, header.producer_epoch, 0 if header.is_control else header.last_sequence)
+
+
+async def batches(log: Readable, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """Every batch that has an offset in ``[start, end)``, in order."""
+    at = start
+    while at < end:
+        segment = await log.read(at, max_bytes=READ_BYTES if end - at > 1 else 1)
+        if not segment.batches:
+            return
+        for header, batch in segment.batches:
+            if header.base_offset >= end:
+                return
+            if header.last_offset >= at:
+                yield header, batch
+        at = segment.batches[-1][0].next_offset
+
+
+def records_of(segment: Segment) -> list[BatchHeader]:
+    """The batches of a source segment that hold records for the destination, by header."""
+    aborted = Aborted(segment.aborted)
+    found = []
+    for header, batch in segment.batches:
+        if header.is_control:
+            aborted.ends(header, marker_kind(batch))
+        elif not aborted.drops(header) and header.record_count:
+            found.append(header)
+    return found
+
+
+def _is_record(segment: Segment, due: int, terms: Terms) -> bool:
+    """Whether the first batch of the segment goes to the destination at ``due``, rather than markers."""
+    header, _ = segment.batches[0]
+    aborted = Aborted(segment.aborted).drops(header)
+    return not isinstance(admit(header, due, terms, aborted=aborted), Fill)
