@@ -126,7 +126,9 @@ KNOWN_ATTRIBUTES = 0x7F
 CODECS = frozenset(Codec)
 
 
-def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False, transactional: bool = False) -> Verdict:
+def admit(
+    header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False, transactional: bool = False
+) -> Verdict:
     """The verdict for the batch with this header, when ``due`` is the next offset that the destination lacks.
 
     The order matters: a batch is named by the first thing that is wrong with it, the gravest first.
@@ -148,18 +150,15 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
         )
     if header.last_offset < due:
         return Skip()
-    if header.base_offset > due:
-        return _gap(header, due, span, terms, transactional=transactional or header.is_transactional)
-    if header.is_control:
-        return Fill(until=header.next_offset, cause=Cause.MARKER)
-    if aborted:
-        return Fill(until=header.next_offset, cause=Cause.ABORTED)
-    if not header.record_count:
-        return Fill(until=header.next_offset, cause=Cause.COMPACTED)
-    if header.base_offset < due:
-        return Halt(reason=HaltReason.MID_BATCH, detail=f"offset {due} is due, the batch has {span}")
     if header.attributes & ~KNOWN_ATTRIBUTES or header.codec_bits not in CODECS:
         return Halt(reason=HaltReason.UNKNOWN_ATTRIBUTES, detail=f"attributes {header.attributes:#06x}, {span}")
+    if header.base_offset > due:
+        return _gap(header, due, span, terms, transactional=transactional or header.is_transactional)
+    cause = _no_record(header, aborted=aborted)
+    if cause is not None:
+        return Fill(until=header.next_offset, cause=cause)
+    if header.base_offset < due:
+        return Halt(reason=HaltReason.MID_BATCH, detail=f"offset {due} is due, the batch has {span}")
     if not header.is_dense:
         return Halt(reason=HaltReason.SPARSE_BATCH, detail=f"{header.record_count} records in {span}")
     if header.attributes & LOG_APPEND_TIME:
@@ -173,6 +172,15 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
     # id. The horizon is the cleaner's note to itself; a producer may not set it, and the deltas already relate to the
     # base timestamp as it stands (broker facts, Produce).
     return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
+
+
+def _no_record(header: BatchHeader, *, aborted: bool) -> Cause | None:
+    """Why a consumer finds nothing in the batch, if so."""
+    if header.is_control:
+        return Cause.MARKER
+    if aborted:
+        return Cause.ABORTED
+    return None if header.record_count else Cause.COMPACTED
 
 
 def _gap(header: BatchHeader, due: int, span: str, terms: Terms, *, transactional: bool) -> Fill | Halt:

@@ -13,8 +13,8 @@ MIRROR_BIT = 1 << 62
 """Brokers allocate ids from 0 upwards; these collide with none of them."""
 _ROTATION_BITS = 16
 ROTATIONS = 1 << _ROTATION_BITS
-"""Producer ids of one partition. Each is good for 16,380 holes, all of them for a thousand million: by the time that the
-first comes round again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
+"""Producer ids of one partition. Each is good for 16,380 holes, all of them for a thousand million: by the time that
+the first comes round again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
 MAX_EPOCH = 32_760
 """Highest epoch used before the next rotation; data carry even epochs, markers odd ones."""
 

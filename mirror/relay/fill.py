@@ -1,8 +1,8 @@
 """Holes of the source filled at the destination: one ABORT marker per offset (design, sections 3 and 4).
 
-Markers are not idempotent, and the answer to writing them proves nothing. So nothing of the partition is under way while
-its hole is filled, the log end is looked at before each write and after the last, and whatever is not as expected is
-doubt: the position is sought anew, settled first, because markers without an answer may still arrive.
+Markers are not idempotent, and the answer to writing them proves nothing. So nothing of the partition is under way
+while its hole is filled, the log end is looked at before each write and after the last, and whatever is not as expected
+is doubt: the position is sought anew, settled first, because markers without an answer may still arrive.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NOT_PERMITTED = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRA
 
 
 class Moved(Exception):
-    """The log does not end where the hole begins. ``cause`` is a stable name; ``unsettled``: our markers may come yet."""
+    """The log does not end where it should. ``cause`` is a stable name; ``unsettled``: our markers may come yet."""
 
     def __init__(self, cause: str, detail: str, *, unsettled: bool) -> None:
         super().__init__(detail)

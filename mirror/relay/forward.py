@@ -119,7 +119,7 @@ def forward(
     before = len(outbox)
     leader_epoch = partition.last_epoch
     times = b""
-    dropped: Aborted | None = None
+    dropped = Aborted(aborted)
     left_out = holes = 0
     while at <= last_fit:
         (
@@ -160,8 +160,6 @@ def forward(
             head = pack(index, prefix, crc, attributes, last_delta, stamps, producer_id, epoch, sequence, records)
             append((head, buf[at + 61 : stop], records, None))
         else:
-            if dropped is None:
-                dropped = Aborted(aborted)
             mine = Identity(producer_id, epoch, sequence)
             judged = _judge(buf, at, end, partition, mine, due, shapes, dropped)
             if judged is None:
@@ -196,7 +194,12 @@ def forward(
     forwarded = len(outbox) - before
     if forwarded:
         last = outbox.pop()
-        append(last._replace(frame=frame) if isinstance(last, Hole) else (last[0], last[1], last[2], frame))
+        if isinstance(last, Hole):
+            append(last._replace(frame=frame))
+        else:
+            head, payload, records, _ = last
+            append((head, payload, records, frame))
+            _mark(partition, buf, at - HEADER_SIZE - len(payload), due - records, due)
         frame.hold()
         partition.frames += 1
         partition.due = due
@@ -207,20 +210,18 @@ def forward(
         partition.batch_size = (at - start) // forwarded
         partition.tally.put_batches += forwarded - holes
         partition.tally.put_bytes += at - start - left_out
-        mark = None if isinstance(last, Hole) else _mark(buf, at - HEADER_SIZE - len(last[1]), due - last[2], due)
-        if mark is not None:
-            partition.marks.append(mark)
     return halt
 
 
-def _mark(buf: memoryview, at: int, base_offset: int, next_offset: int) -> Mark | None:
-    """The record set's last batch, if it begins at byte ``at``: not when something was left out behind it."""
+def _mark(partition: Partition, buf: memoryview, at: int, base_offset: int, next_offset: int) -> None:
+    """Remembers the record set's last batch, if it begins at byte ``at``: not when something was left out behind it."""
     if at < 0:
-        return None
+        return
     header = BatchHeader.read(buf, at)
-    if header.base_offset != base_offset:
-        return None
-    return Mark(next_offset, header.leader_epoch, bytes(buf[at : at + HEADER_SIZE]))
+    if header.base_offset == base_offset:
+        partition.marks.append(Mark(next_offset, header.leader_epoch, bytes(buf[at : at + HEADER_SIZE])))
+
+
 def _join(outbox: "deque[Batch | Hole]", hole: Hole) -> bool:
     """Two holes in a row are filled as one, under the identity of where the first began. A gap that an operator has
     accepted stays apart: it is recorded."""

@@ -160,5 +160,3 @@ class Locator:
         if leader is None:
             raise Unreachable(f"cluster {cluster.name}: {partition.name} has no leader at present")
         return leader
-
-

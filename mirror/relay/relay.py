@@ -22,7 +22,8 @@ from mirror.relay.fill import Moved, NotOwner
 from mirror.relay.forward import Shapes
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
-from mirror.relay.position import Locator, Log
+from mirror.relay.position import Locator
+from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Sink
 from mirror.relay.source import Fetcher

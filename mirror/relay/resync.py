@@ -1,8 +1,8 @@
 """Where a partition goes on: the protocol of design section 4, on two logs. Read it beside that text.
 
-In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty that
-nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the source
-(``_prove``), and the identity that continues it (``continued``).
+In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty
+that nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the
+source (``_prove``), and the identity that continues it (``continued``).
 
 It knows no sockets: ``here`` and ``there`` are ``net.log.PartitionLog``, or a model of one in tests/simulation.
 """

@@ -18,7 +18,7 @@ from mirror.records.scan import Tail, measure
 from mirror.relay.forward import Shapes, forward
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.partition import Outlet, Partition, Phase
-from mirror.relay.position import Log
+from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import Outcome, error_name, error_slug, outcome_of

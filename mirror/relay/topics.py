@@ -133,8 +133,8 @@ def _pair(
 
 
 async def producer_memory_ms(cluster: Cluster) -> float:
-    """How long the cluster's brokers remember a producer at least: ``producer.id.expiration.ms``, less a margin, because
-    it counts from the timestamps of records. Kafka's default where it may not be asked."""
+    """How long the cluster's brokers remember a producer at least: ``producer.id.expiration.ms``, less a margin,
+    because it counts from the timestamps of records. Kafka's default where it may not be asked."""
     node_id = next(iter(cluster.nodes))
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[PRODUCER_EXPIRATION]

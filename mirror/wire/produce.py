@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mirror.records.header import HEADER_SIZE, MAGIC, NO_LEADER_EPOCH, PREFIX_SIZE, BatchHeader
+from mirror.records.header import CRC_AT, HEADER_SIZE, MAGIC, NO_LEADER_EPOCH, PREFIX_SIZE, BatchHeader
 from mirror.wire.fetch import Node, TopicKey, read_leader, read_nodes, read_topic
 from mirror.wire.header import after_response_header
 from mirror.wire.primitives import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.records.admit import Forward, Halt, HaltReason, Skip, Terms, Verdict, admit
+from mirror.records.admit import Cause, Fill, Forward, Halt, HaltReason, Skip, Terms, Verdict, admit
 from mirror.records.header import BatchHeader, Codec
 from tests.records.builders import RECORDS, header_of, kafka_batch
 from tests.records.test_header import FIELDS
@@ -24,11 +24,9 @@ def reason(verdict: Verdict) -> HaltReason:
 FAULTS: tuple[tuple[HaltReason, dict[str, int]], ...] = (
     (HaltReason.OLD_FORMAT, {"magic": 1}),
     (HaltReason.CORRUPT, {"record_count": -1}),
-    (HaltReason.MID_BATCH, {"base_offset": 998}),
-    (HaltReason.OFFSET_GAP, {"base_offset": 1_001}),
     (HaltReason.UNKNOWN_ATTRIBUTES, {"attributes": 0x0080}),
-    (HaltReason.CONTROL_BATCH, {"attributes": 0x0020}),
-    (HaltReason.TRANSACTIONAL, {"attributes": 0x0010}),
+    (HaltReason.UNEXPLAINED_GAP, {"base_offset": 1_001}),
+    (HaltReason.MID_BATCH, {"base_offset": 998}),
     (HaltReason.SPARSE_BATCH, {"record_count": 4}),
     (HaltReason.LOG_APPEND_TIME, {"attributes": 0x0008}),
     (HaltReason.TOO_LARGE, {"length": 1_000}),
@@ -46,6 +44,47 @@ def test_a_good_batch_is_forwarded_as_it_is(codec: Codec) -> None:
 
 def test_the_delete_horizon_bit_is_cleared() -> None:
     assert admit(header_of(attributes=0x40 | Codec.ZSTD), DUE, TERMS) == Forward(attributes=Codec.ZSTD)
+
+
+def test_the_transactional_bit_is_cleared() -> None:
+    """What a read_committed consumer finds is decided; the mirror writes outside of any transaction."""
+    assert admit(header_of(attributes=0x10 | Codec.LZ4), DUE, TERMS) == Forward(attributes=Codec.LZ4)
+
+
+@pytest.mark.parametrize("base_offset", [DUE, DUE - 3], ids=["whole", "rest"])
+@pytest.mark.parametrize(
+    ("changes", "aborted", "cause"),
+    [
+        ({"attributes": 0x30}, False, Cause.MARKER),
+        ({"attributes": 0x20}, False, Cause.MARKER),
+        ({"attributes": 0x10}, True, Cause.ABORTED),
+        ({"attributes": 0x10, "record_count": 3}, True, Cause.ABORTED),
+        ({"record_count": 0}, False, Cause.COMPACTED),
+    ],
+)
+def test_where_a_consumer_finds_nothing_is_filled(
+    changes: dict[str, int], aborted: bool, cause: Cause, base_offset: int
+) -> None:
+    """Also the rest of it, where filling was interrupted in the middle."""
+    header = header_of(**changes, base_offset=base_offset)
+    assert admit(header, DUE, TERMS, aborted=aborted) == Fill(until=header.next_offset, cause=cause)
+
+
+@pytest.mark.parametrize(
+    ("terms", "transactional", "attributes", "cause"),
+    [
+        (Terms(compacted=True), False, 0, Cause.COMPACTED),
+        (Terms(), True, 0, Cause.COMPACTED),
+        (Terms(), False, 0x10, Cause.COMPACTED),
+        (Terms(accept_gaps=True), False, 0, Cause.ACCEPTED),
+        (Terms(compacted=True, accept_gaps=True), False, 0, Cause.COMPACTED),
+    ],
+)
+def test_a_gap_with_a_cause_is_filled_up_to_the_batch(
+    terms: Terms, transactional: bool, attributes: int, cause: Cause
+) -> None:
+    header = header_of(base_offset=DUE + 7, attributes=attributes)
+    assert admit(header, DUE, terms, transactional=transactional) == Fill(until=DUE + 7, cause=cause)
 
 
 @pytest.mark.parametrize(("expected", "changes"), FAULTS, ids=[fault.slug for fault, _ in FAULTS])

@@ -21,6 +21,8 @@ WHERE = Location(
     source_end=100,
     log_start=0,
     proven=True,
+    coordinator_epoch=0,
+    source_start=0,
 )
 
 
@@ -58,7 +60,9 @@ class Frames:
 def send(partition: Partition, count: int) -> None:
     """So many batches go under way."""
     for _ in range(count):
-        partition.in_flight.append(partition.outbox.popleft())
+        batch = partition.outbox.popleft()
+        assert isinstance(batch, Batch)
+        partition.in_flight.append(batch)
 
 
 def to_end(partition: Partition) -> None:

@@ -33,6 +33,8 @@ async def test_fresh() -> None:
             source_end=12,
             log_start=0,
             proven=True,
+            coordinator_epoch=0,
+            source_start=0,
         )
 
 
