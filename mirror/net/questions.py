@@ -38,6 +38,8 @@ class Producer(NamedTuple):
     producer_id: int
     epoch: int
     last_sequence: int
+    coordinator_epoch: int = -1
+    """The highest of the markers that carried its id; -1: none did."""
 
 
 class Marker(NamedTuple):
@@ -45,6 +47,8 @@ class Marker(NamedTuple):
 
     producer_id: int
     epoch: int
+    coordinator_epoch: int = 0
+    """Brokers refuse one lower than the last that they saw for the id (TRANSACTION_COORDINATOR_FENCED)."""
 
 
 class _Partition(NamedTuple):
@@ -152,7 +156,10 @@ def _producers_of(cluster: Cluster, partition: _Partition, row: Any) -> list[Pro
         return None
     if row.error_code:
         return Refused(f"{cluster.name}: DescribeProducers of {partition.topic}-{partition.partition}", row.error_code)
-    return [Producer(state.producer_id, state.producer_epoch, state.last_sequence) for state in row.active_producers]
+    return [
+        Producer(state.producer_id, state.producer_epoch, state.last_sequence, state.coordinator_epoch)
+        for state in row.active_producers
+    ]
 
 
 async def write_markers(
@@ -185,7 +192,7 @@ async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) 
             producer_epoch=markers.marker.epoch,
             transaction_result=False,
             topics=[topic],
-            coordinator_epoch=0,
+            coordinator_epoch=markers.marker.coordinator_epoch,
         )
         entries += [entry] * markers.markers_n
     request = WriteTxnMarkersRequest(markers=entries)

@@ -179,7 +179,8 @@ def forward(
                 if len(outbox) == before or not _join(outbox, item):
                     append(item)
                     holes += 1
-                    producer_id, epoch, sequence = mine.behind_markers()
+                    behind = mine.behind_markers()
+                    producer_id, epoch, sequence = behind.producer_id, behind.epoch, behind.sequence
                 leader_epoch = epoch_here
                 at = stop
                 continue

@@ -165,6 +165,13 @@ def agree(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") 
     return outcome
 
 
+def only(outcome: Outcome) -> bytes:
+    """The one batch that was sent."""
+    (sent,) = outcome.sent
+    assert isinstance(sent, bytes)
+    return sent
+
+
 # Record sets.
 
 # Behind the owner there are four bytes more than the payload: the count of records.
@@ -263,7 +270,7 @@ def test_the_checksum_is_carried(version: int, codec: int) -> None:
     good = kafka_batch(codec=codec, base_offset=1_000, leader_epoch=7)
     damaged = good[:-1] + bytes([good[-1] ^ 1])
     for batch, intact in ((good, True), (damaged, False)):
-        (sent,) = agree(Case(batch), version).sent
+        sent = only(agree(Case(batch), version))
         stored = sent[-len(batch) :]
         assert (checksum(stored) == BatchHeader.read(stored).crc) is intact
         assert stored[HEADER_SIZE:] == batch[HEADER_SIZE:]
@@ -273,7 +280,7 @@ def test_the_checksum_is_carried(version: int, codec: int) -> None:
 @pytest.mark.parametrize("payload_size", [*BORDERS, 16_000, 1 << 20])
 def test_large_batches(version: int, payload_size: int) -> None:
     """On both sides of the sizes from which the checksum is carried by tables, and of those where tables change."""
-    (sent,) = agree(Case(raw_batch(bytes(payload_size))), version).sent
+    sent = only(agree(Case(raw_batch(bytes(payload_size))), version))
     stored = sent[-(HEADER_SIZE + payload_size) :]
     assert crc32c(stored[CRC_FROM:]) == BatchHeader.read(stored).crc
 
@@ -302,7 +309,7 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
 def test_the_delete_horizon_bit_is_cleared() -> None:
     """The one attribute that changes: the checksum takes that into account too."""
     batch = sealed(raw_batch(b"x" * 20, attributes=0x40 | 2))
-    (sent,) = agree(Case(batch), 9).sent
+    sent = only(agree(Case(batch), 9))
     stored = sent[-len(batch) :]
     assert BatchHeader.read(stored).attributes == 2
     assert checksum(stored) == BatchHeader.read(stored).crc
