@@ -17,7 +17,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 from mirror.net.backoff import Backoff
 from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster
-from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unsupported
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 
@@ -194,6 +194,8 @@ class Coordinator:
                     raise
                 if loop.time() >= until:
                     raise
+            except Unsupported:
+                raise
             except NetworkError:
                 self._nodes.pop(transactional_id, None)
                 if not safe or loop.time() >= until:

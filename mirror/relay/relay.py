@@ -331,7 +331,7 @@ class Relay:
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The first batch after a resync landed where it belongs, by the broker's answer. It is read back: a broker
         recognises a repeat without looking at content."""
-        self._spawn(self._read_back(partition, base_offset, checksum_of(batch.head), partition.generation))
+        self._spawn(self._read_back(partition, base_offset, checksum_of(batch[0]), partition.generation))
 
     async def _read_back(self, partition: Partition, base_offset: int, crc: int, generation: int) -> None:
         try:

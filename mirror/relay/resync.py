@@ -179,14 +179,13 @@ class Resync:
         """
         here, there, rules = self._here, self._there, self._rules
         source_start, log_start, source_end = await asyncio.gather(here.start(), there.start(), here.true_end())
+        # What the leader remembers is asked before the end that counts, never after: a sequence from before that end is
+        # at worst a repeat, which is recognised; one from after it would be taken for the batch at that end.
+        known = await there.producers()
         end = await barrier(there, self._log)
         tail = await self.tail(log_start, end)
-        known = await there.producers()
         if settle or not armed(tail, known) or await self._hole_at(source_start, end):
-            while (again := await self.settled()) != end:
-                end = again
-                tail = await self.tail(log_start, end)
-            known = await there.producers()
+            known, end, tail = await self._stand_still(log_start, end, tail)
         try:
             source_end = await self._check_range(tail, source_start, source_end, end)
             proven, last_epoch = await self._prove(tail, source_start, end)
@@ -205,10 +204,15 @@ class Resync:
             proven=proven,
         )
 
-    async def settled(self) -> int:
-        """The barrier ``settle.ms`` later: if the end has not moved, it will not."""
-        await asyncio.sleep(self._rules.settle_s)
-        return await barrier(self._there, self._log)
+    async def _stand_still(self, log_start: int, end: int, tail: Tail) -> tuple[list[Producer] | None, int, Tail]:
+        """Waits for two equal ends ``settle.ms`` apart: then the end will not move."""
+        while True:
+            known = await self._there.producers()
+            await asyncio.sleep(self._rules.settle_s)
+            again = await barrier(self._there, self._log)
+            if again == end:
+                return known, end, tail
+            end, tail = again, await self.tail(log_start, again)
 
     # -- the destination ---------------------------------------------------------------------------------------------
 
