@@ -222,19 +222,29 @@ class Resync:
         reach, upto = 1, end
         while upto > log_start:
             at = max(log_start, upto - reach)
-            data: tuple[BatchHeader, bytes] | None = None
-            newest: BatchHeader | None = None
-            async for header, batch in batches(self._there, at, upto):
-                if not header.is_control:
-                    data, newest = (header, bytes(batch[HEADER_SIZE:])), None
-                elif same_owner(header.producer_id, self._rules.owner):
-                    newest = header
+            data, newest = await self._last_between(at, upto)
             marker = marker or newest
             if data is not None:
                 self._own(data[0])
                 return Tail(data, marker, data[0].next_offset)
             upto, reach = at, min(reach * STRIDE, MOST_STRIDE)
         return Tail(None, marker, log_start)
+
+    async def _last_between(self, start: int, end: int) -> tuple[tuple[BatchHeader, bytes] | None, BatchHeader | None]:
+        """The last data batch with an offset in ``[start, end)``, and the last marker of ours behind it."""
+        data: tuple[BatchHeader, bytes] | None = None
+        marker: BatchHeader | None = None
+        try:
+            async for header, batch in batches(self._there, start, end):
+                if not header.is_control:
+                    data, marker = (header, bytes(batch[HEADER_SIZE:])), None
+                elif same_owner(header.producer_id, self._rules.owner):
+                    marker = header
+        except Refused as error:
+            if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                raise
+            raise halt(Trouble.FOREIGN_WRITER, str(error)) from error
+        return data, marker
 
     def _own(self, header: BatchHeader) -> None:
         if not self._rules.strict and not same_owner(header.producer_id, self._rules.owner):
@@ -297,6 +307,9 @@ class Resync:
             return False, NO_EPOCH
         base = tail.data[0].base_offset
         found = await self._here.batch_at(base)
+        if found is None and base < await self._here.true_end():
+            # A new leader's high watermark lags behind its log for a moment.
+            raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
         if found is None or not same_batch(tail.data, found, strict=self._rules.strict):
             raise halt(Trouble.NOT_A_COPY, f"{self._rules.name}: the batches at offset {base} differ")
         # Behind markers, the source's batch before the end is another one, whose epoch may be later.

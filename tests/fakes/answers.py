@@ -15,6 +15,7 @@ from tests.fakes.faults import Fault
 from tests.fakes.log import DEFAULT_MAX_BATCH
 
 TOPIC_SETTING, DEFAULT_SETTING = 1, 5
+BROKER_RESOURCE = 4
 DEFAULTS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -161,6 +162,24 @@ async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: An
     one = result_class.DescribeConfigsResourceResult
     results = []
     for resource in request.resources:
+        if resource.resource_type == BROKER_RESOURCE:
+            found = one(
+                name="producer.id.expiration.ms",
+                value=str(cluster.producer_id_expiration_ms),
+                read_only=False,
+                config_source=DEFAULT_SETTING,
+                is_sensitive=False,
+                synonyms=[],
+                config_type=0,
+                documentation=None,
+            )
+            results.append(
+                result_class(
+                    error_code=0, error_message=None, resource_type=BROKER_RESOURCE, resource_name=resource.resource_name,
+                    configs=[found],
+                )
+            )  # fmt: skip
+            continue
         topic = cluster.topics.get(resource.resource_name)
         code = fault.error if hits(fault, topic, -1) or (fault.error and fault.only is None) else 0
         values = DEFAULTS | (topic.configs if topic else {})

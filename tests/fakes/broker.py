@@ -106,6 +106,8 @@ class FakeCluster:
         self.brokers = {node_id: FakeBroker(node_id) for node_id in range(1, brokers + 1)}
         self.topics: dict[str, FakeTopic] = {}
         self.slices = False
+        self.producer_id_expiration_ms = 1 << 50
+        """For ever: the timestamps of scripted batches are of no time in particular."""
         self.requests: list[Seen] = []
         self._faults: dict[str, deque[tuple[int | None, Fault]]] = defaultdict(deque)
         self._errors: list[BaseException] = []

@@ -70,7 +70,7 @@ async def test_a_marker_at_the_end() -> None:
     async with scene() as at:
         at.copy(batches(2))
         at.there.store(raw_batch(b"x", base_offset=6, attributes=0x30, last_offset_delta=0, record_count=1))
-        assert (await at.halts())[0] == "not_a_copy"
+        assert (await at.halts())[0] == "overfilled"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_the_destination_has_deleted_everything() -> None:
         found = await at.locate()
         assert (found.offset, found.proven) == (12, False)
         assert found.identity == Identity(at.owner, 0, 12)
-        assert "the destination's log is empty" in at.log.of("prefix_unproven")[0]["detail"]
+        assert "the destination's log holds no record" in at.log.of("prefix_unproven")[0]["detail"]
         at.there.producers.clear()
         assert (await at.locate()).identity == Identity(at.owner, 0, 0)
 

@@ -74,6 +74,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
         pool=FramePool(budget=1 << 20, frame_size=1 << 12),
         shapes=Shapes(9),
         pump_sinks=lambda: None,
+        forgets_before_ms=lambda: 0.0,
     )
     fetcher = Fetcher(owner, 1)
     partitions = [Partition("t", index) for index in range(4)]
