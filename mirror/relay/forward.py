@@ -78,7 +78,7 @@ class Shapes(dict[int, Shape]):
         return shape
 
 
-def forward(
+def forward(  # noqa: C901 - one function on purpose: a call per batch would cost as much as all it does
     frame: Frame,
     start: int,
     end: int,

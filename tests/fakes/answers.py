@@ -175,8 +175,8 @@ async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: An
             )
             results.append(
                 result_class(
-                    error_code=0, error_message=None, resource_type=BROKER_RESOURCE, resource_name=resource.resource_name,
-                    configs=[found],
+                    error_code=0, error_message=None, resource_type=BROKER_RESOURCE,
+                    resource_name=resource.resource_name, configs=[found],
                 )
             )  # fmt: skip
             continue

@@ -105,8 +105,8 @@ class FlowSettings(Settings):
     isolation_level: Annotated[
         Literal["read_committed", "read_uncommitted"], Choice(("read_committed", "read_uncommitted"))
     ] = "read_committed"
-    """read_committed: what a consumer with this isolation.level reads is copied, and the offsets of aborted transactions
-    are filled. read_uncommitted: all data is copied, as soon as it is written."""
+    """read_committed: what a consumer with this isolation.level reads is copied, and the offsets of aborted
+    transactions are filled. read_uncommitted: all data is copied, as soon as it is written."""
     fill: Annotated[Literal["markers", "transaction"], Choice(("markers", "transaction"))] = "markers"
     """How offsets without a record at the source are taken at the destination. markers: WriteTxnMarkers, which needs
     Alter on the cluster. transaction: empty aborted transactions, which need no such right; a marker too many is then
@@ -116,8 +116,8 @@ class FlowSettings(Settings):
     max_leading_filler: Annotated[int, Count(minimum=0, maximum=1 << 53)] = 1_000_000_000
     """Offsets before the source's first record that are filled, and deleted again, when a partition is new."""
     on_gap: Annotated[Literal["halt", "continue"], Choice(("halt", "continue"))] = "halt"
-    """When the source no longer has records that were not copied. continue: goes on behind them; the offsets are filled,
-    and the range is reported as skipped."""
+    """When the source no longer has records that were not copied. continue: goes on behind them; the offsets are
+    filled, and the range is reported as skipped."""
     identity: Annotated[Literal["stamped"], Choice(("stamped",), {"strict": LATER})] = "stamped"
     """stamped: batches carry a producer id computed by the mirror, so that a repeat is recognised."""
     use_raw_bytes: Annotated[bool, Switch()] = True
