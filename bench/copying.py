@@ -50,6 +50,10 @@ class Copier(Protocol):
     def window(self) -> Window:
         """Which part of its copy is measured."""
 
+    @property
+    def supervises(self) -> bool:
+        """Whether the program that is started only supervises those that copy."""
+
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its settings; the command that runs it in the foreground."""
 
@@ -87,7 +91,8 @@ def measure(
     destination.create(job.topic, job.partitions)
     started_at = time.monotonic()
     try:
-        with programs.running(copier.name, copier.command(job, programs)) as program:
+        command = copier.command(job, programs)
+        with programs.running(copier.name, command, supervises=copier.supervises) as program:
             interval = _await(program, Interval(held.records, held.bytes, copier.window), job, held, destination, watch)
             result = interval.result(peak_rss_bytes=program.peak_rss_bytes(), started_at=started_at)
             copier.end(program)

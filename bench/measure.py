@@ -7,6 +7,7 @@ __all__ = ["DEFINITION", "Interval", "Measured", "Step", "Window"]
 
 DEFINITION = (
     "CPU-seconds per GB: user and system CPU of the copying process and its children, by the kernel's own clock, "
+    "and of mirror the worker process, which copies, without the supervisor, which does not, "
     "between two looks at the destination, divided by the stored bytes copied between the two (1 GB = 10^9 bytes of "
     "record batches as the source has them). "
     "For mirror: from the first look that sees data at the destination until all is there, so without its start, "

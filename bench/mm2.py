@@ -46,6 +46,7 @@ class MirrorMaker2:
 
     name: str = "mm2"
     window: Window = jvm.WINDOW
+    supervises: bool = False
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its properties; the command that runs it."""

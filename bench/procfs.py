@@ -10,8 +10,10 @@ __all__ = ["cpu_s", "descendants", "peak_rss_bytes"]
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_s(pid: int) -> float:
+def cpu_s(pid: int, *, itself: bool = True) -> float:
     """User and system CPU of a process and all its descendants since they began, in seconds.
+
+    Without ``itself``, only that of the descendants which run now and of theirs.
 
     A process's own time comes from its CPU clock (nanoseconds; /proc/PID/stat has hundredths of a second),
     that of children which have ended from /proc/PID/stat (cutime and cstime).
@@ -19,20 +21,22 @@ def cpu_s(pid: int) -> float:
     Raises:
         ProcessLookupError: there is no such process.
     """
-    total = _own_cpu_s(pid) + _ended_children_cpu_s(pid)
+    total = _own_cpu_s(pid) + _ended_children_cpu_s(pid) if itself else 0.0
     for child in descendants(pid):
         with contextlib.suppress(ProcessLookupError):  # ended between the two looks
             total += _own_cpu_s(child) + _ended_children_cpu_s(child)
     return total
 
 
-def peak_rss_bytes(pid: int) -> int:
+def peak_rss_bytes(pid: int, *, itself: bool = True) -> int:
     """The most memory that a process and its descendants that run now held: the sum of each one's peak (VmHWM).
+
+    Without ``itself``, only that of the descendants.
 
     Raises:
         ProcessLookupError: there is no such process.
     """
-    total = _status_kb(pid, "VmHWM")
+    total = _status_kb(pid, "VmHWM") if itself else 0
     for child in descendants(pid):
         with contextlib.suppress(ProcessLookupError):
             total += _status_kb(child, "VmHWM")

@@ -49,7 +49,7 @@ class _Profiler:
     def watch(self, program: Program, text: str) -> None:
         """As ``copying.measure`` calls it at every look."""
         if self._run is None and text.startswith(Step.MEASURING.value):
-            command = self._perf(program.pid) if self._kind == PERF else self._py_spy(program.pid)
+            command = self._perf(program.copying_pid) if self._kind == PERF else self._py_spy(program.copying_pid)
             self._run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def wait(self) -> None:

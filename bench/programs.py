@@ -25,13 +25,21 @@ class Program:
         name: in messages.
         pid: its process id.
         log_path: its output.
+        supervises: it copies nothing itself, its children do: theirs is what is measured.
     """
 
-    def __init__(self, name: str, process: Process, log_path: Path) -> None:
+    def __init__(self, name: str, process: Process, log_path: Path, *, supervises: bool = False) -> None:
         self.name = name
         self.pid = process.pid
         self.log_path = log_path
+        self.supervises = supervises
         self._process = process
+
+    @property
+    def copying_pid(self) -> int:
+        """The process that copies, or the first of them: what a profiler looks at."""
+        children = procfs.descendants(self.pid) if self.supervises else []
+        return children[0] if children else self.pid
 
     def check(self) -> None:
         """Say so if it has ended.
@@ -49,12 +57,12 @@ class Program:
         return BenchError(f"{self.name} {what}; the end of its log:\n    " + "\n    ".join(lines), "see the log above")
 
     def cpu_s(self) -> float:
-        """CPU of it and its descendants so far, in seconds."""
-        return procfs.cpu_s(self.pid)
+        """CPU of what copies so far, in seconds: of it and its descendants, or of these alone."""
+        return procfs.cpu_s(self.pid, itself=not self.supervises)
 
     def peak_rss_bytes(self) -> int:
-        """The most memory that it and its descendants held."""
-        return procfs.peak_rss_bytes(self.pid)
+        """The most memory that what copies held: it and its descendants, or these alone."""
+        return procfs.peak_rss_bytes(self.pid, itself=not self.supervises)
 
     def wait(self, timeout_s: float) -> str:
         """Await a good end; what it printed.
@@ -90,16 +98,16 @@ class Programs:
         self._processes = processes
         self._count = 0
 
-    def start(self, name: str, command: list[str]) -> Program:
+    def start(self, name: str, command: list[str], *, supervises: bool = False) -> Program:
         """Start a program; its output goes to a log."""
         self._count += 1
         log_path = self._processes.folder / f"{self._count}-{name}.log"
-        return Program(name, self._processes.spawn(command, log_path), log_path)
+        return Program(name, self._processes.spawn(command, log_path), log_path, supervises=supervises)
 
     @contextlib.contextmanager
-    def running(self, name: str, command: list[str]) -> Iterator[Program]:
+    def running(self, name: str, command: list[str], *, supervises: bool = False) -> Iterator[Program]:
         """A program that runs as long as the block does."""
-        program = self.start(name, command)
+        program = self.start(name, command, supervises=supervises)
         try:
             yield program
         finally:

@@ -29,6 +29,7 @@ class Mirror:
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = "mirror"
     window: Window = WHOLE
+    supervises: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its configuration; the command that runs it."""

@@ -21,6 +21,8 @@ CONFIG = click.option(
     help="The configuration file (YAML); configs/reference.yaml lists every key.",
 )
 
+AT = click.option("--at", metavar="HOST:PORT", help="Where the mirror listens, if http.listen says port 0.")
+
 
 class _Configured(click.Command):
     """A command whose exit code 2 means a difference or a halted partition, so that wrong usage must not end with 2."""
@@ -62,13 +64,61 @@ def main() -> None:
 
 @main.command(cls=_Configured)
 @CONFIG
-def run(path: Path) -> None:
-    """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain."""
-    from mirror.service import logs, worker
+@click.option("--workers", type=click.IntRange(min=1, max=256), help="Processes that copy; wins over workers.")
+def run(path: Path, workers: int | None) -> None:
+    """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain.
+
+    A second machine that runs the same configuration joins: the partitions are shared out among all workers.
+    """
+    from mirror.service import logs, supervisor
 
     config = _load(path)
     logs.configure(config.log_level)
-    sys.exit(worker.run(config))
+    sys.exit(supervisor.run(config, workers=workers))
+
+
+@main.command(cls=_Configured)
+@CONFIG
+@AT
+@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def status(path: Path, at: str | None, shape: str) -> None:
+    """Show what the mirror that runs here with this configuration does: states, lag, halts, workers.
+
+    Exit codes: 0 all well, 1 no mirror answers, 2 a partition is halted.
+    """
+    import json
+
+    from mirror.service import client
+    from mirror.service.status import as_text
+
+    try:
+        now = client.fetch_status(_address(path, at))
+    except client.NotAnswered as error:
+        _fail(str(error), 1)
+    click.echo(json.dumps(now, indent=2) if shape == "json" else as_text(now), nl=shape == "json")
+    sys.exit(2 if any(one["reason"] for one in now["partitions"]) else 0)
+
+
+@main.group()
+def partition() -> None:
+    """Single partitions of the mirror that runs here."""
+
+
+@partition.command(cls=_Configured)
+@CONFIG
+@AT
+@click.argument("topic")
+@click.argument("number", metavar="PARTITION", type=click.IntRange(min=0))
+@click.option("--accept-gap", is_flag=True, help="Skip what the source has deleted meanwhile, this once.")
+def resume(path: Path, at: str | None, topic: str, number: int, accept_gap: bool) -> None:
+    """Look at a halted partition anew, after its reason was seen to."""
+    from mirror.service import client
+
+    try:
+        client.resume(_address(path, at), topic, number, accept_gap=accept_gap)
+    except (client.NotAnswered, client.NotDone) as error:
+        _fail(str(error), 1)
+    click.echo(f"{topic}-{number} is looked at anew; see mirror status")
 
 
 @main.command(cls=_Configured)
@@ -115,6 +165,17 @@ def validate(path: Path) -> None:
     """Check the configuration file, without connecting to anything."""
     config = _load(path)
     click.echo(f"{path}: flow {config.enabled_flow().name} is valid")
+
+
+def _address(path: Path, at: str | None) -> tuple[str, int]:
+    """Where the mirror of this configuration listens."""
+    config = _load(path)
+    if at is None:
+        return config.http_listen
+    host, _, port = at.rpartition(":")
+    if not port.isdecimal():
+        _fail(f"{at} is not host:port", EXIT_CONFIG)
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _load(path: Path) -> "Config":

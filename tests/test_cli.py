@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mirror.cli import EXIT_CONFIG, main
-from mirror.service import worker
+from mirror.service import supervisor
 from mirror.service.config import Config
 from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
@@ -26,7 +26,7 @@ def test_help() -> None:
     """Each command has a line; exit codes are told."""
     result = CliRunner().invoke(main, ["-h"])
     assert result.exit_code == 0
-    for command in ("run", "audit", "validate", "demo", "sandbox"):
+    for command in ("run", "status", "partition", "audit", "validate", "demo", "sandbox"):
         assert command in result.output
     assert "78 the configuration is wrong" in result.output
     for command in ("run", "audit", "validate"):
@@ -41,7 +41,7 @@ def test_version() -> None:
     assert result.output.startswith("mirror, version ")
 
 
-@pytest.mark.parametrize("command", ["run", "validate", "audit"])
+@pytest.mark.parametrize("command", ["run", "validate", "audit", "status"])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -88,14 +88,15 @@ def test_validate(config: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
-def test_run_ends_with_the_worker_s_exit_code(config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_run_ends_with_the_supervisor_s_exit_code(config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     seen: list[Config] = []
 
-    def run(given: Config) -> int:
+    def run(given: Config, *, workers: int | None) -> int:
+        assert workers is None
         seen.append(given)
         return code
 
-    monkeypatch.setattr(worker, "run", run)
+    monkeypatch.setattr(supervisor, "run", run)
     assert CliRunner().invoke(main, ["run", "-c", str(config)]).exit_code == code
     assert seen[0].enabled_flow().name == "source->destination"
 
@@ -103,14 +104,34 @@ def test_run_ends_with_the_worker_s_exit_code(config: Path, monkeypatch: pytest.
 def test_the_daemon_never_loads_spark(config: Path) -> None:
     """Nor anything else that it does not need: it installs without, and stays small."""
     program = (
-        "import sys; from mirror.cli import main; from mirror.service import worker; import mirror.service.config\n"
+        "import sys; from mirror.cli import main; from mirror.service import supervisor; import mirror.service.config\n"
         f"try: main(['validate', '-c', {str(config)!r}])\n"
         "except SystemExit: pass\n"
         "print(sorted({name.partition('.')[0] for name in sys.modules}"
-        " & {'pyspark', 'pandas', 'pyarrow', 'numpy', 'matplotlib', 'psutil', 'confluent_kafka'}))"
+        " & {'pyspark', 'pandas', 'pyarrow', 'numpy', 'matplotlib', 'psutil', 'confluent_kafka', 'prometheus_client'}))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_worker_is_small() -> None:
+    """A worker loads no configuration model, no terminal, no metrics: it runs with what the supervisor hands over."""
+    program = (
+        "import sys, mirror.service.worker\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'pydantic', 'pydantic_core', 'ruamel', "
+        "'click', 'rich', 'structlog', 'prometheus_client', 'pyspark', 'http'}))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["partition", "resume", "t", "0"]])
+def test_no_mirror_runs(config: Path, arguments: list[str]) -> None:
+    """Nobody listens: said with the address and what to look at, exit code 1."""
+    result = CliRunner().invoke(main, [*arguments, "-c", str(config), "--at", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "no mirror answers at 127.0.0.1:1: [Errno 111] Connection refused" in result.stderr
+    assert "http.listen" in result.stderr
 
 
 def test_the_console_script(config: Path) -> None:

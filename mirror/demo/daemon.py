@@ -40,12 +40,13 @@ class Daemon:
     """One run of `mirror run`.
 
     Attributes:
-        pid: its process id.
+        pid: its process id, which is the supervisor's.
+        workers: the process ids of its workers, by number: they copy.
         progress: the last line of progress; None before the first.
         halts: partitions that stopped.
         caught_up: whether it ever said that nothing was left to copy.
-        peak_rss_bytes: the most memory that it held so far (VmHWM).
-        cpu_percent: of one core, between the last two lines of progress.
+        peak_rss_bytes: the most memory that its workers held so far (VmHWM).
+        cpu_percent: of one core, by its workers, between the last two lines of progress.
         start_cpu_s: CPU time in the last line of progress that knew of no copied batch.
     """
 
@@ -56,6 +57,7 @@ class Daemon:
         self._others: list[str] = []
         self._measured_at = 0.0
         self.pid = self._process.pid
+        self.workers: dict[int, int] = {}
         self.progress: Progress | None = None
         self.halts: list[Halt] = []
         self.caught_up = False
@@ -70,7 +72,7 @@ class Daemon:
             DemoError: it has ended, or a partition halted.
         """
         self._read()
-        self.peak_rss_bytes = max(self.peak_rss_bytes, _peak_rss_bytes(self.pid))
+        self.peak_rss_bytes = max(self.peak_rss_bytes, sum(map(_peak_rss_bytes, self.workers.values())))
         if self.halts:
             raise DemoError("\n".join(map(str, self.halts)), "see the remedy above")
         if (code := self._process.poll()) is not None:
@@ -106,6 +108,8 @@ class Daemon:
                 self._take(progress)
             elif halt := events.halt(event):
                 self.halts.append(halt)
+            elif event["event"] == "worker_started":
+                self.workers[int(event["worker"])] = int(event["pid"])
             self.caught_up = self.caught_up or event["event"] == "caught_up"
 
     def _take(self, progress: Progress) -> None:

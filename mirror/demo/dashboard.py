@@ -72,8 +72,8 @@ def panel(view: View) -> RenderableType:
     )
     rows.add_row("batches", Text(units.count(now.batches_forwarded), "bold"), Text.assemble("forwarded, ", opened))
     rows.add_row("partitions", Text(units.count(sum(now.partitions.values())), "bold"), _states(now))
-    rows.add_row("CPU", Text(f"{view.cpu_percent:.0f} %", "bold"), Text("of one core"))
-    rows.add_row("memory", Text(units.size(now.rss_bytes), "bold"), Text("resident"))
+    rows.add_row("CPU", Text(f"{view.cpu_percent:.0f} %", "bold"), Text("of one core, by the worker"))
+    rows.add_row("memory", Text(units.size(now.rss_bytes), "bold"), Text("resident in the worker"))
     rows.add_row("producers", Text(units.count(view.producing), "bold"), Text(_writing(view.producing)))
     return Panel(rows, box=ROUNDED, title=f"mirror run, process {view.pid}", title_align="left", expand=False)
 

@@ -20,8 +20,8 @@ class Progress:
         batches_forwarded: as they were.
         batches_opened: on the deep path.
         partitions: state -> how many.
-        cpu_s: user and system time of the process, since it began.
-        rss_bytes: its memory.
+        cpu_s: user and system time of the workers, since they began.
+        rss_bytes: their memory.
     """
 
     lag_records: int

@@ -40,7 +40,7 @@ class TopicResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the mirror used for the whole copy.
+    """What the mirror's worker used for the whole copy; its supervisor copies nothing.
 
     Attributes:
         cpu_s: user and system time of the whole run.
@@ -158,7 +158,7 @@ def _cost(cost: Cost, took_s: float) -> list[Text]:
     )
     return [
         Text(
-            f"The mirror copied {units.size(cost.forwarded_bytes)} with {cost.cpu_s:.1f} CPU-seconds, "
+            f"The mirror's worker copied {units.size(cost.forwarded_bytes)} with {cost.cpu_s:.1f} CPU-seconds, "
             f"{cost.start_cpu_s:.1f} of them for its start ({cost.cpu_s_per_gb:.1f} per GB after that),"
         ),
         Text(f"and at most {units.size(cost.peak_rss_bytes)} of memory. {opened}"),

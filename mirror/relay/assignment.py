@@ -78,6 +78,9 @@ class AssignmentOwner(Protocol):
     def adopt(self, key: Key, *, committed: Committed | None) -> bool:
         """Begins to copy; False if no such partition is known (yet)."""
 
+    def look_soon(self) -> None:
+        """Asks for the topics again."""
+
     def stop_fetching(self, partition: Partition) -> None:
         """Nothing more of it is fetched; an answer under way is dropped."""
 
@@ -104,13 +107,17 @@ class Assignment:
             self._wanted[key] = (committed or {}).get(key)
         self.adopt()
 
-    def adopt(self) -> list[Key]:
-        """Takes on what is assigned and known; returns what is not known at the source yet."""
-        return [
-            key
-            for key, committed in self._wanted.items()
-            if key not in self._relay.partitions and not self._relay.adopt(key, committed=committed)
-        ]
+    @property
+    def unknown(self) -> list[Key]:
+        """What is assigned and could not be adopted: the source has no such partition, as far as is known here."""
+        return [key for key in self._wanted if key not in self._relay.partitions]
+
+    def adopt(self) -> None:
+        """Takes on what is assigned and known by now."""
+        for key in self.unknown:
+            self._relay.adopt(key, committed=self._wanted[key])
+        if self.unknown:
+            self._relay.look_soon()
 
     async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
         """Stops fetching these, waits ``timeout_s`` at most for what is under way, and lets them go.

@@ -75,7 +75,9 @@ class Relay:
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
         self._released: set[Partition] = set()
-        self._seeking: dict[Partition, asyncio.Task[None]] = {}
+        self._working: dict[Partition, set[asyncio.Task[None]]] = {}
+        """What must not go on when the partition is somebody else's: looking for its position, filling its holes."""
+        self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
         self._seats = asyncio.Semaphore(LOCATE_AT_ONCE)
@@ -155,7 +157,7 @@ class Relay:
     def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
         """A partition that was not ours before; False if the source has none such, as far as is known."""
         pair = self.pairs.get(key[0])
-        if pair is None or key[1] not in pair.source.leaders:
+        if pair is None or key[1] not in pair.source.leaders or self._draining:
             return False
         partition = Partition(*key)
         partition.terms = pair.terms
@@ -172,9 +174,8 @@ class Relay:
         """It is not ours any more: stopped at once. Answers that are still due find it by its lane."""
         self.stop_fetching(partition)
         self._ending.discard(partition)
-        seeking = self._seeking.get(partition)
-        if seeking is not None:
-            seeking.cancel()
+        for task in self._working.pop(partition, ()):
+            task.cancel()
         partition.stop()
         del self.partitions[partition.topic, partition.index]
         self._released.add(partition)
@@ -213,7 +214,7 @@ class Relay:
             return "not copied here"
         if partition.phase is not Phase.HALTED:
             return f"not halted but {partition.phase.value}"
-        if partition.in_flight:
+        if partition.in_flight or partition.filling:
             return "answers of the destination are still due; try again"
         halted = pair.halt_of(key[1]) if pair else None
         if halted is not None:
@@ -227,6 +228,23 @@ class Relay:
         self.log.info("resumed", topic=partition.topic, partition=partition.index, accept_gap=accept_gap)
         self._look_for(partition, takeover=True)
         return ""
+
+    def look_soon(self) -> None:
+        """Partitions were assigned that are not known here: somebody else saw a new topic first."""
+        if self._looking is None and not self._draining:
+            self._looking = self._spawn(self._look_soon())
+
+    async def _look_soon(self) -> None:
+        backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)
+        try:
+            while self.assignment is not None and self.assignment.unknown and not self._draining:
+                await asyncio.sleep(backoff.next_s())
+                try:
+                    await self._find_topics()
+                except NetworkError as error:
+                    self.log.warning("topics_not_refreshed", detail=str(error))
+        finally:
+            self._looking = None
 
     async def _look_for_topics(self) -> None:
         while not self._draining:
@@ -305,6 +323,7 @@ class Relay:
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition stops, the others go on."""
         partition.stop_with(halted)
+        self.stats.halted(halted.reason)
         self._ending.discard(partition)
         self.log.warning(
             "halted",
@@ -364,7 +383,7 @@ class Relay:
         """The next thing to send is a hole, and nothing is under way."""
         if not partition.filling and partition.phase is Phase.ACTIVE:
             partition.filling = True
-            self._spawn(self._fill(partition))
+            self._work(partition, self._fill(partition))
 
     async def _fill(self, partition: Partition) -> None:
         hole = partition.outbox[0]
@@ -439,12 +458,19 @@ class Relay:
     # -- positions -----------------------------------------------------------------------------------------------------
 
     def _look_for(self, partition: Partition, *, takeover: bool) -> None:
-        task = self._spawn(self._seek(partition, takeover=takeover))
-        self._seeking[partition] = task
+        self._work(partition, self._seek(partition, takeover=takeover))
+
+    def _work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+        """A task that ends with the partition at the latest."""
+        task = self._spawn(work)
+        self._working.setdefault(partition, set()).add(task)
 
         def ended(_: "asyncio.Task[None]") -> None:
-            if self._seeking.get(partition) is task:
-                del self._seeking[partition]
+            tasks = self._working.get(partition)
+            if tasks is not None:
+                tasks.discard(task)
+                if not tasks:
+                    del self._working[partition]
 
         task.add_done_callback(ended)
 

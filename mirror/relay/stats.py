@@ -35,6 +35,8 @@ class Stats:
     """Seconds that each cluster told us to wait."""
     resyncs: dict[str, int] = field(default_factory=dict)
     """Doubts by cause."""
+    halts: dict[str, int] = field(default_factory=dict)
+    """Partitions that halted, by reason; one that is resumed and halts again counts again."""
     skipped: list[Skipped] = field(default_factory=list)
     filled: int = 0
     """Offsets without a record at the source that were filled at the destination."""
@@ -48,6 +50,10 @@ class Stats:
     def resynced(self, cause: str) -> None:
         """A partition was in doubt for this cause."""
         self.resyncs[cause] = self.resyncs.get(cause, 0) + 1
+
+    def halted(self, reason: str) -> None:
+        """A partition halted for this reason."""
+        self.halts[reason] = self.halts.get(reason, 0) + 1
 
     def skip(self, topic: str, partition: int, first: int, next_offset: int, reason: str) -> None:
         """Source offsets ``first`` to ``next_offset - 1`` are not copied."""

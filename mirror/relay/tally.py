@@ -18,6 +18,10 @@ class Counts(NamedTuple):
     batches: int = 0
     bytes: int = 0
 
+    def plus(self, other: "Counts") -> "Counts":
+        """Both together."""
+        return Counts(self.records + other.records, self.batches + other.batches, self.bytes + other.bytes)
+
 
 class Tally:
     """Of one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.forward``)."""

@@ -1,222 +1,265 @@
-"""One flow in one process: clusters opened, relay started, watched, drained at the first signal, ended at the second.
+"""A worker process: it copies the partitions that the group gives it, and tells the supervisor how it fares.
 
-Shutdown order, here and nowhere else: stop fetching -> drain what is under way (``drain.timeout.ms``) -> close.
+Small on purpose: no configuration model, no metrics, no terminal. Settings come over its channel, log lines and
+snapshots go over it, and its end is the process's end: a worker does not outlive its supervisor.
+
+Shutdown order, here and nowhere else: stop fetching -> drain what is under way (``drain.timeout.ms``) -> commit and
+leave the group -> close.
 """
 
 import asyncio
+import ctypes
+import gc
 import os
 import signal
+import socket
 import sys
-import time
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
-
-import structlog
+from typing import Any, Protocol
 
 from mirror.net.cluster import Cluster, ClusterOptions
-from mirror.net.connection import ConnectionOptions
 from mirror.net.errors import NetworkError
+from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
-from mirror.relay.settings import RelaySettings
-from mirror.service import logs
-from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, ResolvedFlow
-from mirror.service.config.kinds import topic_pattern
+from mirror.service import channel as say
+from mirror.service.channel import Channel, ChannelLog, Message
+from mirror.service.exits import EXIT_FAILED, EXIT_OK
+from mirror.service.expulsion import expel
+from mirror.service.handover import Handover, bootstrap_text
+from mirror.service.membership import Membership
+from mirror.service.pauses import Pauses
+from mirror.service.snapshot import Snapshots
 
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_HALTED = 2
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 WATCH_S = 0.1
 
 
-def cluster_options(settings: ClusterSettings) -> ClusterOptions:
-    """The config's cluster as ``net`` takes it."""
-    return ClusterOptions(
-        bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
-        connection=ConnectionOptions(
-            client_id=settings.client_id,
-            request_timeout_s=settings.request_timeout_ms / 1000,
-            setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
-            receive_buffer=settings.socket_receive_buffer_bytes,
-            send_buffer=settings.socket_send_buffer_bytes,
-        ),
-        backoff_ms=settings.reconnect_backoff_ms,
-        backoff_max_ms=settings.reconnect_backoff_max_ms,
+class Member(Protocol):
+    """A seat in the group (``membership.Membership``)."""
+
+    committed: dict[Key, int]
+    counters: dict[str, float]
+    joined: bool
+    failed: BaseException | None
+    on_joined: Callable[[str], None]
+
+    def start(self, topics: Any) -> None:
+        """Joins."""
+
+    def subscribe(self, topics: Any) -> None:
+        """The topics of now."""
+
+    def commit(self, positions: Any) -> None:
+        """Commits these soon."""
+
+    async def stop(self) -> None:
+        """Leaves."""
+
+
+def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
+    """The seat that a worker takes."""
+    assert relay.assignment is not None
+    return Membership(
+        relay.assignment,
+        handover.group,
+        bootstrap=bootstrap_text(handover.source),
+        client_id=handover.source.connection.client_id,
+        drain_timeout_ms=handover.relay.drain_timeout_ms,
+        refresh_topics_interval_ms=handover.relay.refresh_topics_interval_ms,
+        log=log,
     )
-
-
-def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
-    """The config's flow as ``relay`` takes it."""
-    settings = flow.settings
-    return RelaySettings(
-        flow=flow.name,
-        selects=settings.selects,
-        wanted={entry: topic_pattern(entry).fullmatch for entry in settings.topics},
-        fetch_max_bytes=settings.fetch_max_bytes,
-        max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
-        fetch_min_bytes=settings.fetch_min_bytes,
-        fetch_max_wait_ms=settings.fetch_max_wait_ms,
-        buffer_memory=settings.buffer_memory,
-        max_in_flight=settings.max_in_flight_requests_per_connection,
-        connections_per_broker=settings.connections_per_broker,
-        max_request_size=settings.max_request_size,
-        request_timeout_ms=flow.destination.request_timeout_ms,
-        settle_ms=settings.settle_ms,
-        committed=settings.isolation_level == "read_committed",
-        accept_gaps=settings.on_gap == "continue",
-        fill_by_transaction=settings.fill == "transaction",
-        max_fill_per_second=settings.max_fill_per_second,
-        max_leading_filler=settings.max_leading_filler,
-        backoff_ms=flow.destination.reconnect_backoff_ms,
-        backoff_max_ms=flow.destination.reconnect_backoff_max_ms,
-        drain_timeout_ms=config.drain_timeout_ms,
-        refresh_topics_interval_ms=settings.refresh_topics_interval_ms,
-        create_topics=settings.topic_create,
-        replication_factor=settings.replication_factor,
-        synced_configs=settings.sync_topic_configs,
-        fixed_configs=dict(DESTINATION_TOPIC_CONFIGS),
-    )
-
-
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * PAGE_SIZE
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the progress line needs from the one before."""
-
-    at: float
-    bytes: int = 0
-    caught_up: bool = False
 
 
 class Worker:
-    """Runs one flow until a signal, a bug, or nothing is left that could run."""
+    """Runs until it is told to stop, or cannot go on."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._flow = config.enabled_flow()
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(flow=self._flow.name)
+    def __init__(self, channel: Channel, *, join: Callable[[Relay, Handover, ChannelLog], Member] = join_group) -> None:
+        self._channel = channel
+        self._join = join
+        self._log = ChannelLog(channel)
         self._stop = asyncio.Event()
-        self._progress = _Progress(at=time.monotonic())
-        self._starting: asyncio.Task[Any] | None = None
+        self._may_join = asyncio.Event()
         self._bug: BaseException | None = None
+        self._running: asyncio.Task[Any] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._relay: Relay | None = None
+        self._source: Cluster | None = None
+        self._member: Member | None = None
+        self._handover: Handover | None = None
+        self._pauses = Pauses()
+        self._snapshots = Snapshots(self._pauses)
 
     async def run(self) -> int:
-        """The exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions."""
+        """The exit code: 0 stopped as told, 1 could not go on."""
+        first = await self._channel.receive()
+        if first is None:
+            return EXIT_FAILED
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._broken)
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._signalled, number)
+        self._handover = handover = Handover.unpack(first["settings"])
+        self._running = asyncio.current_task()
+        obeying = loop.create_task(self._obey())
+        self._pauses.watch()
         try:
-            return await self._run()
+            return await self._run(handover)
         except (NetworkError, SameCluster, NothingToMirror) as error:
-            self._log.error("failed", reason=type(error).__name__, detail=str(error))
+            self._channel.send(say.FAILED, reason=type(error).__name__, detail=str(error))
             return EXIT_FAILED
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-            # A signal before anything was copied: there is nothing to drain.
-            self._log.info(logs.STOPPED, drained=True, pending=0, halted=0)
+            # Told to stop before anything was copied: there is nothing to drain.
+            self._channel.send(say.STOPPED, drained=True, pending=0)
             return EXIT_OK
         except Exception as error:
-            self._log.exception("failed", reason="bug", detail=f"{type(error).__name__}: {error}")
+            detail = f"{type(error).__name__}: {error}"
+            self._channel.send(say.FAILED, reason="bug", detail=detail, exception=traceback.format_exc())
             return EXIT_FAILED
         finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+            self._pauses.end()
+            for task in (obeying, *self._tasks):
+                task.cancel()
+            await asyncio.gather(obeying, *self._tasks, return_exceptions=True)
+            await self._channel.close()
 
-    async def _run(self) -> int:
-        flow = self._flow
-        here, _, there = flow.name.partition("->")
-        self._starting = asyncio.current_task()
+    async def _run(self, handover: Handover) -> int:
+        here, _, there = handover.flow.partition("->")
         async with (
-            await self._open(here, flow.source) as source,
-            await self._open(there, flow.destination) as destination,
+            await self._open(here, handover.source) as source,
+            await self._open(there, handover.destination) as destination,
         ):
-            relay = Relay(source, destination, relay_settings(flow, self._config), self._log)
+            relay = self._relay = Relay(source, destination, handover.relay, self._log, assigned=True)
+            self._source = source
             try:
                 await relay.start()
-                self._starting = None
-                self._log.info(
-                    logs.STARTED,
-                    partitions=len(relay.partitions),
+                # What is loaded by now stays: no collector needs to walk it again.
+                gc.collect()
+                gc.freeze()
+                self._channel.send(
+                    say.READY,
+                    partitions=len(relay.keys),
                     source_id=source.cluster_id,
                     destination_id=destination.cluster_id,
                 )
-                await self._watch(relay)
-                drained = await relay.drain()
-                self._report(relay)
-                self._log.info(logs.STOPPED, drained=drained, pending=relay.pending, halted=len(relay.halted))
-                return EXIT_HALTED if relay.halted else EXIT_OK
+                await self._copy(relay, handover)
+                return EXIT_OK
             finally:
                 await relay.close()
 
-    async def _open(self, name: str, settings: ClusterSettings) -> Cluster:
-        self._log.info("connecting", cluster=name, bootstrap_servers=settings.bootstrap_servers_text)
-        return await Cluster.open(name, cluster_options(settings))
+    async def _open(self, name: str, options: ClusterOptions) -> Cluster:
+        self._log.info("connecting", cluster=name, bootstrap_servers=bootstrap_text(options))
+        return await Cluster.open(name, options)
 
-    async def _watch(self, relay: Relay) -> None:
-        """Until there is a reason to stop; reports on the way."""
-        interval_s = self._config.progress_interval_ms / 1000
-        report_at = time.monotonic() + interval_s
+    async def _copy(self, relay: Relay, handover: Handover) -> None:
+        """Joins the group, copies what it gives, leaves it."""
+        await self._may_join.wait()
+        # From here on a stop is a clean one.
+        self._running = None
+        self._member = member = self._join(relay, handover, self._log)
+        member.on_joined = lambda member_id: self._channel.send(say.JOINED, member=member_id)
+        telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
+        member.start(relay.pairs)
+        try:
+            await self._watch(relay, member, handover.group.commit_interval_ms / 1000)
+            drained, pending = await relay.drain(), relay.pending
+            positions: dict[Key, Committable] = relay.committable()
+            member.commit(positions)
+            # The last word on the partitions: when the group is left they are nobody's here.
+            telling.cancel()
+            self._send_snapshot(relay, member)
+            await member.stop()
+            self._channel.send(say.STOPPED, drained=drained, pending=pending)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _watch(self, relay: Relay, member: Member, commit_interval_s: float) -> None:
+        """Until it is told to stop; has commits made on the way."""
+        loop = asyncio.get_running_loop()
+        commit_at = loop.time() + commit_interval_s
         assert relay.failed is not None
         while not self._stop.is_set():
-            if self._bug is not None:
-                raise self._bug
+            for failed in (self._bug, member.failed):
+                if failed is not None:
+                    raise failed
             if relay.failed.done():
                 relay.failed.result()
-            if relay.partitions and len(relay.halted) == len(relay.partitions):
-                self._log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
-                return
-            now = time.monotonic()
-            if now >= report_at:
-                report_at = now + interval_s
-                self._report(relay)
-            if not self._progress.caught_up and set(relay.states) <= {"active", "halted"} and not relay.lag_records:
-                self._progress.caught_up = True
-                self._log.info(logs.CAUGHT_UP, bytes=relay.stats.forwarded_bytes)
+            member.subscribe(relay.pairs)
+            if loop.time() >= commit_at:
+                commit_at = loop.time() + commit_interval_s
+                member.commit(relay.committable())
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
+                await asyncio.wait_for(self._stop.wait(), min(WATCH_S, commit_interval_s))
 
-    def _report(self, relay: Relay) -> None:
-        """One line of progress."""
-        now, stats, last = time.monotonic(), relay.stats, self._progress
-        elapsed_s = max(now - last.at, 1e-9)
-        self._log.info(
-            logs.PROGRESS,
-            lag_records=relay.lag_records,
-            bytes=stats.forwarded_bytes,
-            bytes_per_s=round((stats.forwarded_bytes - last.bytes) / elapsed_s),
-            batches_forwarded=stats.forwarded_batches,
-            batches_opened=stats.opened_batches,
-            partitions=relay.states,
-            cpu_s=round(time.process_time(), 3),
-            rss_bytes=resident_bytes(),
-            buffer_bytes=relay.pool.used,
-            fetches=stats.fetch_requests,
-            fetched_bytes=stats.fetched_bytes,
-            requests=stats.produce_requests,
-            resyncs=dict(stats.resyncs),
+    async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
+        while True:
+            self._send_snapshot(relay, member)
+            await asyncio.sleep(interval_ms / 1000)
+
+    def _send_snapshot(self, relay: Relay, member: Member) -> None:
+        snapshot = self._snapshots.take(
+            relay, member.committed, joined=int(member.joined), dropped_messages=self._channel.dropped
         )
-        last.at, last.bytes = now, stats.forwarded_bytes
+        snapshot["counters"] |= member.counters
+        self._channel.send(say.SNAPSHOT, **snapshot)
 
-    def _signalled(self, number: signal.Signals) -> None:
-        """The first asks for a clean stop, the second does not wait."""
-        if self._stop.is_set():
-            self._log.warning("killed", signal=number.name, detail="second signal: not drained")
-            logs.flush()
-            sys.stdout.flush()
-            os._exit(EXIT_FAILED)
-        self._log.info("stopping", signal=number.name)
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    async def _obey(self) -> None:
+        """What the supervisor says, until it is gone; then this process is, too."""
+        while (message := await self._channel.receive()) is not None:
+            kind = message["kind"]
+            if kind == say.JOIN:
+                self._may_join.set()
+            elif kind == say.STOP:
+                self.stop()
+            elif kind in (say.RESUME, say.EXPEL):
+                self._spawn(self._resume(message) if kind == say.RESUME else self._expel(message))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """The supervisor is gone: so is this process. Nothing is lost, the position is at the destination."""
+        os._exit(EXIT_FAILED)
+
+    def stop(self) -> None:
+        """Drains and ends; at once, if nothing was begun."""
         self._stop.set()
-        if self._starting is not None:
-            self._starting.cancel()
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _resume(self, message: Message) -> None:
+        """An operator has decided that a halted partition shall go on."""
+        why_not = "the worker is still starting; try again"
+        if self._relay is not None and self._member is not None:
+            try:
+                key = (str(message["topic"]), int(message["partition"]))
+                why_not = await self._relay.resume(key, accept_gap=bool(message["accept_gap"]))
+            except NetworkError as error:
+                why_not = str(error)
+        self._channel.send(say.REPLY, id=message["id"], why_not=why_not)
+
+    async def _expel(self, message: Message) -> None:
+        """A worker of this machine has died: the group need not wait for its session to end."""
+        assert self._handover is not None
+        if self._source is None or self._handover.group.protocol != "classic":
+            return
+        member = str(message["member"])
+        try:
+            await expel(self._source, self._handover.group.group_id, member)
+        except NetworkError as error:
+            self._log.info("member_not_expelled", member=member, detail=str(error))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._bug = self._bug or error
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception in a callback has nobody to go to: a bug, and what it interrupted hangs. The watch ends it."""
@@ -224,9 +267,24 @@ class Worker:
         self._bug = self._bug or (error if isinstance(error, Exception) else RuntimeError(context["message"]))
 
 
-def run(config: Config) -> int:
-    """Runs the flow in the foreground; returns the exit code."""
-    try:
-        return asyncio.run(Worker(config).run())
-    finally:
-        logs.flush()
+def die_with(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent ends, however that comes about (Linux): also when it is stopped
+    or stuck, and cannot see the end of its channel."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(EXIT_FAILED)
+
+
+async def _serve(sock: socket.socket) -> int:
+    worker = Worker(await Channel.open(sock))
+    # SIGINT from a terminal goes to the supervisor, which tells us; SIGTERM may go to all of a service's processes.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    return await worker.run()
+
+
+def main(descriptor: int, parent_pid: int) -> None:
+    """The process. ``descriptor``: its end of the channel, inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with(parent_pid)
+    sys.exit(asyncio.run(_serve(socket.socket(fileno=descriptor))))

@@ -17,10 +17,9 @@ from mirror.service.config.kinds import (
     Switch,
     check_topic_entry,
     format_size,
-    is_topic_name,
     parse_size,
-    topic_pattern,
 )
+from mirror.service.selection import is_topic_name, topic_pattern
 
 sizes = st.integers(min_value=0, max_value=10**18 - 1)
 

@@ -1,21 +1,26 @@
-"""The worker in this process, between two fake clusters: settings, lines, signals and exit codes."""
+"""A worker in this process, between two fake clusters: what it is told, what it tells, how it ends.
+
+Its seat in the group is a stand-in that is given every partition: the fakes know no groups.
+"""
 
 import asyncio
-import io
 import json
-import os
-import signal
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import Relay
-from mirror.service import logs
+from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.config import Config, load
-from mirror.service.worker import Worker, cluster_options, relay_settings
+from mirror.service.handover import Handover
+from mirror.service.resolve import cluster_options, handover, relay_settings
+from mirror.service.snapshot import Row
+from mirror.service.worker import Worker
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
@@ -24,52 +29,122 @@ from tests.relay.flows import batches, clusters
 from tests.service.running import config_text
 
 
-class Running:
-    """A worker that runs as a task, and its lines."""
+class Seat:
+    """A membership without a group: everything is assigned at the start, and commits are remembered."""
 
-    def __init__(self, task: "asyncio.Task[int]", out: io.StringIO) -> None:
+    def __init__(self, relay: Relay) -> None:
+        assert relay.assignment is not None
+        self._relay, self._assignment = relay, relay.assignment
+        self.committed: dict[Key, int] = {}
+        self.counters: dict[str, float] = {"commits/ok": 0}
+        self.joined = False
+        self.failed: BaseException | None = None
+        self.topics: set[str] = set()
+        self.on_joined: Callable[[str], None] = lambda _: None
+
+    def start(self, topics: Iterable[str]) -> None:
+        self.topics = set(topics)
+        self._assignment.assign(self._relay.keys)
+        self.joined = True
+        self.on_joined("seat-1")
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self.topics = set(topics)
+
+    def commit(self, positions: Mapping[Key, Committable]) -> None:
+        self.counters["commits/ok"] += 1
+        self.committed |= {key: found.offset for key, found in positions.items()}
+
+    async def stop(self) -> None:
+        await self._assignment.revoke(self._assignment.keys, 0.0)
+
+
+class Here(Worker):
+    """A worker that does not end this process when its supervisor is gone."""
+
+    abandoned = False
+
+    def abandon(self) -> None:
+        self.abandoned = True
+        self.stop()
+
+
+class Running:
+    """A worker that runs as a task, and what it said."""
+
+    def __init__(self, worker: Here, task: "asyncio.Task[int]", channel: Channel) -> None:
+        self.worker = worker
         self.task = task
-        self._out = out
+        self.said: list[Message] = []
+        self.seats: list[Seat] = []
+        self.channel = channel
+
+    def of(self, kind: str) -> list[Message]:
+        return [message for message in self.said if message["kind"] == kind]
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        return [message["fields"] for message in self.of("log") if message["event"] == event]
+
+    async def message(self, kind: str) -> Message:
+        await until(lambda: self.of(kind), what=f"{kind}; {self.said}")
+        return self.of(kind)[0]
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._out.getvalue().splitlines()]
+    def rows(self) -> dict[Key, Row]:
+        """The partitions as told last."""
+        rows: dict[Key, Row] = {}
+        for snapshot in self.of("snapshot"):
+            rows |= {row.key: row for row in map(Row._make, snapshot["partitions"])}
+            for topic, partition, *_ in snapshot["gone"]:
+                rows.pop((topic, partition), None)
+        return rows
 
-    def of(self, event: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line["event"] == event]
-
-    async def event(self, name: str) -> dict[str, Any]:
-        await until(lambda: self.of(name), what=f"{name}; {self.lines}")
-        return self.of(name)[0]
-
-    async def stop(self, number: int = signal.SIGTERM) -> int:
-        os.kill(os.getpid(), number)
+    async def stop(self) -> int:
+        self.channel.send("stop")
         return await self.task
 
 
-def config_for(source: FakeCluster, destination: FakeCluster, folder: Path, **flow: object) -> Config:
+def config_for(source: FakeCluster, destination: FakeCluster, folder: Path, **top: object) -> Config:
     path = folder / "mirror.yaml"
     address = [f"127.0.0.1:{cluster.brokers[1].port}" for cluster in (source, destination)]
-    path.write_text(config_text(address[0], address[1], ["t", "u"], flow=flow))
+    path.write_text(config_text(address[0], address[1], ["t", "u"], top=top))
     return load(path)
 
 
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[Running]:
-    """The worker; stopped at the end if it still runs."""
-    out = io.StringIO()
-    logs.configure("debug", json=True, stream=out)
+async def running(config: Config, *, join: bool = True) -> AsyncIterator[Running]:
+    """The worker, told to join; stopped at the end if it still runs."""
+    mine, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
-    worker = Running(loop.create_task(Worker(config).run()), out)
+    seats: list[Seat] = []
+
+    def take_seat(relay: Relay, _: Handover, __: ChannelLog) -> Seat:
+        seats.append(Seat(relay))
+        return seats[-1]
+
+    worker = Here(await Channel.open(theirs), join=take_seat)
+    channel = await Channel.open(mine)
+    found = Running(worker, loop.create_task(worker.run()), channel)
+    found.seats = seats
+
+    async def listen() -> None:
+        while (message := await channel.receive()) is not None:
+            found.said.append(message)
+
+    listening = loop.create_task(listen())
+    channel.send("handover", settings=handover(config, 1).pack())
+    if join:
+        channel.send("join")
     try:
-        yield worker
+        yield found
     finally:
-        if not worker.task.done():
-            worker.task.cancel()
-        await asyncio.gather(worker.task, return_exceptions=True)
+        if not found.task.done():
+            found.task.cancel()
+        await asyncio.gather(found.task, return_exceptions=True)
+        await listening
+        await channel.close()
         loop.set_exception_handler(handler)
-        logs.configure()
 
 
 def scene(source: FakeCluster) -> None:
@@ -115,6 +190,10 @@ def test_every_setting_reaches_its_place(tmp_path: Path) -> None:
         "clusters": {"source": cluster, "destination": cluster | {"bootstrap.servers": "c:3"}},
         "flows": {"source->destination": flow},
         "drain.timeout.ms": 77,
+        "group.instance.id": "here",
+        "session.timeout.ms": 6_500,
+        "offset.commit.interval.ms": 333,
+        "progress.interval.ms": 250,
     }
     path.write_text(json.dumps(document))
     config = load(path)
@@ -138,62 +217,91 @@ def test_every_setting_reaches_its_place(tmp_path: Path) -> None:
     assert (settings.refresh_topics_interval_ms, settings.settle_ms, settings.drain_timeout_ms) == (4_444, 1_500, 77)
     assert (settings.request_timeout_ms, settings.backoff_ms, settings.backoff_max_ms) == (7_000, 11, 222)
     assert settings.fixed_configs == {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
+    group = handover(config, 3).group
+    assert (group.group_id, group.instance_id, group.protocol) == ("mirror-source->destination", "here-3", "classic")
+    assert (group.session_timeout_ms, group.commit_interval_ms) == (6_500, 333)
+    assert handover(config, 3).snapshot_interval_ms == 250
+
+
+def test_what_is_handed_over_arrives(tmp_path: Path) -> None:
+    """Through JSON and back nothing has changed, functions made anew apart."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(config_text("[::1]:1", "d:2", ["a", "b.*"], flow={"exclude": ["bx"]}))
+    given = handover(load(path), 2)
+    found = Handover.unpack(json.loads(json.dumps(given.pack())))
+    assert found.pack() == given.pack()
+    assert (found.source, found.destination, found.group) == (given.source, given.destination, given.group)
+    assert [found.relay.selects(name) for name in ("a", "b1", "bx", "__b")] == [True, True, False, False]
+    assert list(found.relay.wanted) == ["a", "b.*"]
 
 
 # Running.
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_runs_and_stops(tmp_path: Path, number: int) -> None:
+async def test_runs_and_stops(tmp_path: Path) -> None:
     """
-    1. It starts, copies, says when it has caught up, and reports its progress with the keys that others read.
-    2. A signal: drained, exit code 0.
+    1. It starts, says so, waits to be told, joins, copies, and tells how it fares.
+    2. It commits what it copied.
+    3. Told to stop: drained, its last word has the partitions as they were. Exit code 0.
     """
     async with clusters() as (source, destination):
         scene(source)
-        async with running(config_for(source, destination, tmp_path)) as worker:
-            started = await worker.event("started")
-            assert started["partitions"] == 2
-            assert (started["source_id"], started["destination_id"]) == (source.cluster_id, destination.cluster_id)
-            assert (await worker.event("caught_up"))["flow"] == "source->destination"
-            await worker.event("progress")
-            assert await worker.stop(number) == 0
-            progress = worker.of("progress")[-1]
-            assert progress["lag_records"] == 0
-            assert progress["batches_forwarded"] == 20
-            assert progress["batches_opened"] == 0
-            assert progress["partitions"] == {"active": 2}
-            assert progress["cpu_s"] > 0
-            assert progress["rss_bytes"] > 1 << 20
-            assert {"bytes", "bytes_per_s"} <= progress.keys()
-            stopping, stopped = worker.of("stopping")[0], worker.of("stopped")[0]
-            assert stopping["signal"] == signal.Signals(number).name
-            assert (stopped["drained"], stopped["pending"], stopped["halted"]) == (True, 0, 0)
-            assert len(worker.of("caught_up")) == 1
+        config = config_for(source, destination, tmp_path, **{"offset.commit.interval.ms": 100})
+        async with running(config, join=False) as worker:
+            ready = await worker.message("ready")
+            assert ready["partitions"] == 2
+            assert (ready["source_id"], ready["destination_id"]) == (source.cluster_id, destination.cluster_id)
+            assert not worker.seats
+            worker.channel.send("join")
+            assert (await worker.message("joined"))["member"] == "seat-1"
+            await until(lambda: all(destination.log("t", index).end == 30 for index in range(2)))
+            (seat,) = worker.seats
+            await until(lambda: seat.committed == {("t", 0): 30, ("t", 1): 30})
+            await until(lambda: [row.committed for row in worker.rows.values()] == [30, 30])
+            assert await worker.stop() == 0
+            row = worker.rows["t", 1]
+            assert (row.state, row.lag_records, row.source_end, row.position) == ("active", 0, 30, 30)
+            assert (row.records, row.batches, row.filled, row.reason) == (30, 10, 0, "")
+            assert row.bytes == sum(map(len, source.log("t", 1).batches))
+            last = worker.of("snapshot")[-1]
+            assert last["flow_partitions"] == 2
+            assert last["gauges"]["joined"] == 1
+            assert last["gauges"]["rss_bytes"] > 1 << 20
+            counters = last["counters"]
+            assert counters["forwarded_batches"] == 20
+            assert counters["opened_batches"] == 0
+            assert counters["cpu_s"] > 0
+            assert counters["commits/ok"] >= 1
+            assert counters["gc_collections/2"] >= 1
+            assert worker.of("stopped") == [{"kind": "stopped", "drained": True, "pending": 0}]
 
 
-async def test_stops_with_a_halted_partition(tmp_path: Path) -> None:
-    """Exit code 2, and the others were copied."""
+async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> None:
+    """
+    1. One partition halts, with all that an operator needs; the other is copied.
+    2. Resumed as it is, it halts again. What is not halted is not resumed.
+    """
     async with clusters() as (source, destination):
         scene(source)
         source.store("t", 0, raw_batch(b"", base_offset=99))
         async with running(config_for(source, destination, tmp_path)) as worker:
-            halted = await worker.event("halted")
-            assert (halted["topic"], halted["partition"], halted["reason"]) == ("t", 0, "offset_gap")
-            assert halted["level"] == "warning"
+            await until(lambda: worker.lines("halted"))
+            assert worker.lines("halted")[0]["reason"] == worker.lines("halted")[0]["reason"] != ""
             await until(lambda: destination.log("t", 1).end == 30)
-            assert await worker.stop() == 2
-            assert worker.of("stopped")[0]["halted"] == 1
-
-
-async def test_everything_halts(tmp_path: Path) -> None:
-    """It ends by itself: nothing is left that could run."""
-    async with clusters() as (source, destination):
-        source.add_topic("t")
-        source.store("t", 0, raw_batch(b"", base_offset=99))
-        async with running(config_for(source, destination, tmp_path)) as worker:
-            assert await worker.task == 2
-            assert worker.of("failed")[0]["reason"] == "all_halted"
+            await until(lambda: ("t", 0) in worker.rows and worker.rows["t", 0].state == "halted")
+            row = worker.rows["t", 0]
+            assert row.reason
+            assert row.detail
+            assert row.remedy
+            worker.channel.send("resume", id=1, topic="t", partition=1, accept_gap=False)
+            assert (await worker.message("reply"))["why_not"] == "not halted but active"
+            worker.channel.send("resume", id=2, topic="t", partition=0, accept_gap=False)
+            await until(lambda: len(worker.of("reply")) == 2)
+            assert worker.of("reply")[1] == {"kind": "reply", "id": 2, "why_not": ""}
+            await until(lambda: len(worker.lines("halted")) == 2)
+            assert await worker.stop() == 0
+            assert worker.rows["t", 0].state == "halted"
+            assert worker.of("snapshot")[-1]["counters"][f"halts/{row.reason}"] == 2
 
 
 @pytest.mark.parametrize(
@@ -218,20 +326,22 @@ async def test_everything_halts(tmp_path: Path) -> None:
     ],
 )
 async def test_cannot_run(tmp_path: Path, prepare: Any, reason: str, detail: str) -> None:
-    """One line that says why, exit code 1."""
+    """It says why, exit code 1."""
     async with clusters() as (source, destination):
         if reason != "NothingToMirror":
             scene(source)
         prepare(source, destination)
         async with running(config_for(source, destination, tmp_path)) as worker:
             assert await worker.task == 1
-            (line,) = worker.of("failed")
-            assert (line["reason"], line["level"]) == (reason, "error")
-            assert detail in line["detail"]
+            await until(lambda: worker.of("failed"))
+            (failed,) = worker.of("failed")
+            assert failed["reason"] == reason
+            assert detail in failed["detail"]
+            assert "exception" not in failed
 
 
 @pytest.mark.parametrize("kind", ["ApiVersions", "Metadata", "DescribeConfigs", "CreateTopics"])
-async def test_a_signal_while_it_starts(tmp_path: Path, kind: str) -> None:
+async def test_told_to_stop_while_it_starts(tmp_path: Path, kind: str) -> None:
     """Whatever it is waiting for: nothing was begun, so it stops at once, exit code 0."""
     async with clusters() as (source, destination):
         scene(source)
@@ -239,9 +349,18 @@ async def test_a_signal_while_it_starts(tmp_path: Path, kind: str) -> None:
         async with running(config_for(source, destination, tmp_path)) as worker:
             await stuck.came.wait()
             assert await worker.stop() == 0
-            assert worker.of("stopped")
+            await until(lambda: worker.of("stopped"))
             assert not worker.of("failed")
-            assert not worker.of("started")
+            assert not worker.of("ready")
+
+
+async def test_told_to_stop_before_it_may_join(tmp_path: Path) -> None:
+    async with clusters() as (source, destination):
+        scene(source)
+        async with running(config_for(source, destination, tmp_path), join=False) as worker:
+            await worker.message("ready")
+            assert await worker.stop() == 0
+            assert not worker.seats
 
 
 async def test_drained_in_part(tmp_path: Path) -> None:
@@ -249,40 +368,31 @@ async def test_drained_in_part(tmp_path: Path) -> None:
     async with clusters() as (source, destination):
         scene(source)
         stuck = destination.next("Produce", faults.silence())
-        path = tmp_path / "mirror.yaml"
-        config_for(source, destination, tmp_path)
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"drain.timeout.ms": 30}))
-        async with running(load(path)) as worker:
+        async with running(config_for(source, destination, tmp_path, **{"drain.timeout.ms": 30})) as worker:
             await stuck.came.wait()
             assert await worker.stop() == 0
-            stopped = worker.of("stopped")[0]
+            await until(lambda: worker.of("stopped"))
+            (stopped,) = worker.of("stopped")
             assert stopped["drained"] is False
             assert stopped["pending"] > 0
 
 
-async def test_a_second_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not wait for the drain."""
-    ended: list[int] = []
-    monkeypatch.setattr(os, "_exit", ended.append)
+async def test_the_supervisor_is_gone(tmp_path: Path) -> None:
+    """The end of the channel is the worker's."""
     async with clusters() as (source, destination):
         scene(source)
-        stuck = destination.next("Produce", faults.held())
         async with running(config_for(source, destination, tmp_path)) as worker:
-            await stuck.came.wait()
-            os.kill(os.getpid(), signal.SIGTERM)
-            await worker.event("stopping")
-            os.kill(os.getpid(), signal.SIGINT)
-            await worker.event("killed")
-            assert ended == [1]
-            stuck.open()
-            assert await worker.task == 0
+            await worker.message("joined")
+            await worker.channel.close()
+            await worker.task
+            assert worker.worker.abandoned
 
 
 # Bugs.
 
 
 async def test_a_bug_in_a_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody expected in a socket's callback ends the run with a line that has the trace; it does not hang."""
+    """What nobody expected in a socket's callback ends the worker, with the trace; it does not hang."""
     async with clusters() as (source, destination):
         scene(source)
 
@@ -292,9 +402,10 @@ async def test_a_bug_in_a_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(Relay, "pump_sinks", pump_sinks)
         async with running(config_for(source, destination, tmp_path)) as worker:
             assert await worker.task == 1
-            line = worker.of("failed")[0]
-            assert (line["reason"], line["detail"]) == ("bug", "ZeroDivisionError: a bug")
-            assert "pump_sinks" in line["exception"]
+            await until(lambda: worker.of("failed"))
+            failed = worker.of("failed")[0]
+            assert (failed["reason"], failed["detail"]) == ("bug", "ZeroDivisionError: a bug")
+            assert "pump_sinks" in failed["exception"]
 
 
 async def test_a_bug_in_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,4 +418,17 @@ async def test_a_bug_in_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(Relay, "_place", place)
         async with running(config_for(source, destination, tmp_path)) as worker:
             assert await worker.task == 1
+            await until(lambda: worker.of("failed"))
             assert worker.of("failed")[0]["reason"] == "bug"
+
+
+async def test_a_bug_in_the_membership(tmp_path: Path) -> None:
+    """Its thread ends where nobody expected it to."""
+    async with clusters() as (source, destination):
+        scene(source)
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await worker.message("joined")
+            worker.seats[0].failed = ZeroDivisionError("a bug")
+            assert await worker.task == 1
+            await until(lambda: worker.of("failed"))
+            assert worker.of("failed")[0]["detail"] == "ZeroDivisionError: a bug"

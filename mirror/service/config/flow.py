@@ -16,17 +16,13 @@ from mirror.service.config.kinds import (
     Switch,
     check_topic_entry,
     format_size,
-    is_topic_name,
     refused,
-    topic_pattern,
 )
 from mirror.service.config.settings import Settings
+from mirror.service.selection import Selection, is_internal, is_topic_name
 
 DAY_MS = 86_400_000
 LATER = "is not in this release"
-
-INTERNAL_PREFIXES = ("__", "mirror-internal")
-"""Topics whose names begin like this belong to Kafka (group offsets, transactions) or to us: never mirrored."""
 
 DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
 """What every destination topic that we create is set to: with any other value its broker rewrites our batches."""
@@ -80,11 +76,6 @@ def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
 def _without_default(schema: dict[str, Any]) -> None:
     """For the JSON Schema: the default is another key's value, which it cannot say."""
     del schema["default"]
-
-
-def is_internal(topic: str) -> bool:
-    """Whether a topic belongs to Kafka or to us."""
-    return topic.startswith(INTERNAL_PREFIXES)
 
 
 class FlowSettings(Settings):
@@ -157,13 +148,14 @@ class FlowSettings(Settings):
     settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000
     """After doubt the destination's log end has to stand still this long before copying goes on."""
 
+    @property
+    def selection(self) -> Selection:
+        """Which topics the flow mirrors."""
+        return Selection(self.topics, self.exclude)
+
     def selects(self, topic: str) -> bool:
-        """Whether the flow mirrors this topic: matched by `topics`, by nothing in `exclude`, and not internal."""
-        return (
-            not is_internal(topic)
-            and any(topic_pattern(entry).fullmatch(topic) for entry in self.topics)
-            and not any(topic_pattern(entry).fullmatch(topic) for entry in self.exclude)
-        )
+        """Whether the flow mirrors this topic."""
+        return self.selection.selects(topic)
 
     @field_validator("fetch_raw_bytes", "send_raw_bytes", mode="before")
     @classmethod

@@ -6,14 +6,14 @@ value as the file spells it.
 """
 
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from mirror.service.selection import is_topic_name, topic_pattern
 
 REFUSED = "refused"
 """The `type` of every pydantic error that is ours; its context holds `problem` and `remedy`."""
@@ -31,7 +31,6 @@ _SIZE = re.compile(r"([0-9]{1,18}) ?(B|KiB|MiB|GiB)?")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<plain>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 TOPIC_NAME_MAX = 249
 """Longest topic name that a broker takes (org.apache.kafka.common.internals.Topic)."""
@@ -259,28 +258,6 @@ class Listen(Addresses):
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string", "minLength": 1}
-
-
-def is_topic_name(entry: str) -> bool:
-    """Whether an entry of `topics` is a name (matched as it is) rather than a regular expression."""
-    return _TOPIC_NAME.fullmatch(entry) is not None
-
-
-@lru_cache(maxsize=1024)
-def topic_pattern(entry: str) -> re.Pattern[str]:
-    """What an entry of `topics` or `exclude` matches, to be used with `fullmatch`.
-
-    An entry of nothing but the characters of topic names is a name, so that "orders.v1" does not take "orders-v1"
-    along; any other entry is a regular expression. Raises ValueError with the reason if it is not a valid one.
-    """
-    if is_topic_name(entry):
-        return re.compile(re.escape(entry))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # "possible nested set": it would match something else than it seems to
-            return re.compile(entry)
-    except (re.error, OverflowError, RecursionError, Warning) as error:
-        raise ValueError(str(error)) from error
 
 
 def check_topic_entry(entry: str) -> str:

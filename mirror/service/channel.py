@@ -1,0 +1,97 @@
+"""Between the supervisor and a worker: one message a line, JSON, over a pair of connected sockets, both ways.
+
+Neither side ever waits for the other: what a stuck reader does not take is dropped beyond a bound, and counted. The end
+of the stream is the other's end.
+"""
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from typing import Any, Final
+
+LINE_MAX: Final = 256 << 20
+"""Bytes of a message: a snapshot of a million partitions."""
+UNSENT_MAX: Final = 16 << 20
+"""Bytes that wait for a reader; a message beyond that is dropped."""
+
+# From the supervisor.
+HANDOVER: Final = "handover"
+JOIN: Final = "join"
+STOP: Final = "stop"
+RESUME: Final = "resume"
+EXPEL: Final = "expel"
+# From a worker.
+LOG: Final = "log"
+READY: Final = "ready"
+JOINED: Final = "joined"
+SNAPSHOT: Final = "snapshot"
+REPLY: Final = "reply"
+FAILED: Final = "failed"
+STOPPED: Final = "stopped"
+
+Message = dict[str, Any]
+
+
+class Channel:
+    """One side. Every message has a ``kind``, one of the names above."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.dropped = 0
+        """Messages that were not sent because the other side did not read."""
+
+    @classmethod
+    async def open(cls, sock: socket.socket) -> "Channel":
+        """Takes over one of the two sockets."""
+        reader, writer = await asyncio.open_connection(sock=sock, limit=LINE_MAX)
+        return cls(reader, writer)
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Hands a message on; values that JSON does not know become text."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > UNSENT_MAX:
+            self.dropped += 1
+            return
+        self._writer.write(json.dumps({"kind": kind, **fields}, separators=(",", ":"), default=str).encode() + b"\n")
+
+    async def receive(self) -> Message | None:
+        """The next message; None when there will be no more."""
+        try:
+            line = await self._reader.readline()
+        except (OSError, ValueError):
+            return None
+        if not line.endswith(b"\n"):
+            return None
+        message: Message = json.loads(line)
+        return message
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Closes it once what was handed on is sent, or the time is over."""
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.drain(), timeout_s)
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), timeout_s)
+
+
+class ChannelLog:
+    """A logger whose lines the supervisor writes."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def info(self, event: str, **fields: object) -> None:
+        """Something happened."""
+        self._channel.send(LOG, level="info", event=event, fields=fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Something needs a look."""
+        self._channel.send(LOG, level="warning", event=event, fields=fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Something failed."""
+        self._channel.send(LOG, level="error", event=event, fields=fields)

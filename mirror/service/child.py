@@ -1,0 +1,113 @@
+"""One worker as the supervisor has it: its process, its channel, its end, and when it may start again."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from mirror.net.backoff import Backoff
+from mirror.service import channel as say
+from mirror.service.channel import Channel, Message
+from mirror.service.handover import Handover
+
+RESTART_LEAST_MS = 200
+RESTART_MOST_MS = 30_000
+GOOD_LIFE_S = 10.0
+"""A worker that ran for so long after it was ready has started well: its next restart is quick again."""
+_START = (
+    "import sys; sys.path[:] = sys.argv[1].split(chr(10)); "
+    "from mirror.service.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+"""With the paths of this process, so that both run the same code; -P, so that none is looked up before."""
+
+
+class Child:
+    """A worker's process, started again and again. Everything happens in the event loop's thread."""
+
+    def __init__(self, settings: Handover, hear: Callable[["Child", Message], None]) -> None:
+        self.number = settings.number
+        self.pid = 0
+        self.code: int | None = None
+        """Of the last process that ended; negative: the signal that ended it."""
+        self.stopped = False
+        """It has said that it stopped as it was told."""
+        self.ready_at: float | None = None
+        self._settings = settings
+        self._hear = hear
+        self._channel: Channel | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._backoff = Backoff(least_ms=RESTART_LEAST_MS, most_ms=RESTART_MOST_MS)
+
+    async def run(self, on_start: Callable[["Child"], None]) -> int:
+        """One process, from its start to its end; its exit code. ``on_start`` is called once it has a pid."""
+        self.ready_at, self.stopped, self.code = None, False, None
+        process, mine = self._start()
+        self._process, self.pid = process, process.pid
+        on_start(self)
+        self._channel = channel = await Channel.open(mine)
+        try:
+            channel.send(say.HANDOVER, settings=self._settings.pack())
+            while (message := await channel.receive()) is not None:
+                if message["kind"] == say.STOPPED:
+                    self.stopped = True
+                if message["kind"] == say.READY:
+                    self.ready_at = asyncio.get_running_loop().time()
+                self._hear(self, message)
+            # Its end of the channel is closed: it has ended, or is about to.
+            self.code = await asyncio.to_thread(process.wait)
+        finally:
+            self._channel = None
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            self.code = process.returncode
+            await channel.close()
+        return self.code
+
+    def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
+        """A process, and our end of its channel."""
+        mine, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [
+                    sys.executable, "-P", "-c", _START, "\n".join(sys.path), str(theirs.fileno()), str(os.getpid()),
+                    f"mirror-worker-{self.number}",
+                ],
+                stdin=subprocess.DEVNULL,
+                # Nothing of a worker may get among the log's lines.
+                stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # A terminal's signals are for the supervisor, which tells its workers.
+                process_group=0,
+            )  # fmt: skip
+        return process, mine
+
+    def send(self, kind: str, **fields: object) -> bool:
+        """Tells the worker; False if there is none."""
+        if self._channel is None:
+            return False
+        self._channel.send(kind, **fields)
+        return True
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
+    def pause_s(self) -> float:
+        """Until it may start again: longer each time, unless the last one had a good life."""
+        if self.ready_at is not None and asyncio.get_running_loop().time() - self.ready_at > GOOD_LIFE_S:
+            self._backoff.reset()
+        return self._backoff.next_s()
+
+
+def _has_stderr() -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.fileno()
+        return True
+    return False

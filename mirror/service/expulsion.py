@@ -1,0 +1,44 @@
+"""Takes a member that has died out of its group, so that its partitions need not wait for its session to end."""
+
+from typing import Any
+
+from kafka.protocol.consumer import LeaveGroupRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Refused
+
+GROUP_KEY = 0
+SEVERAL_KEYS_SINCE = 4
+"""FindCoordinator asks for several groups at once from v4 on, LeaveGroup names several members from v3 on."""
+SEVERAL_MEMBERS_SINCE = 3
+UNKNOWN_MEMBER_ID = 25
+
+
+async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
+    """Leaves the group in the name of a member that cannot any more.
+
+    Raises:
+        Refused: the coordinator says no. An unknown member is none: the group has let it go by itself.
+        NetworkError: it cannot be found or does not answer.
+    """
+    node_id = await _coordinator(cluster, group_id)
+    member = LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=None, reason="worker died")
+    connection = await cluster.control(node_id)
+    speaks = connection.api_versions.get(LeaveGroupRequest.API_KEY)
+    if speaks is not None and speaks.most < SEVERAL_MEMBERS_SINCE:
+        request: Any = LeaveGroupRequest(group_id=group_id, member_id=member_id)
+    else:
+        request = LeaveGroupRequest(group_id=group_id, members=[member])
+    answer = await cluster.call(request, node_id=node_id)
+    if answer.error_code and answer.error_code != UNKNOWN_MEMBER_ID:
+        raise Refused(f"{cluster.name}: LeaveGroup of {group_id}", answer.error_code)
+
+
+async def _coordinator(cluster: Cluster, group_id: str) -> int:
+    request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
+    answer = await cluster.call(request)
+    found = answer.coordinators[0] if answer.version >= SEVERAL_KEYS_SINCE else answer
+    if found.error_code:
+        raise Refused(f"{cluster.name}: FindCoordinator of {group_id}", found.error_code)
+    return int(found.node_id)

@@ -1,0 +1,196 @@
+"""What the supervisor knows of its workers and their partitions: the last snapshots, added up. No I/O.
+
+Counters survive the worker that counted them: what it had told last is kept as a base when it ends. Gauges end with it.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirror.relay.assignment import Key
+from mirror.relay.stats import Skipped
+from mirror.service.snapshot import Gone, Row
+
+Totals = tuple[int, int, int, int]
+"""Records, batches, bytes and filled offsets of a partition."""
+NOTHING: Totals = (0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class WorkerView:
+    """One worker by number, over all the processes that have been it."""
+
+    number: int
+    pid: int = 0
+    up: bool = False
+    ready: bool = False
+    joined: bool = False
+    member: str = ""
+    started_at: float = 0.0
+    """Of the present process, seconds since 1970."""
+    heard_at: float = 0.0
+    """When it last told anything, seconds since 1970."""
+    restarts: int = 0
+    counters: dict[str, float] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    rows: dict[Key, Row] = field(default_factory=dict)
+    gone: dict[Key, Gone] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    base: Counter[str] = field(default_factory=Counter)
+    """Counters of the processes that have ended."""
+
+    def counter(self, name: str) -> float:
+        """Over all its processes."""
+        return self.base[name] + self.counters.get(name, 0)
+
+    def labelled(self, name: str) -> dict[str, float]:
+        """Counters "name/label" by label, over all its processes."""
+        prefix = f"{name}/"
+        names = {each for each in (*self.base, *self.counters) if each.startswith(prefix)}
+        return {each.removeprefix(prefix): self.counter(each) for each in sorted(names)}
+
+
+class Fleet:
+    """All workers of one supervisor."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        self.workers: dict[int, WorkerView] = {}
+        self.flow_partitions = 0
+        """Of the whole flow, whoever copies them."""
+        self._ended: dict[Key, Totals] = {}
+        self._ended_skipped: list[Skipped] = []
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def started(self, number: int, pid: int) -> WorkerView:
+        """A process of this number was started."""
+        worker = self.workers.setdefault(number, WorkerView(number))
+        if worker.started_at:
+            worker.restarts += 1
+        worker.pid, worker.up = pid, True
+        worker.started_at = worker.heard_at = time.time()
+        return worker
+
+    def heard(self, number: int, snapshot: Mapping[str, Any]) -> None:
+        """Its snapshot (``service.snapshot``)."""
+        worker = self.workers[number]
+        worker.heard_at = time.time()
+        worker.counters = snapshot["counters"]
+        worker.gauges = snapshot["gauges"]
+        worker.joined = bool(worker.gauges.get("joined"))
+        worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
+        self.flow_partitions = snapshot["flow_partitions"]
+        for gone in map(Gone._make, snapshot["gone"]):
+            worker.gone[gone.topic, gone.partition] = gone
+            worker.rows.pop((gone.topic, gone.partition), None)
+        for row in map(Row._make, snapshot["partitions"]):
+            worker.rows[row.key] = row
+            worker.gone.pop(row.key, None)
+
+    def ended(self, number: int) -> None:
+        """Its process is gone: what it had counted stays."""
+        worker = self.workers[number]
+        worker.base.update(worker.counters)
+        for key, totals in _totals(worker):
+            self._ended[key] = _plus(self._ended.get(key, NOTHING), totals)
+        self._ended_skipped += worker.skipped
+        worker.counters, worker.gauges = {}, {}
+        worker.rows.clear()
+        worker.gone.clear()
+        worker.skipped = []
+        worker.up = worker.ready = worker.joined = False
+
+    # -- what is so --------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Iterator[tuple[WorkerView, Row]]:
+        """Every partition that is copied here now."""
+        for worker in self.workers.values():
+            for row in worker.rows.values():
+                yield worker, row
+
+    def totals(self) -> dict[Key, Totals]:
+        """Records, batches, bytes and filled offsets of every partition that was ever copied here."""
+        found = dict(self._ended)
+        for worker in self.workers.values():
+            for key, totals in _totals(worker):
+                found[key] = _plus(found.get(key, NOTHING), totals)
+        return found
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Partitions by state."""
+        return dict(Counter(row.state for _, row in self.rows))
+
+    @property
+    def halted(self) -> list[Row]:
+        """The partitions that have stopped with a reason."""
+        return [row for _, row in self.rows if row.reason]
+
+    @property
+    def lag_records(self) -> int:
+        """Of the partitions that are copied here, as far as it is known."""
+        return sum(row.lag_records for _, row in self.rows)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Source offsets that were not copied because somebody decided so, in the order of the decisions."""
+        found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
+        return sorted(found, key=lambda each: each.at_ms)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every worker is up and knows what is its."""
+        return bool(self.workers) and all(worker.up and worker.joined for worker in self.workers.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition of the flow is copied here."""
+        return sum(len(worker.rows) for worker in self.workers.values()) >= self.flow_partitions > 0
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that is copied here is at the destination."""
+        states = self.states
+        return self.settled and bool(states) and states.keys() <= {"active", "halted"} and not self.lag_records
+
+    @property
+    def all_halted(self) -> bool:
+        """Whether there is no partition of the flow left that could go on, here or anywhere."""
+        return self.settled and 0 < self.flow_partitions <= len(self.halted)
+
+    def counter(self, name: str) -> float:
+        """Over all workers."""
+        return sum(worker.counter(name) for worker in self.workers.values())
+
+    def labelled(self, name: str) -> dict[str, float]:
+        """Counters "name/label" by label, over all workers."""
+        found: Counter[str] = Counter()
+        for worker in self.workers.values():
+            found.update(worker.labelled(name))
+        return dict(found)
+
+    def gauge(self, name: str) -> float:
+        """Over all workers that are up."""
+        return sum(worker.gauges.get(name, 0) for worker in self.workers.values())
+
+
+def lag_seconds(row: Row, now: float) -> float | None:
+    """How old the last replicated batch is while records lag; 0 when none does, None when that is not known."""
+    if not row.lag_records:
+        return 0.0
+    return max(0.0, now - row.max_timestamp_ms / 1000) if row.max_timestamp_ms >= 0 else None
+
+
+def _totals(worker: WorkerView) -> Iterator[tuple[Key, Totals]]:
+    for row in worker.rows.values():
+        yield row.key, (row.records, row.batches, row.bytes, row.filled)
+    for key, gone in worker.gone.items():
+        yield key, (gone.records, gone.batches, gone.bytes, gone.filled)
+
+
+def _plus(one: Totals, other: Totals) -> Totals:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]

@@ -1,0 +1,100 @@
+"""What a worker process is told at its start: its settings, resolved, as plain data over its channel.
+
+A worker loads neither the configuration's model nor its file (``service.config`` stays in the supervisor): it is small,
+and what it runs with is what was checked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from mirror.net.cluster import ClusterOptions
+from mirror.net.connection import ConnectionOptions
+from mirror.relay.settings import RelaySettings
+from mirror.service.selection import Selection, topic_pattern
+
+_MADE_HERE = ("selects", "wanted")
+"""Fields of the relay's settings that are functions: made from the selection on the other side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """The consumer group at the source. ``instance_id``: static membership, empty for dynamic."""
+
+    group_id: str
+    protocol: str = "classic"
+    instance_id: str = ""
+    session_timeout_ms: int = 10_000
+    commit_interval_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """One worker's settings."""
+
+    number: int
+    flow: str
+    source: ClusterOptions
+    destination: ClusterOptions
+    selection: Selection
+    relay: RelaySettings
+    group: GroupSettings
+    snapshot_interval_ms: int = 1_000
+
+    def pack(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "number": self.number,
+            "flow": self.flow,
+            "source": asdict(self.source),
+            "destination": asdict(self.destination),
+            "selection": asdict(self.selection),
+            "relay": {
+                field.name: getattr(self.relay, field.name)
+                for field in fields(self.relay)
+                if field.name not in _MADE_HERE
+            },
+            "group": asdict(self.group),
+            "snapshot_interval_ms": self.snapshot_interval_ms,
+        }
+
+    @classmethod
+    def unpack(cls, data: Mapping[str, Any]) -> "Handover":
+        """Back from ``pack``, also through JSON, which knows lists and no tuples."""
+        selection = Selection(tuple(data["selection"]["topics"]), tuple(data["selection"]["exclude"]))
+        return cls(
+            number=data["number"],
+            flow=data["flow"],
+            source=_cluster(data["source"]),
+            destination=_cluster(data["destination"]),
+            selection=selection,
+            relay=RelaySettings(**_tuples(data["relay"]), **selecting(selection)),
+            group=GroupSettings(**data["group"]),
+            snapshot_interval_ms=data["snapshot_interval_ms"],
+        )
+
+
+def selecting(selection: Selection) -> dict[str, Any]:
+    """The fields of the relay's settings that follow from the selection."""
+    return {
+        "selects": selection.selects,
+        "wanted": {entry: topic_pattern(entry).fullmatch for entry in selection.topics},
+    }
+
+
+def bootstrap_text(options: ClusterOptions) -> str:
+    """The addresses as Kafka's own clients take them: "host:port,host:port"."""
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in options.bootstrap)
+
+
+def _cluster(data: Mapping[str, Any]) -> ClusterOptions:
+    rest = {name: value for name, value in data.items() if name not in ("bootstrap", "connection")}
+    return ClusterOptions(
+        bootstrap=tuple((host, port) for host, port in data["bootstrap"]),
+        connection=ConnectionOptions(**data["connection"]),
+        **rest,
+    )
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

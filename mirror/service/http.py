@@ -1,0 +1,186 @@
+"""The supervisor's HTTP server: a thread that reads requests, and answers that are made in the event loop.
+
+Loopback by default, no TLS, no authentication: who reaches the port may read. What changes something is taken from this
+machine alone, and only with a header that a web page cannot send along without asking first (``GUARD``).
+"""
+
+import asyncio
+import ipaddress
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import TimeoutError as AnswerTimeout
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET6
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+GUARD = "X-Mirror-Request"
+"""Must be on every POST, with any value. A browser asks (CORS preflight) before it sends such a header to another
+site, and is never allowed."""
+ANSWER_S = 70.0
+"""An event loop that does not answer for so long is not healthy."""
+SILENCE_S = 15.0
+"""A client that says nothing for so long is let go."""
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+
+class ListenFailed(Exception):
+    """The address cannot be listened at; the message says why and what to do."""
+
+
+class Request(NamedTuple):
+    """One request. ``path`` in parts, unquoted."""
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str]
+
+
+class Response(NamedTuple):
+    """Its answer."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = TEXT
+
+
+class Server:
+    """Open it, close it. ``answer`` is called in the event loop."""
+
+    def __init__(
+        self,
+        listen: tuple[str, int],
+        answer: Callable[[Request], Awaitable[Response]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._listen = listen
+        self._answer = answer
+        self._loop = loop
+        self._server: ThreadingHTTPServer | None = None
+
+    def open(self) -> None:
+        """Begins to listen.
+
+        Raises:
+            ListenFailed: somebody else has the port, or this machine has no such address.
+        """
+        host, port = self._listen
+        own = {"respond": staticmethod(self._respond), "own_host_only": is_loopback(host)}
+        handler = type("Handler", (_Handler,), own)
+        try:
+            self._server = (_Server6 if ":" in host else _Server)((host, port), handler)
+        except (OSError, OverflowError) as error:
+            raise ListenFailed(
+                f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}; another mirror or "
+                "program may use it: set http.listen to another port, or to port 0 for any that is free"
+            ) from error
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """host:port that it listens at."""
+        assert self._server is not None
+        host, port = self._server.server_address[:2]
+        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+
+    def close(self) -> None:
+        """Listens no more; requests that are being answered are let go."""
+        if self._server is not None:
+            self._server.server_close()
+            threading.Thread(target=self._server.shutdown, daemon=True).start()
+            self._server = None
+
+    def _respond(self, request: Request) -> Response:
+        """In a thread of the server."""
+        coroutine = self._run(request)
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_S)
+        except (AnswerTimeout, RuntimeError, asyncio.CancelledError):
+            coroutine.close()
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, b"the supervisor does not answer\n")
+
+    async def _run(self, request: Request) -> Response:
+        return await self._answer(request)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is nobody's concern."""
+
+
+class _Server6(_Server):
+    address_family = AF_INET6
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads one request, refuses what may not be, and has the rest answered."""
+
+    respond: Callable[[Request], Response]
+    own_host_only = True
+    timeout = SILENCE_S
+    server_version = "mirror"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Reads."""
+        self._serve("GET")
+
+    def do_HEAD(self) -> None:
+        """Reads, headers alone."""
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        """Changes something."""
+        self._serve("POST")
+
+    def _serve(self, method: str) -> None:
+        refused = self._refuse(method)
+        if refused is not None:
+            self._send(Response(HTTPStatus.FORBIDDEN, f"{refused}\n".encode()))
+            return
+        parts = urlsplit(self.path)
+        path = tuple(unquote(part) for part in parts.path.strip("/").split("/"))
+        self._send(type(self).respond(Request(method, path, dict(parse_qsl(parts.query)))))
+
+    def _refuse(self, method: str) -> str | None:
+        host = (self.headers.get("Host") or "").rsplit(":", 1)[0].strip("[]")
+        if self.own_host_only and host and not is_loopback(host):
+            return "this address is for this machine alone: ask for it by 127.0.0.1, [::1] or localhost"
+        if method == "POST":
+            if not is_loopback(str(self.client_address[0])):
+                return "changes are taken from this machine alone"
+            if self.headers.get(GUARD) is None:
+                return f"the header {GUARD} is missing"
+        return None
+
+    def _send(self, response: Response) -> None:
+        with suppress(OSError):
+            self.send_response(response.status)
+            self.send_header("Content-Type", response.content_type)
+            self.send_header("Content-Length", str(len(response.body)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(response.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The log is for what mirrors; scrapes are not in it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as an address or a name, is this machine's own."""
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return bool((mapped or address).is_loopback)
+    return False

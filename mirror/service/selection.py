@@ -1,0 +1,58 @@
+"""Which topics a flow mirrors: its entries, names or regular expressions, against a topic's whole name.
+
+Imports nothing of the configuration: a worker, which gets its settings as data, has to select as well.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+INTERNAL_PREFIXES = ("__", "mirror-internal")
+"""Topics whose names begin like this belong to Kafka (group offsets, transactions) or to us: never mirrored."""
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def is_topic_name(entry: str) -> bool:
+    """Whether an entry of `topics` is a name (matched as it is) rather than a regular expression."""
+    return _TOPIC_NAME.fullmatch(entry) is not None
+
+
+@lru_cache(maxsize=1024)
+def topic_pattern(entry: str) -> re.Pattern[str]:
+    """What an entry of `topics` or `exclude` matches, to be used with `fullmatch`.
+
+    An entry of nothing but the characters of topic names is a name, so that "orders.v1" does not take "orders-v1"
+    along; any other entry is a regular expression. Raises ValueError with the reason if it is not a valid one.
+    """
+    if is_topic_name(entry):
+        return re.compile(re.escape(entry))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # "possible nested set": it would match something else than it seems to
+            return re.compile(entry)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        raise ValueError(str(error)) from error
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic belongs to Kafka or to us."""
+    return topic.startswith(INTERNAL_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The entries of `topics` and `exclude`."""
+
+    topics: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+    def selects(self, topic: str) -> bool:
+        """Whether the flow mirrors this topic: matched by `topics`, by nothing in `exclude`, and not internal."""
+        return not is_internal(topic) and _any(self.topics, topic) and not _any(self.exclude, topic)
+
+
+def _any(entries: Iterable[str], topic: str) -> bool:
+    return any(topic_pattern(entry).fullmatch(topic) for entry in entries)

@@ -1,0 +1,338 @@
+"""``mirror run``: starts the workers, again when they die, tells them to stop, and says how all fares.
+
+The supervisor has the configuration, the signals, the log and the HTTP server, and copies nothing. Workers join the
+group together, once all of them are ready, so that partitions are shared out once. The first signal drains, the second
+does not wait. No worker outlives the supervisor (``service.worker``).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from mirror.service import channel as say
+from mirror.service import logs
+from mirror.service.channel import Message
+from mirror.service.child import Child
+from mirror.service.config import Config
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.fleet import Fleet
+from mirror.service.http import ListenFailed, Server
+from mirror.service.pages import Pages
+from mirror.service.resolve import group_settings, handover
+from mirror.service.snapshot import resident_bytes
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+WATCH_S = 0.1
+STOP_MARGIN_S = 25.0
+"""Beyond the drain: a worker leaves its group and says goodbye; one that does not is killed."""
+ANSWER_S = 60.0
+REBALANCED_S = 5.0
+"""Copying some of the partitions, and being through with them for so long: the others are somebody else's."""
+ONCE = frozenset({"topic_unknown"})
+"""What every worker finds out by itself and is told once."""
+
+
+class Supervisor:
+    """Runs one flow until a signal, until it cannot start, or until nothing is left that could run."""
+
+    def __init__(self, config: Config, *, workers: int | None = None) -> None:
+        self._config = config
+        self._flow = config.enabled_flow()
+        self._count = workers or config.workers
+        self._log = logs.get_logger(flow=self._flow.name)
+        self.fleet = Fleet(self._flow.name)
+        self._children = [Child(handover(config, number), self._hear) for number in range(1, self._count + 1)]
+        self._stop = asyncio.Event()
+        self.group = group_settings(config, 1).group_id
+        self.address = ""
+        self.started = False
+        """Whether all workers were ready once: both clusters were reached."""
+        self._failed: Message | None = None
+        self._caught_up = False
+        self._told: set[str] = set()
+        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._asked = 0
+        self._pending = 0
+        self._drained = True
+        self._orphans: list[str] = []
+        """Members whose process has died while no worker could have them leave the group."""
+        self._complete_at: float | None = None
+        self._reported_at = time.monotonic()
+        self._reported_bytes = 0.0
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """The exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._signalled, number)
+        server = Server(self._config.http_listen, Pages(self).answer, loop)
+        try:
+            server.open()
+            self.address = server.address
+            self._log.info("listening", address=self.address)
+            return await self._run()
+        except ListenFailed as error:
+            self._log.error("failed", reason="ListenFailed", detail=str(error))
+            return EXIT_FAILED
+        finally:
+            server.close()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def _run(self) -> int:
+        keeping = [asyncio.get_running_loop().create_task(self._keep(child)) for child in self._children]
+        try:
+            await self._watch(keeping)
+            for child in self._children:
+                child.send(say.STOP)
+            await self._wait_ended(keeping)
+        finally:
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
+        return self._end()
+
+    def _end(self) -> int:
+        if self._failed is not None:
+            return EXIT_FAILED
+        halted = len(self.fleet.halted)
+        if self.started:
+            self._report()
+        self._log.info(logs.STOPPED, drained=self._drained, pending=self._pending, halted=halted)
+        return EXIT_HALTED if halted else EXIT_OK
+
+    async def _watch(self, keeping: "list[asyncio.Task[None]]") -> None:
+        """Until there is a reason to stop; reports on the way."""
+        interval_s = self._config.progress_interval_ms / 1000
+        report_at = time.monotonic() + interval_s
+        while not self._stop.is_set() and self._failed is None:
+            for task in keeping:
+                if task.done():
+                    task.result()
+            if self.fleet.all_halted:
+                self._log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
+                return
+            if self.started and time.monotonic() >= report_at:
+                report_at = time.monotonic() + interval_s
+                self._report()
+            if not self._caught_up and self._has_caught_up():
+                self._caught_up = True
+                self._log.info(logs.CAUGHT_UP, bytes=round(self.fleet.counter("forwarded_bytes")))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
+
+    def _has_caught_up(self) -> bool:
+        """At once if all partitions are here; else they are on other machines, or between two workers for a moment."""
+        if not self.fleet.caught_up:
+            self._complete_at = None
+            return False
+        if self.fleet.is_whole:
+            return True
+        if self._complete_at is None:
+            self._complete_at = time.monotonic()
+        return time.monotonic() - self._complete_at > REBALANCED_S
+
+    async def _wait_ended(self, keeping: "list[asyncio.Task[None]]") -> None:
+        """Until every worker has ended by itself; those that do not are killed."""
+        self._stop.set()
+        timeout_s = self._config.drain_timeout_ms / 1000 + STOP_MARGIN_S
+        _, late = await asyncio.wait(keeping, timeout=timeout_s)
+        if late:
+            self._drained = False
+            for child in self._children:
+                if child.code is None:
+                    self._log.warning("worker_killed", worker=child.number, detail=f"did not stop in {timeout_s:.0f} s")
+                    child.kill()
+            await asyncio.wait(late)
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    async def _keep(self, child: Child) -> None:
+        """One worker, process after process, until the supervisor stops."""
+        while True:
+            code = await child.run(self._begun)
+            member = self.fleet.workers[child.number].member
+            if self._stop.is_set() or self._failed is not None:
+                # What it told last, when it had drained, is the last there is to say of its partitions.
+                self._drained = self._drained and child.stopped
+                return
+            self.fleet.ended(child.number)
+            pause_s = child.pause_s()
+            self._log.warning(
+                "worker_died",
+                worker=child.number,
+                pid=child.pid,
+                detail=_ending(code),
+                restart_s=round(pause_s, 3),
+            )
+            self._expel(member)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause_s)
+            if self._stop.is_set():
+                return
+
+    def _begun(self, child: Child) -> None:
+        self.fleet.started(child.number, child.pid)
+        self._log.info("worker_started", worker=child.number, pid=child.pid)
+
+    def _expel(self, member: str) -> None:
+        """Its partitions need not wait for its session to end: another worker has it leave the group."""
+        if not member or self._config.group_instance_id:
+            return
+        for child in self._children:
+            if self.fleet.workers[child.number].ready and child.send(say.EXPEL, member=member):
+                return
+        self._orphans.append(member)
+
+    def _hear(self, child: Child, message: Message) -> None:
+        worker = self.fleet.workers[child.number]
+        match message["kind"]:
+            case say.LOG:
+                self._write(child, message)
+            case say.SNAPSHOT:
+                self.fleet.heard(child.number, message)
+            case say.READY:
+                worker.ready = True
+                while self._orphans:
+                    child.send(say.EXPEL, member=self._orphans.pop())
+                self.fleet.flow_partitions = message["partitions"]
+                self._join(child, message)
+            case say.JOINED:
+                worker.member = message["member"]
+            case say.REPLY:
+                answer = self._answers.pop(message["id"], None)
+                if answer is not None and not answer.done():
+                    answer.set_result(message["why_not"])
+            case say.FAILED:
+                self._worker_failed(child, message)
+            case say.STOPPED:
+                self._drained = self._drained and message["drained"]
+                self._pending += message["pending"]
+
+    def _join(self, child: Child, message: Message) -> None:
+        """All of them at once the first time; later each as soon as it is ready."""
+        if self.started:
+            child.send(say.JOIN)
+            return
+        if all(worker.ready for worker in self.fleet.workers.values()):
+            self.started = True
+            self._log.info(
+                logs.STARTED,
+                partitions=message["partitions"],
+                source_id=message["source_id"],
+                destination_id=message["destination_id"],
+                workers=self._count,
+            )
+            for each in self._children:
+                each.send(say.JOIN)
+
+    def _write(self, child: Child, message: Message) -> None:
+        """A worker's line in our log."""
+        event, fields = message["event"], message["fields"]
+        if event in ONCE:
+            told = f"{event} {fields}"
+            if told in self._told:
+                return
+            self._told.add(told)
+        write = getattr(self._log, message["level"])
+        write(event, worker=child.number, **fields)
+
+    def _worker_failed(self, child: Child, message: Message) -> None:
+        """It cannot go on. Before all were ready that is everybody's end, afterwards it is tried again."""
+        fields = {key: message[key] for key in ("reason", "detail", "exception") if key in message}
+        if self.started:
+            self._log.error("worker_failed", worker=child.number, **fields)
+        elif self._failed is None and not self._stop.is_set():
+            self._failed = message
+            self._log.error("failed", **fields)
+
+    # -- an operator's wishes ----------------------------------------------------------------------------------------
+
+    async def resume(self, topic: str, partition: int, *, accept_gap: bool) -> str | None:
+        """Has a halted partition looked at anew by the worker that has it.
+
+        Returns:
+            Why not; empty: it is. None: no worker here has it.
+        """
+        for worker, row in self.fleet.rows:
+            if row.key == (topic, partition):
+                return await self._ask(
+                    worker.number, say.RESUME, topic=topic, partition=partition, accept_gap=accept_gap
+                )
+        return None
+
+    async def _ask(self, number: int, kind: str, **fields: object) -> str:
+        self._asked += 1
+        answer = self._answers[self._asked] = asyncio.get_running_loop().create_future()
+        asked = self._asked
+        if not self._children[number - 1].send(kind, id=asked, **fields):
+            return "the worker is not running at the moment; try again"
+        try:
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            return f"the worker did not answer within {ANSWER_S:.0f} s"
+        finally:
+            self._answers.pop(asked, None)
+
+    # -- signals -----------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """The first asks for a clean stop, the second does not wait."""
+        if self._stop.is_set():
+            self._log.warning("killed", signal=number.name, detail="second signal: not drained")
+            logs.flush()
+            sys.stdout.flush()
+            for child in self._children:
+                child.kill()
+            os._exit(EXIT_FAILED)
+        self._log.info("stopping", signal=number.name)
+        self._stop.set()
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """One line of progress: all workers together."""
+        fleet, now = self.fleet, time.monotonic()
+        elapsed_s = max(now - self._reported_at, 1e-9)
+        forwarded = fleet.counter("forwarded_bytes")
+        self._log.info(
+            logs.PROGRESS,
+            lag_records=fleet.lag_records,
+            bytes=round(forwarded),
+            bytes_per_s=round((forwarded - self._reported_bytes) / elapsed_s),
+            batches_forwarded=round(fleet.counter("forwarded_batches")),
+            batches_opened=round(fleet.counter("opened_batches")),
+            partitions=fleet.states,
+            cpu_s=round(fleet.counter("cpu_s"), 3),
+            rss_bytes=round(fleet.gauge("rss_bytes")),
+            buffer_bytes=round(fleet.gauge("buffer_bytes")),
+            fetches=round(fleet.counter("fetch_requests")),
+            fetched_bytes=round(fleet.counter("fetched_bytes")),
+            requests=round(fleet.counter("produce_requests")),
+            resyncs={cause: round(count) for cause, count in fleet.labelled("resyncs").items()},
+            workers=sum(worker.up for worker in fleet.workers.values()),
+            supervisor_cpu_s=round(time.process_time(), 3),
+            supervisor_rss_bytes=resident_bytes(),
+        )
+        self._reported_at, self._reported_bytes = now, forwarded
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with suppress(ValueError):
+        return f"ended by {signal.Signals(-code).name}"
+    return f"ended by signal {-code}"
+
+
+def run(config: Config, *, workers: int | None = None) -> int:
+    """Runs the flow in the foreground; returns the exit code."""
+    try:
+        return asyncio.run(Supervisor(config, workers=workers).run())
+    finally:
+        logs.flush()
