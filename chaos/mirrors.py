@@ -50,6 +50,7 @@ def config_text(
         },
         "flows": {FLOW: {"topics": list(topics), **(flow or {})}},
         "progress.interval.ms": 500,
+        "http.listen": "127.0.0.1:0",
         **(top or {}),
     })  # fmt: skip
 
@@ -116,7 +117,7 @@ class MirrorProcess:
 
     def workers(self) -> list[int]:
         """Process ids of its workers; its own, if it has none."""
-        found = [pid for pid in _children(self.pid) if "spawn_main" in _command(pid)]
+        found = [pid for pid in _children(self.pid) if "mirror-worker-" in _command(pid)]
         return found or ([self.pid] if self.running else [])
 
     def kill(self) -> None:
