@@ -86,8 +86,6 @@ def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Ite
         match hole.what:
             case What.FOREIGN:
                 yield _finding(Kind.FOREIGN, key, None, span, f"a control batch that the mirror did not write{where}")
-            case What.FILLER:
-                yield _finding(Kind.FILLER, key, None, span, "consumers read it as records without content")
             case What.DAMAGED:
                 detail = f"checksum does not match the bytes at the destination: a marker{where}"
                 yield _finding(Kind.CORRUPT, key, None, span, detail)

@@ -18,6 +18,7 @@ from mirror.audit.drill import by_content, drill_down, unexplained
 from mirror.audit.errors import AuditError
 from mirror.audit.estimate import estimates
 from mirror.audit.holes import Rules
+from mirror.audit.leading import visible_filler
 from mirror.audit.model import (
     AuditRequest,
     AuditResult,
@@ -46,6 +47,7 @@ class Prepared(NamedTuple):
 
     frozen: Frozen
     estimates: list[Estimate]
+    filler: tuple[Finding, ...] = ()
 
 
 Result = TypeVar("Result")
@@ -62,7 +64,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
     progress.stage("freezing the bounds on both clusters")
     prepared = asyncio.run(_prepare(request))
     frozen = prepared.frozen
-    findings = [*frozen.findings]
+    findings = [*frozen.findings, *prepared.filler]
     for known in frozen.bounds:
         findings += outside(known, request.source.alias, request.destination.alias)
     tasks = tuple(plan(prepared.estimates, cores()))
@@ -108,7 +110,11 @@ async def _prepare(request: AuditRequest) -> Prepared:
             source = await stack.enter_async_context(await _open(request.source))
             destination = await stack.enter_async_context(await _open(request.destination))
             frozen = await freeze(source, destination, request)
-            return Prepared(frozen, await estimates(source, request.source.client_id, frozen.bounds))
+            filler = await visible_filler(
+                destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
+            )
+            sizes = await estimates(source, request.source.client_id, frozen.bounds)
+            return Prepared(frozen, sizes, tuple(filler))
     except NetworkError as error:
         raise AuditError(str(error), "check that its brokers are up and reachable from here") from error
 

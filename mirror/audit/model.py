@@ -117,9 +117,7 @@ class What(IntEnum):
     """No batch at all."""
     FOREIGN = 5
     """A control batch at the destination that the mirror did not write."""
-    FILLER = 6
-    """Records without content at the destination, which stand for offsets in front of the source's log."""
-    DAMAGED = 7
+    DAMAGED = 6
     """A control batch at the destination whose checksum does not match its bytes."""
 
 

@@ -87,7 +87,7 @@ class RangeCoverage:
             self.aborted += int(totals[What.ABORTED])
             self.empty += int(totals[What.EMPTY])
             self.gap_offsets += int(totals[What.GAP])
-            self.odd += int(totals[What.FOREIGN] + totals[What.FILLER] + totals[What.DAMAGED])
+            self.odd += int(totals[What.FOREIGN] + totals[What.DAMAGED])
             self.gaps.extend(piece.gaps[: LISTED_GAPS - len(self.gaps)])
         self.next_offset = piece.next_offset
         self.broken = piece.broken

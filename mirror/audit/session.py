@@ -157,7 +157,11 @@ def settings(folder: Path, sockets: Path) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(sockets),
         "spark.python.daemon.module": "mirror.audit.daemon",
-        "spark.sql.shuffle.partitions": str(2 * cores()),
+        # A thousand rows per GB: planning them anew at every stage and compiling Java for them costs more than they do.
+        "spark.sql.shuffle.partitions": str(cores()),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.task.maxFailures": "1",

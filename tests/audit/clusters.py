@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.producer import ProduceRequest
 
@@ -63,6 +63,13 @@ def fill(cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 
                 headers=[("trace", f"{batch}".encode()), ("empty", None)] if record == 2 else None,
             )
         producer.flush()
+
+
+def delete_before(cluster: Sandbox, topic: str, offset: int) -> None:
+    """DeleteRecords."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result()
 
 
 def copy(source: Sandbox, destination: Sandbox, topic: str, *, partition: int = 0, change: Change = list) -> None:

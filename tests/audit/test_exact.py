@@ -9,10 +9,11 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job, plan
 from mirror.audit.model import AuditRequest, AuditResult, Coverage, Finding, Kind, Side, Span
+from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import BatchHeader
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import Cluster
-from tests.audit.clusters import batches_of, create, endpoint
+from tests.audit.clusters import batches_of, create, delete_before, endpoint
 from tests.audit.exact import Batch, Change, Markers, Step, copy_exact, steps_of, transactions
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -188,3 +189,20 @@ def test_every_wrong_fill_is_named_with_its_place(pair: Pair, spark: SparkSessio
 
     assert job.run(request(pair, topics["coordinator"], fill="transaction"), spark=spark).identical
     assert not job.run(request(pair, topics["aborted"], fill="transaction"), spark=spark).identical
+
+
+def test_leading_filler_that_is_still_visible(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+    """1. The source's log begins behind its first batches; the destination's is filled up to there, as by a mirror.
+    2. The filler is visible: found, up to its end.
+    3. It is deleted: identical.
+    """
+    (topic,) = written(pair, topic_name, "t")
+    first = Layout(pair[0], topic).bases[2]
+    owner = filler_id(flow="source->destination", cluster_id=pair[0].cluster_id, topic=topic, partition=0)
+    filler = [filler_batch(producer=owner, offset=at, count=1, timestamp=1) for at in range(first)]
+    copy_exact(*pair, topic, change=lambda steps: [*(Batch(data, raw=True) for data in filler), *steps[2:]])
+    delete_before(pair[0], topic, first)
+    result = job.run(request(pair, topic), spark=spark)
+    assert told(result.findings, topic) == [(Kind.FILLER, None, Span(0, first))]
+    delete_before(pair[1], topic, first)
+    assert job.run(request(pair, topic), spark=spark).identical

@@ -3,15 +3,13 @@
 import threading
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirror.audit import drill, job, plan
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span
 from mirror.records.header import BatchHeader
 from mirror.sandbox import Cluster
-from tests.audit.clusters import CODECS, Batches, batches_of, copy, create, edited, endpoint, fill
+from tests.audit.clusters import CODECS, Batches, batches_of, copy, create, delete_before, edited, endpoint, fill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -191,13 +189,6 @@ def test_more_chunks_differ_than_are_looked_at(
     assert wholesale.batches == len(batches) - 2
     assert wholesale.source is not None
     assert wholesale.source.start == span_of(batches[2]).start
-
-
-def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
-    """DeleteRecords."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result()
 
 
 def test_logs_that_begin_inside_a_batch(pair: Pair, spark: SparkSession, topic_name: str) -> None:
