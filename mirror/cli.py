@@ -155,6 +155,8 @@ def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
         destination=endpoint(there, flow.destination),
         selects=flow.settings.selects,
         digest=digest,
+        isolation_level=flow.settings.isolation_level,
+        fill=flow.settings.fill,
     )
     sys.exit(audit_flow(request, out=out, limit=limit))
 

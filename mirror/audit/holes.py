@@ -11,26 +11,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Side, What
-from mirror.records.header import (
-    CONTROL,
-    CRC_FROM,
-    DELETE_HORIZON,
-    HEADER_SIZE,
-    TRANSACTIONAL,
-)
+from mirror.records.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
+from mirror.records.restamp import checksum
 from mirror.records.scan import Place
-
-ABORT, COMMIT = 0, 1
-"""Types of a control record: its key is int16 version, int16 type (broker facts, Fetch)."""
-_TYPE_AT = HEADER_SIZE + 7
-"""In front of the type: length, attributes, both deltas and the key's length, a byte each, and the key's version."""
-
+from mirror.records.transactions import ABORT, COMMIT, marker_kind
 
 Holes = NDArray[np.int64]
 """Rows of start, end and ``What``, in the order of offsets."""
@@ -128,21 +117,17 @@ def sorted_out(
     return whats
 
 
-def control_type(body: memoryview, place: Place) -> int | None:
-    """ABORT or COMMIT; None for any other control batch."""
-    if place.size < _TYPE_AT + 2:
-        return None
-    found = int.from_bytes(body[place.at + _TYPE_AT : place.at + _TYPE_AT + 2], signed=True)
-    return found if found in (ABORT, COMMIT) else None
+def _bytes(body: memoryview, place: Place) -> memoryview:
+    return body[place.at : place.at + place.size]
 
 
 def _marker(rules: Rules, body: memoryview, place: Place, header: Any) -> What:
     """What a control batch at the destination is."""
-    if crc32c(body[place.at + CRC_FROM : place.at + place.size]) != int(header["crc"]):
+    if checksum(_bytes(body, place)) != int(header["crc"]):
         return What.DAMAGED
     own = bool(int(header["producer_id"]) & MIRROR_BIT) and int(header["producer_epoch"]) % 2 == 1
     one = int(header["last_offset_delta"]) == 0
-    fills = (own or rules.strangers) and one and control_type(body, place) == ABORT
+    fills = (own or rules.strangers) and one and marker_kind(_bytes(body, place)) == ABORT
     return What.CONTROL if fills else What.FOREIGN
 
 
@@ -170,7 +155,7 @@ def _aborted(
         while begins and begins[-1][1] <= lasts[index]:
             current.add(begins.pop()[0])
         if control[index]:
-            kind = control_type(body, places[index])
+            kind = marker_kind(_bytes(body, places[index]))
             if (kind == ABORT and producer in due) or (kind == COMMIT and producer in current):
                 raise AuditError(
                     f"the marker at offset {lasts[index]} {'aborts' if kind == ABORT else 'commits'} a transaction of "

@@ -3,19 +3,19 @@
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.holes import PLAIN, Rules, control_type, sorted_out
+from mirror.audit.holes import PLAIN, Rules, sorted_out
 from mirror.audit.model import Side, What
 from mirror.audit.plan import Range
 from mirror.audit.ranges import Piece, RangeCoverage, cut_records
 from mirror.audit.rows import Runs, digester, make_block, read_headers
 from mirror.records.header import CONTROL, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
-from mirror.records.scan import Place, scan
+from mirror.records.scan import scan
+from mirror.records.transactions import ABORT, COMMIT
 from tests.records.builders import raw_batch
 
 COMMITTED = Rules(committed=True)
 DESTINATION = Rules(side=Side.DESTINATION)
-ABORT, COMMIT = 0, 1
 
 
 def data(base: int, count: int = 5, producer: int = 7, flags: int = TRANSACTIONAL, **header: int) -> bytes:
@@ -40,15 +40,6 @@ def whats(rules: Rules, log: list[bytes], aborted: list[tuple[int, int]] = []) -
     body = memoryview(b"".join(log))
     places = list(scan(body))
     return [What(value) for value in sorted_out(rules, body, places, read_headers(body, places), aborted)]
-
-
-def test_the_type_of_a_marker() -> None:
-    for kind in (ABORT, COMMIT):
-        raw = memoryview(marker(0, kind))
-        assert control_type(raw, Place(0, len(raw))) == kind
-    raw = memoryview(marker(0, 2))
-    assert control_type(raw, Place(0, len(raw))) is None
-    assert control_type(raw, Place(0, 69)) is None
 
 
 def test_what_is_due_depends_on_the_isolation_level() -> None:
