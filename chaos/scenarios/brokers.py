@@ -299,6 +299,11 @@ def _elect_uncleanly(stage: Stage, side: Side, topic: str) -> int:
     """
     leader, follower = side.leader(topic), side.followers(topic)[0]
     follower.kill()
+    until(
+        lambda: [view.in_sync for view in side.view([topic]).values()] == [(leader.node_id,)],
+        f"broker {leader.node_id} to be the only one in sync",
+    )
+    stage.caught_up()
     behind = until(lambda: stage.destination.ends([(topic, 0)]), "the end of the log")[topic, 0]
     until(
         lambda: stage.destination.ends([(topic, 0)]).get((topic, 0), 0) > behind + 20,
