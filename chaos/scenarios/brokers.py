@@ -8,7 +8,7 @@ from chaos.raw import plant
 from chaos.scenario import scenario
 from chaos.sides import Side
 from chaos.stage import Stage
-from chaos.topics import HOLES, TopicPlan
+from chaos.topics import EVERYONE, HOLES, TopicPlan
 from chaos.waiting import until
 from mirror.records.filler import filler_batch
 from mirror.records.identity import Identity
@@ -35,7 +35,10 @@ def destination_leader_kill(stage: Stage) -> None:
         _kill_leaders(stage, stage.destination)
 
 
-@scenario("both-leaders-kill", group=GROUP, full=10, per_stage=5, does="kill -9 of a leader at both sides, and restart")
+@scenario(
+    "both-leaders-kill", group=GROUP, full=10, per_stage=5, topics=EVERYONE,
+    does="kill -9 of a leader at both sides, and restart",
+)  # fmt: skip
 def both_leaders_kill(stage: Stage) -> None:
     for _ in stage.repeat():
         _kill_leaders(stage, stage.source, stage.destination)
@@ -56,7 +59,10 @@ def _kill_leaders(stage: Stage, *sides: Side) -> None:
     stage.await_replicas()  # or the next one to be killed would be the last that has everything
 
 
-@scenario("rolling-restart", group=GROUP, full=3, does="every broker of both clusters, one after the other, cleanly")
+@scenario(
+    "rolling-restart", group=GROUP, full=3, topics=EVERYONE,
+    does="every broker of both clusters, one after the other, cleanly",
+)  # fmt: skip
 def rolling_restart(stage: Stage) -> None:
     for _ in stage.repeat():
         # Both clusters at the same time, each one broker after the other.

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from chaos.mirrors import MirrorProcess
 from chaos.scenario import scenario
 from chaos.stage import Stage
-from chaos.topics import HOLES
+from chaos.topics import EVERYONE, HOLES
 from chaos.waiting import until
 
 GROUP = "Processes"
@@ -16,7 +16,10 @@ SESSION_MS = 3_000
 SHORT_SESSION = {"session.timeout.ms": SESSION_MS}
 
 
-@scenario("worker-kill", group=GROUP, full=50, quick=2, per_stage=10, does="kill -9 of a worker at a random moment")
+@scenario(
+    "worker-kill", group=GROUP, full=50, quick=2, per_stage=10, topics=EVERYONE,
+    does="kill -9 of a worker at a random moment",
+)  # fmt: skip
 def worker_kill(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
