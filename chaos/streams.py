@@ -194,12 +194,23 @@ class _Idempotent(_Writer):
                 for _ in range(count):
                     self._produce(producer)
                 producer.poll(0)
-            except (KafkaException, BufferError):
+            except (KafkaException, BufferError) as error:
+                if isinstance(error, KafkaException) and error.args[0].fatal():
+                    fatal.set()
                 self._stopping.wait(_TICK_S)
         deadline_at = time.monotonic() + _END_TIMEOUT_S
-        while producer.flush(0.2) and not fatal.is_set() and not self._killed.is_set():
+        while self._left(producer, fatal) and not self._killed.is_set():
             if time.monotonic() > deadline_at:
                 raise TimeoutError(f"{len(producer)} records were not taken by the source")
+
+    def _left(self, producer: Producer, fatal: threading.Event) -> int:
+        """Records that still may be taken."""
+        try:
+            return 0 if fatal.is_set() else producer.flush(0.2)
+        except KafkaException as error:
+            if error.args[0].fatal():
+                return 0
+            raise
 
 
 class _Transactional(_Writer):
