@@ -3,5 +3,6 @@
 from chaos.scenarios import processes  # isort: skip
 from chaos.scenarios import brokers  # isort: skip
 from chaos.scenarios import network  # isort: skip
+from chaos.scenarios import data  # isort: skip
 
-__all__ = ["brokers", "network", "processes"]
+__all__ = ["brokers", "data", "network", "processes"]

@@ -18,6 +18,7 @@ from chaos.scenario import Shape, scenario
 from chaos.stage import Stage
 from chaos.topics import PLAIN, TopicPlan
 from chaos.waiting import until
+from chaos.writing import transaction, transactional
 
 GROUP = "Network"
 PROXIED = Shape(proxied=True)
@@ -26,6 +27,8 @@ WIRED = (
     TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2),
 )
 """What streams here: three topics, one of them with a hole at the end of each transaction."""
+QUIET_BESIDE = (TopicPlan(name="quiet", writing="nobody"), PLAIN[1])
+"""A topic that only the scenario writes, beside a stream."""
 ROUND_TRIP_S = 0.2
 HEAD_BYTES = (0, 1, 3, 4, 7, 12, 13, 40)
 """Inside the size of a frame, its header, and just behind them."""
@@ -168,6 +171,28 @@ def late_data(stage: Stage) -> None:
           does="a dead worker's WriteTxnMarkers request arrives later, likewise")  # fmt: skip
 def late_marker(stage: Stage) -> None:
     _late(stage, "WriteTxnMarkers")
+
+
+@scenario("net-marker-outlives-settle", group=GROUP, full=10, quick=1, shape=PROXIED, topics=QUIET_BESIDE, bare=True,
+          does="a dead worker's marker arrives when its successor has settled and filled: the one residue")  # fmt: skip
+def marker_outlives_settle(stage: Stage) -> None:
+    topic = stage.topic("quiet")
+    stage.create_topics()
+    network = stage.destination.network
+    held = network.arm("WriteTxnMarkers", hold_request())
+    producer = transactional(stage.source, f"residue-{topic}")
+    transaction(producer, topic, 5)
+    stage.start_stream()
+    stage.start_mirror()
+    for _ in stage.repeat():
+        held.wait(COMES_S)
+        stage.mirror.kill_worker()
+        stage.caught_up()
+        held.deliver()
+        held.answer(COMES_S)
+        stage.announce_halt(topic, 0, "overfilled")
+        transaction(producer, topic, 5, seed=1)
+        stage.expect_halt(topic, 0, "overfilled")
 
 
 # -- a broker says so --------------------------------------------------------------------------------------------------
