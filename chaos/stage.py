@@ -244,12 +244,16 @@ class Stage:
             if ends.get((topic, index), -1) < end
         )
 
+    def announce_halt(self, topic: str, index: int, *reasons: str) -> None:
+        """From now on this partition may halt with one of these reasons, and in the end it must have."""
+        self._expected[topic, index] = reasons
+
     def expect_halt(self, topic: str, index: int, *reasons: str) -> None:
         """This partition is to halt with one of these reasons, and the others are to go on. Waits for it, and for them.
 
         The time until then is not a recovery.
         """
-        self._expected[topic, index] = reasons
+        self.announce_halt(topic, index, *reasons)
 
         def halted() -> bool:
             self.look()
