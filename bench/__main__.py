@@ -27,7 +27,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("bench: interrupted; what was measured so far is kept", file=sys.stderr)
         return 130
-    failed = any(row.error for row in found.rows) or any(row.error for row in found.latency)
+    errors = [row.error for row in found.rows] + [row.error for row in found.latency]
+    failed = any(errors + [row.error for row in found.costs])
     return 1 if failed else 0
 
 

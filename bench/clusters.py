@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench import stored
 from bench.errors import BenchError
+from chaos.proxy import Proxy
 from mirror.sandbox import Cluster
 
 __all__ = ["BROKER_SETTINGS", "NEEDED_DISK_BYTES", "Side", "check_disk", "pair"]
@@ -131,10 +132,22 @@ def check_disk() -> None:
 
 
 @contextlib.contextmanager
-def pair() -> Iterator[tuple[Side, Side]]:
-    """A source and a destination, started; both gone with their data at the end."""
-    with (
-        Cluster("source", version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB) as source,
-        Cluster("destination", version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB) as destination,
-    ):
-        yield Side.of(source), Side.of(destination)
+def pair(ways: tuple[Proxy, Proxy] | None = None) -> Iterator[tuple[Side, Side]]:
+    """A source and a destination, started; both gone with their data at the end.
+
+    Args:
+        ways: proxies that lead to them as well as the direct way does.
+    """
+    with contextlib.ExitStack() as started:
+        sides = []
+        for number, name in enumerate(("source", "destination")):
+            cluster = started.enter_context(
+                Cluster(
+                    name, version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB,
+                    proxied=ways[number].ports if ways else (),
+                )
+            )  # fmt: skip
+            if ways:
+                ways[number].attach(cluster)
+            sides.append(Side.of(cluster))
+        yield sides[0], sides[1]

@@ -12,7 +12,7 @@ from bench.plan import Workload
 from bench.programs import Program, Programs
 from bench.stored import Stored
 
-__all__ = ["Copier", "Job", "measure", "median"]
+__all__ = ["Copier", "Job", "copy", "measure", "median"]
 
 LOOK_EVERY_S = 0.2
 _STALL_S = 90.0
@@ -87,6 +87,18 @@ def measure(
         topic=workload.topic, partitions=workload.partitions, codec=workload.codec,
         source=source.bootstrap_servers, destination=destination.bootstrap_servers,
     )  # fmt: skip
+    return copy(copier, job, held, destination=destination, programs=programs, watch=watch)
+
+
+def copy(
+    copier: Copier, job: Job, held: Stored, *, destination: Side, programs: Programs,
+    watch: Callable[[Program, str], None] = lambda program, text: None,
+) -> Measured:  # fmt: skip
+    """The same for a job.
+
+    Raises:
+        BenchError: as ``measure``.
+    """
     destination.delete_all()
     destination.create(job.topic, job.partitions)
     started_at = time.monotonic()
@@ -100,7 +112,7 @@ def measure(
         destination.delete_all()
     if result is None:
         raise BenchError(
-            f"{copier.name} moved nothing of {workload.name} between the first and the last look at the destination",
+            f"{copier.name} moved nothing of {job.topic} between the first and the last look at the destination",
             "if it was that quick, give it more bytes (BENCH_SCALE); else the machine is too busy to measure on",
         )
     return result

@@ -55,11 +55,13 @@ def main(arguments: dict[str, Any]) -> None:
 
     Args:
         arguments: ``bootstrap_servers``, ``topic``, ``partitions`` (a list), ``codec``, ``batch_bytes``,
-            ``record_bytes`` and ``total_bytes`` for these partitions together.
+            ``record_bytes`` and ``total_bytes`` for these partitions together; perhaps ``age_s``, how old the records
+            are, and ``records_per_transaction``, of each partition.
     """
     pool = payload.pool(arguments["record_bytes"], seed=_SEED)
     per_batch = records_per_batch(pool, codec=arguments["codec"], batch_bytes=arguments["batch_bytes"])
     partitions: list[int] = arguments["partitions"]
+    per_transaction = arguments.get("records_per_transaction", 0)
     rounds = math.ceil(arguments["total_bytes"] / arguments["batch_bytes"] / len(partitions))
     producer = Producer({
         "bootstrap.servers": arguments["bootstrap_servers"],
@@ -67,16 +69,22 @@ def main(arguments: dict[str, Any]) -> None:
         "batch.num.messages": per_batch,
         "batch.size": 2_000_000_000,
         "message.max.bytes": 100_000_000,
-        "linger.ms": 60_000,  # a batch goes when it is full; the flush at the end sends the rest
+        # A batch goes when it is full; the flush at the end sends the rest.
+        "linger.ms": 5 if per_transaction else 60_000,
         "queue.buffering.max.messages": 2 * _QUEUE_RECORDS + per_batch * len(partitions),
         "queue.buffering.max.kbytes": 1_000_000,
         "message.timeout.ms": 120_000,
         "log_level": 2,
+        **({"transactional.id": f"{arguments['topic']}-{partitions[0]}"} if per_transaction else {}),
     })  # fmt: skip
     most_queued = max(per_batch * len(partitions), min(_QUEUE_RECORDS, _QUEUE_BYTES // arguments["record_bytes"]))
-    messages = [{"value": value} for value in pool]
+    written_at = {"timestamp": round((time.time() - arguments["age_s"]) * 1000)} if arguments.get("age_s") else {}
+    messages: list[dict[str, Any]] = [{"value": value, **written_at} for value in pool]
     messages += messages[:per_batch]  # so that a batch may begin anywhere
     topic, at = arguments["topic"], 0
+    if per_transaction:
+        _transactions(producer, topic, partitions, messages, per_transaction, rounds * per_batch)
+        rounds = 0
     for _ in range(rounds):
         for partition in partitions:
             while len(producer) > most_queued:
@@ -87,6 +95,19 @@ def main(arguments: dict[str, Any]) -> None:
     while producer.flush(1.0) and time.monotonic() < deadline_at:
         pass
     print(json.dumps({"records": rounds * len(partitions) * per_batch, "per_batch": per_batch, "left": len(producer)}))
+
+
+def _transactions(
+    producer: Producer, topic: str, partitions: list[int], messages: list[dict[str, Any]], size: int, count: int
+) -> None:
+    """``count`` records of each partition, in transactions of ``size`` records of each."""
+    producer.init_transactions(60)
+    for first in range(0, count, size):
+        at = first % (len(messages) - size)
+        producer.begin_transaction()
+        for partition in partitions:
+            producer.produce_batch(topic, messages[at : at + size], partition)
+        producer.commit_transaction(60)
 
 
 if __name__ == "__main__":

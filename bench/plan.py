@@ -1,7 +1,8 @@
 """What is run: workloads and systems, and how the environment chooses among them. Pure.
 
 BENCH_QUICK=1          one workload (16 KB, lz4, 64 partitions, fewer bytes) with floor, mirror and MirrorMaker 2
-BENCH_ONLY=REGEX       workloads whose name matches anywhere, e.g. '^16KB' or 'zstd'; 'latency' is one too
+BENCH_ONLY=REGEX       workloads whose name matches anywhere, e.g. '^16KB' or 'zstd'; 'latency' is one too, and so are
+                       the cases of what exactness costs: 'exact' for all of them, or e.g. 'exact-far-8p'
 BENCH_SYSTEMS=a,b      systems, of floor, mirror, mm2, mm1
 BENCH_SCALE=0.3        so many times the bytes
 BENCH_REPEAT=3         measure mirror so many times per workload and keep the median by CPU
@@ -19,7 +20,7 @@ from typing import Any
 
 from bench.errors import BenchError
 
-__all__ = ["ROOT", "SYSTEMS", "Plan", "Workload", "all_workloads", "from_environment"]
+__all__ = ["CASES", "ROOT", "SYSTEMS", "Case", "Plan", "Workload", "all_workloads", "from_environment"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEMS = ("floor", "mirror", "mm2", "mm1")
@@ -71,6 +72,65 @@ class Workload:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One row of what exactness costs.
+
+    Attributes:
+        name: in tables and selections.
+        what: in words.
+        partitions: of the topic.
+        total_bytes: stored bytes to make, about.
+        records_per_transaction: a marker comes after so many records of a partition; 0: no transactions.
+        age_s: how old the records are.
+        round_trip_ms: to either cluster; 0: as the machine has it.
+        flow: settings of mirror's flow.
+    """
+
+    name: str
+    what: str
+    partitions: int = 8
+    total_bytes: int = 60_000_000
+    records_per_transaction: int = 0
+    age_s: float = 0.0
+    round_trip_ms: float = 0.0
+    flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        """The topic that holds it, the same on both sides."""
+        return f"bench.{self.name}"
+
+
+_MAPPED = {"offsets": "mapped"}
+CASES = (
+    Case(name="exact-fresh", what="no holes, records of today", total_bytes=400_000_000),
+    Case(name="exact-old", what="no holes, records two days old: one batch in flight", age_s=2 * 86_400.0),
+    Case(
+        name="exact-txn-1000", what="a marker every 1,000 records", records_per_transaction=1_000,
+        total_bytes=200_000_000,
+    ),
+    Case(name="exact-txn-10", what="a marker every 10 records", records_per_transaction=10, total_bytes=12_000_000),
+    Case(
+        name="exact-txn-1000-mapped", what="a marker every 1,000 records, offsets mapped",
+        records_per_transaction=1_000, total_bytes=200_000_000, flow=_MAPPED,
+    ),
+    Case(
+        name="exact-txn-10-mapped", what="a marker every 10 records, offsets mapped", records_per_transaction=10,
+        total_bytes=12_000_000, flow=_MAPPED,
+    ),
+    Case(
+        name="exact-far-1p", what="a round trip of 200 ms", partitions=1, round_trip_ms=200.0, total_bytes=10_000_000
+    ),
+    Case(name="exact-far-8p", what="a round trip of 200 ms", partitions=8, round_trip_ms=200.0),
+    Case(
+        name="exact-far-64p", what="a round trip of 200 ms", partitions=64, round_trip_ms=200.0,
+        total_bytes=200_000_000,
+    ),
+)  # fmt: skip
+"""What exactness costs, and what a long way does."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One run.
 
@@ -79,6 +139,7 @@ class Plan:
         workloads: in the order in which they are run.
         systems: likewise.
         latency: whether latency is measured too.
+        cases: of what exactness costs.
         repeat: runs of mirror per workload.
         flow: further settings of mirror's flow.
         out: folder of the results.
@@ -88,6 +149,7 @@ class Plan:
     workloads: tuple[Workload, ...]
     systems: tuple[str, ...]
     latency: bool
+    cases: tuple[Case, ...]
     repeat: int
     flow: Mapping[str, Any]
     out: Path
@@ -114,7 +176,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         name, total = _QUICK
         workloads = [dataclasses.replace(w, total_bytes=total) for w in workloads if w.name == name]
     only = environ.get("BENCH_ONLY") or ""
-    chosen, latency = _chosen(workloads, only)
+    chosen, cases, latency = _chosen(workloads, only)
     scale = _number(environ, "BENCH_SCALE", 1.0)
     repeat = _number(environ, "BENCH_REPEAT", 1.0)
     if repeat != int(repeat):
@@ -125,6 +187,11 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         workloads=tuple(dataclasses.replace(w, total_bytes=int(w.total_bytes * scale)) for w in chosen),
         systems=systems,
         latency=latency and not quick and any(system != "floor" for system in systems),
+        cases=tuple(
+            dataclasses.replace(case, total_bytes=int(case.total_bytes * scale))
+            for case in cases
+            if "mirror" in systems and not quick
+        ),
         repeat=int(repeat),
         flow=_flow(environ.get("BENCH_FLOW") or "{}"),
         out=Path(out) if out else ROOT / ("build/bench" if narrowed else "bench/out"),
@@ -146,7 +213,7 @@ def _systems(text: str) -> tuple[str, ...]:
     return tuple(system for system in SYSTEMS if system in asked)
 
 
-def _chosen(workloads: list[Workload], only: str) -> tuple[list[Workload], bool]:
+def _chosen(workloads: list[Workload], only: str) -> tuple[list[Workload], list[Case], bool]:
     try:
         pattern = re.compile(only)
     except re.error as error:
@@ -154,11 +221,12 @@ def _chosen(workloads: list[Workload], only: str) -> tuple[list[Workload], bool]
             f"BENCH_ONLY={only!r} is not a regular expression: {error}", "try BENCH_ONLY='^16KB'"
         ) from error
     chosen = [workload for workload in workloads if pattern.search(workload.name)]
+    cases = [case for case in CASES if pattern.search(case.name)]
     latency = bool(pattern.search(LATENCY))
-    if not chosen and not latency:
-        names = ", ".join([*(workload.name for workload in workloads), LATENCY])
+    if not chosen and not cases and not latency:
+        names = ", ".join([*(workload.name for workload in workloads), *(case.name for case in CASES), LATENCY])
         raise BenchError(f"BENCH_ONLY={only!r} matches no workload", f"they are {names}")
-    return chosen, latency
+    return chosen, cases, latency
 
 
 def _number(environ: Mapping[str, str], name: str, default: float) -> float:

@@ -11,7 +11,7 @@ from bench.measure import DEFINITION, Measured
 from bench.plan import SYSTEMS, Workload
 from bench.stored import Stored
 
-__all__ = ["Latency", "Results", "Row", "load", "row", "save"]
+__all__ = ["Cost", "Latency", "Results", "Row", "load", "row", "save"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,33 @@ class Latency:
     error: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One case of what exactness costs. Figures are None where it failed.
+
+    Attributes:
+        case: its name.
+        what: in words.
+        partitions: of the topic.
+        stored_bytes: of the topic at the source; likewise batches, and records, a marker counted as one of each.
+        mb_per_s: 10^6 stored bytes per second.
+        offsets_per_s: records and markers per second.
+        cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes.
+        error: what went wrong.
+    """
+
+    case: str
+    what: str
+    partitions: int
+    stored_bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    mb_per_s: float | None = None
+    offsets_per_s: int | None = None
+    cpu_s_per_gb: float | None = None
+    error: str | None = None
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Results:
     """A whole run.
@@ -92,6 +119,7 @@ class Results:
         settings: of brokers and systems, by their own names.
         rows: in the order in which they were measured.
         latency: likewise.
+        costs: of exactness, likewise.
         complete: whether the run came to its end.
     """
 
@@ -100,6 +128,7 @@ class Results:
     settings: dict[str, Any]
     rows: list[Row] = dataclasses.field(default_factory=list)
     latency: list[Latency] = dataclasses.field(default_factory=list)
+    costs: list[Cost] = dataclasses.field(default_factory=list)
     complete: bool = False
 
     def workloads(self) -> list[str]:
@@ -126,6 +155,7 @@ class Results:
                 "settings": self.settings,
                 "rows": [dataclasses.asdict(row) for row in self.rows],
                 "latency": [dataclasses.asdict(row) for row in self.latency],
+                "costs": [dataclasses.asdict(row) for row in self.costs],
             },
             indent=1,
         )
@@ -177,5 +207,6 @@ def load(path: Path) -> Results:
         settings=data["settings"],
         rows=[Row(**{**row, "runs_cpu_s_per_gb": tuple(row["runs_cpu_s_per_gb"])}) for row in data["rows"]],
         latency=[Latency(**row) for row in data["latency"]],
+        costs=[Cost(**row) for row in data.get("costs", [])],
         complete=data["complete"],
     )

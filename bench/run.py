@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import chart, floor, jvm, latency, loading, machine, mm2, results, table
+from bench import chart, exactness, floor, jvm, latency, loading, machine, mm2, results, table
 from bench import goals as bounds
 from bench.clusters import BROKER_SETTINGS, Side, check_disk, pair
 from bench.console import Progress
@@ -11,11 +11,12 @@ from bench.errors import BenchError
 from bench.measure import Measured
 from bench.mm1 import MirrorMaker1
 from bench.mm2 import MirrorMaker2
-from bench.plan import Plan, Workload
+from bench.plan import Case, Plan, Workload
 from bench.programs import Programs, programs
-from bench.results import Latency, Results, Row
+from bench.results import Cost, Latency, Results, Row
 from bench.shallow import Mirror
 from bench.stored import Stored
+from chaos.proxy import Proxy
 
 __all__ = ["report", "run"]
 
@@ -36,11 +37,19 @@ def run(plan: Plan, progress: Progress) -> Results:
     if found.machine.load_average > found.machine.cores:
         progress.line("[yellow]the machine is busy with other things: all figures will be too high[/]")
     progress.step("starting two clusters")
-    with pair() as (source, destination), programs() as started:
+    with (
+        Proxy() as to_source,
+        Proxy() as to_destination,
+        pair((to_source, to_destination)) as (source, destination),
+        programs() as started,
+    ):
         bench = _Bench(plan, progress, source, destination, started, found)
+        way = exactness.Way(source=to_source, destination=to_destination)
         try:
             for workload in plan.workloads:
                 bench.workload(workload)
+            for case in plan.cases:
+                bench.cost(case, way)
             if plan.latency:
                 bench.latency()
             found.complete = True
@@ -80,6 +89,27 @@ class _Bench:
             self._source.delete_all()
         self.save()
 
+    def cost(self, case: Case, way: exactness.Way) -> None:
+        """One case of what exactness costs."""
+        self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
+        try:
+            held = exactness.fill(case, self._source, self._programs)
+            found = exactness.measure(
+                case, held, source=self._source, destination=self._destination, way=way, programs=self._programs,
+                flow=self._plan.flow,
+            )  # fmt: skip
+            row = exactness.cost(case, held, found)
+            self._progress.line(
+                f"{case.name}: {row.mb_per_s} MB/s, {row.offsets_per_s} offsets/s, {row.cpu_s_per_gb} CPU-s/GB"
+            )
+        except BenchError as error:
+            row = Cost(case=case.name, what=case.what, partitions=case.partitions, error=str(error))
+            self._progress.line(f"{case.name} failed: {_plain(error)}")
+        finally:
+            self._source.delete_all()
+        self._found.costs.append(row)
+        self.save()
+
     def latency(self) -> None:
         """Of the source itself, then of every copier."""
         copiers: list[Copier | None] = [None, *self._copiers]
@@ -100,7 +130,7 @@ class _Bench:
 
     def save(self) -> None:
         """Write what is known so far, in all its forms."""
-        if not self._found.rows and not self._found.latency:
+        if not (self._found.rows or self._found.latency or self._found.costs):
             return
         folder = self._plan.out
         results.save(self._found, folder)
@@ -148,6 +178,8 @@ def report(found: Results, plan: Plan, show: Callable[..., None]) -> None:
     """Tables at the end."""
     if found.rows:
         show(table.workloads(found))
+    if found.costs:
+        show(table.costs(found.costs))
     if found.latency:
         show(table.latency(found.latency))
     verdicts = bounds.verdicts(found)

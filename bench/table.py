@@ -4,9 +4,9 @@ from rich.table import Table
 
 from bench.goals import Verdict
 from bench.measure import DEFINITION
-from bench.results import Latency, Results, Row
+from bench.results import Cost, Latency, Results, Row
 
-__all__ = ["TITLES", "goals", "latency", "markdown", "workloads"]
+__all__ = ["TITLES", "costs", "goals", "latency", "markdown", "workloads"]
 
 TITLES = {
     "floor": "byte relay",
@@ -16,6 +16,7 @@ TITLES = {
     "source": "source itself",
 }
 _HEADINGS = ("workload", "batch", "system", "CPU-s/GB", "x floor", "x mirror", "MB/s", "peak MB", "start CPU-s")
+_COST_HEADINGS = ("case", "what", "partitions", "MB/s", "offsets/s", "CPU-s/GB")
 _LATENCY_HEADINGS = ("system", "median ms", "99 % ms", "slowest ms", "records")
 
 
@@ -41,6 +42,16 @@ def latency(rows: list[Latency]) -> Table:
     return table
 
 
+def costs(rows: list[Cost]) -> Table:
+    """What exactness costs."""
+    table = Table(title="What exactness costs, and what a long way does (mirror)")
+    for number, heading in enumerate(_COST_HEADINGS):
+        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number != 1)
+    for row in rows:
+        table.add_row(*_cost_cells(row))
+    return table
+
+
 def goals(verdicts: list[Verdict]) -> Table:
     """Bounds kept and missed."""
     table = Table(title="Bounds")
@@ -60,6 +71,9 @@ def markdown(results: Results) -> str:
         rate = results.latency[0].mb_per_s
         lines += ["", f"Time from a record's timestamp until a consumer has it, at a steady {rate:g} MB/s:", ""]
         lines += _markdown_table(_LATENCY_HEADINGS, [_latency_cells(row) for row in results.latency])
+    if results.costs:
+        lines += ["", "What exactness costs, and what a long way does (mirror):", ""]
+        lines += _markdown_table(_COST_HEADINGS, [_cost_cells(row) for row in results.costs])
     lines += ["", DEFINITION]
     return "\n".join(lines) + "\n"
 
@@ -94,6 +108,13 @@ def _latency_cells(row: Latency) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def _cost_cells(row: Cost) -> tuple[str, ...]:
+    head = (row.case, row.what, str(row.partitions))
+    if row.error is not None:
+        return (*head, "failed", "", "")
+    return (*head, _figure(row.mb_per_s, 1), _figure(row.offsets_per_s, 0), _figure(row.cpu_s_per_gb))
+
+
 def _figure(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
@@ -106,5 +127,5 @@ def _size(size: float) -> str:
 
 
 def _markdown_table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    rule = [":--" if heading in ("workload", "system") else "--:" for heading in headings]
+    rule = [":--" if heading in ("workload", "system", "case", "what") else "--:" for heading in headings]
     return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows)]

@@ -238,8 +238,10 @@ class Link:
         elif not self._due:
             raise ValueError(f"an answer of broker {self.node_id} that nobody asked for")
         else:
-            due = self._due.popleft()
+            # It stays due until it is delivered: an answer of our own to a later request must not pass it.
+            due = self._due[0]
             await self._pass_answer(pipe, answer_frame(data, due.request), due)
+            self._due.popleft()
             await self._pass_made()
 
     async def _pass_request(self, pipe: _Pipe, frame: Frame) -> None:
@@ -290,8 +292,8 @@ class Link:
     async def _pass_made(self) -> None:
         """Answers of our own are given when all before them are."""
         while self._due and (made := self._due[0].made) is not None:
-            self._due.popleft()
             await self.answers.send(made)
+            self._due.popleft()
 
     # -- what is done to it from outside -----------------------------------------------------------------------------
 

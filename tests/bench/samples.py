@@ -3,7 +3,7 @@
 from bench.machine import Machine
 from bench.measure import Measured
 from bench.plan import SYSTEMS, all_workloads
-from bench.results import Latency, Results, Row, row
+from bench.results import Cost, Latency, Results, Row, row
 from bench.stored import Stored
 
 COSTS = {"floor": 0.25, "mirror": 0.5, "mm2": 16.0, "mm1": 20.0}
@@ -39,5 +39,9 @@ def results(costs: dict[str, float] = COSTS, only: str = "") -> Results:
     made.latency = [
         Latency(system="source", mb_per_s=5.0, samples=100, median_ms=2.0, p99_ms=9.0, max_ms=11.0),
         Latency(system="mirror", mb_per_s=5.0, error="ended"),
+    ]
+    made.costs = [
+        Cost(case="exact-old", what="old", partitions=8, mb_per_s=21.04, offsets_per_s=21_000, cpu_s_per_gb=1.5),
+        Cost(case="exact-txn-10", what="markers", partitions=8, error="halted"),
     ]
     return made

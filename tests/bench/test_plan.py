@@ -3,7 +3,7 @@
 import pytest
 
 from bench.errors import BenchError
-from bench.plan import ROOT, SYSTEMS, all_workloads, from_environment
+from bench.plan import CASES, ROOT, SYSTEMS, all_workloads, from_environment
 
 
 def test_a_full_run_has_every_size_and_codec_and_small_batches_with_many_partitions() -> None:
@@ -61,3 +61,16 @@ def test_a_value_that_means_nothing_is_refused_with_what_would(name: str, value:
     with pytest.raises(BenchError, match=r"\n  ") as caught:
         from_environment({name: value})
     assert says in str(caught.value)
+
+
+def test_what_exactness_costs_can_be_chosen_alone() -> None:
+    """Every case of the issue is there: old data, markers often and seldom, in both modes, and a long way."""
+    plan = from_environment({"BENCH_ONLY": "^exact-", "BENCH_SCALE": "0.5"})
+    assert not plan.workloads
+    assert not plan.latency
+    assert {case.records_per_transaction for case in plan.cases} == {0, 10, 1_000}
+    assert {case.partitions for case in plan.cases if case.round_trip_ms == 200} == {1, 8, 64}
+    assert [case.total_bytes for case in plan.cases] == [case.total_bytes // 2 for case in CASES]
+    assert from_environment({"BENCH_ONLY": "exact", "BENCH_SYSTEMS": "mm2"}).cases == ()
+    assert from_environment({"BENCH_QUICK": "1"}).cases == ()
+    assert from_environment({}).cases == CASES

@@ -57,13 +57,15 @@ def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
     results = samples.results()
     console = Console(file=io.StringIO(), width=130)
     console.print(table.workloads(results), table.latency(results.latency), table.goals(goals.verdicts(results)))
+    console.print(table.costs(results.costs))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     for name in ("MirrorMaker 2", "MirrorMaker 1", "byte relay", "16KB-lz4-64p", "1.00 MB", "failed", "source itself"):
         assert name in text
     lines = table.markdown(results).splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 60 + 2 + 2
+    assert len(rows) == 2 + 60 + 2 + 2 + 2 + 2
+    assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |" in rows
     assert {line.count("|") for line in rows[:62]} == {10}
     assert "| 1MB-zstd-8p | 1.00 MB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
 
