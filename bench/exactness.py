@@ -1,0 +1,103 @@
+"""What exactness costs: the same data plain, long ago, in transactions, and over a long way. Mirror only.
+
+Each case is one topic of 16 KB lz4 batches (or what its transactions leave of them), copied once. A hole at the source
+is a marker at the destination, and data older than the destination remembers go one batch at a time: both bound the
+throughput of a partition by round trips, which is what these rows show.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bench.clusters import Side
+from bench.copying import Copier, Job, copy
+from bench.errors import BenchError
+from bench.measure import Measured
+from bench.plan import Case
+from bench.programs import Programs, python_module
+from bench.results import Cost
+from bench.shallow import Mirror
+from bench.stored import Stored
+from chaos.proxy import Proxy
+
+__all__ = ["Way", "cost", "fill", "measure"]
+
+CODEC = "lz4"
+RECORD_BYTES = 1_000
+BATCH_BYTES = 16_384
+_LOADERS = 2
+_TIMEOUT_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The way to both clusters through proxies that can make it long."""
+
+    source: Proxy
+    destination: Proxy
+
+    def set(self, round_trip_ms: float) -> None:
+        """The round trip to either cluster from now on."""
+        for proxy in (self.source, self.destination):
+            proxy.delay(round_trip_ms / 2000)
+
+
+def fill(case: Case, source: Side, programs: Programs) -> Stored:
+    """Create the case's topic and fill it; what it holds, markers included.
+
+    Raises:
+        BenchError: a loader failed.
+    """
+    source.create(case.topic, case.partitions)
+    loaders = []
+    for number in range(min(_LOADERS, case.partitions)):
+        partitions = list(range(number, case.partitions, _LOADERS))
+        arguments = {
+            "bootstrap_servers": source.bootstrap_servers, "topic": case.topic, "partitions": partitions,
+            "codec": CODEC, "batch_bytes": BATCH_BYTES, "record_bytes": RECORD_BYTES,
+            "total_bytes": case.total_bytes * len(partitions) // case.partitions, "age_s": case.age_s,
+            "records_per_transaction": case.records_per_transaction,
+        }  # fmt: skip
+        loaders.append(programs.start("loader", python_module("bench.load", json.dumps(arguments))))
+    try:
+        for loader in loaders:
+            loader.wait(_TIMEOUT_S)
+    finally:
+        for loader in loaders:
+            loader.kill()
+    held = source.stored(case.topic, case.partitions)
+    if not held.records:
+        raise BenchError(f"{case.topic} holds nothing", "see the source's log")
+    return held
+
+
+def measure(
+    case: Case, held: Stored, *, source: Side, destination: Side, way: Way, programs: Programs, flow: Mapping[str, Any]
+) -> Measured:
+    """Copy it once.
+
+    Raises:
+        BenchError: it ended, stood still, or was too quick to be measured.
+    """
+    far = case.round_trip_ms > 0
+    job = Job(
+        topic=case.topic, partitions=case.partitions, codec=CODEC,
+        source=way.source.bootstrap_servers if far else source.bootstrap_servers,
+        destination=way.destination.bootstrap_servers if far else destination.bootstrap_servers,
+    )  # fmt: skip
+    copier: Copier = Mirror({**flow, **case.flow})
+    way.set(case.round_trip_ms)
+    try:
+        return copy(copier, job, held, destination=destination, programs=programs)
+    finally:
+        way.set(0)
+
+
+def cost(case: Case, held: Stored, measured: Measured) -> Cost:
+    """A row of the results."""
+    return Cost(
+        case=case.name, what=case.what, partitions=case.partitions, stored_bytes=held.bytes, batches=held.batches,
+        records=held.records, mb_per_s=round(measured.mb_per_s, 2), cpu_s_per_gb=round(measured.cpu_s_per_gb, 3),
+        offsets_per_s=round(held.records * measured.bytes / held.bytes / measured.seconds),
+    )  # fmt: skip
