@@ -90,7 +90,7 @@ def old_min_isr(stage: Stage) -> None:
 def _waits_for_replicas(stage: Stage) -> bool:
     """It was refused for want of replicas, or sees what it wrote above the high watermark, which no longer moves."""
     stage.look()
-    refused = any("not_enough_replicas" in cause for mirror in stage.mirrors for cause in mirror.resyncs)
+    refused = any("not_enough_replicas" in cause for mirror in stage.mirrors for cause in mirror.counts)
     return refused or bool(stage.mirror.of("under_replicated"))
 
 
