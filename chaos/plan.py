@@ -6,7 +6,7 @@ CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
 CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, nobody
 CHAOS_AUDIT=0      without the Spark audit; the results say so
-CHAOS_OUT=FOLDER   for chaos.json, failures.md and the logs of what failed, instead of build and docs
+CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs
 """
 
 import re

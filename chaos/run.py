@@ -105,8 +105,7 @@ class _Suite:
                 writers=self._plan.writers,
             ) as stage:
                 outcome = stage.play(self._progress.detail)
-                if outcome.problems:
-                    self._keep_logs(stage)
+                self._keep_logs(stage)
             if outcome.problems:
                 pair.heal()
             return outcome
@@ -116,11 +115,12 @@ class _Suite:
             return Outcome(problems=[str(error)])
 
     def _keep_logs(self, stage: Stage) -> None:
-        """The mirrors' logs of a stage that did not hold."""
+        """The mirrors' logs of a stage, for questions that come later."""
         folder = self._plan.out / "chaos" / stage.prefix
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (folder / "problems.txt").write_text("\n".join(stage.outcome.problems) + "\n")
+        if stage.outcome.problems:
+            (folder / "problems.txt").write_text("\n".join(stage.outcome.problems) + "\n")
         for path in [*stage.processes.folder.glob("*.log"), *stage.processes.folder.glob("*.yaml")]:
             with suppress(OSError):
                 shutil.copy(path, folder)
