@@ -67,6 +67,8 @@ class MirrorProcess:
         pid: of the process that was started last: the supervisor.
         halts: the last word on each partition that halted, over all starts; a partition that goes on is taken off.
         counts: events (with their cause, if they have one) -> how many, over all starts.
+        noise: lines that are no events.
+        bugs: what it called a bug itself.
         starts: how often it was started.
         wanted: whether it is to run; not after ``stop`` and ``kill``.
         log: the file with everything it said.
@@ -82,6 +84,7 @@ class MirrorProcess:
         self.halted_before: dict[Name, Halt] = {}
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
+        self.bugs: list[str] = []
         self.starts = 0
         self.wanted = False
         self.start()
@@ -184,6 +187,8 @@ class MirrorProcess:
         elif event["event"] == "located" and "topic" in event:
             self.halts.pop((event["topic"], event["partition"]), None)
         what = str(event["event"])
+        if event.get("reason") == "bug":
+            self.bugs.append(f"{what}: {event.get('detail')}")
         if what not in _UNCOUNTED:
             self.counts[f"{what} {event['cause']}" if "cause" in event else what] += 1
 

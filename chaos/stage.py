@@ -283,8 +283,8 @@ class Stage:
                     raise ChaosError(f"halted: {halt}")
                 if halt.reason not in reasons:
                     raise ChaosError(f"{halt}, and {' or '.join(reasons)} was to be expected")
-            if bugs := [line for line in mirror.of("failed") if line.get("reason") == "bug"]:
-                raise ChaosError(f"mirror run died of a bug: {bugs[0].get('detail')}; {mirror.told()}")
+            if mirror.bugs:
+                raise ChaosError(f"mirror run failed with a bug: {mirror.bugs[0]}; {mirror.told()}")
             if mirror.exit_code == EXIT_CONFIG:
                 raise ChaosError(f"mirror run refused its configuration; {mirror.told()}")
             if mirror.wanted and not mirror.running and not self._expected:

@@ -264,7 +264,8 @@ class Membership:
     def _commit(self, consumer: Consumer, positions: Mapping[Key, Committable], *, wait: bool = False) -> None:
         """Commits what is ours and new, on batch boundaries; with ``wait``, until the coordinator has it."""
         offsets = [
-            TopicPartition(*key, found.offset, found.metadata, leader_epoch=found.epoch if found.epoch >= 0 else None)
+            # -1 is "no epoch"; None is refused with a TypeError.
+            TopicPartition(*key, found.offset, found.metadata, leader_epoch=max(found.epoch, -1))
             for key, found in positions.items()
             if key in self._owned and self.committed.get(key) != found.offset
         ]
