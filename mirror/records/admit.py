@@ -34,6 +34,11 @@ class HaltReason(Enum):
         "the destination ends inside a source batch, so it was not written by this mirror; "
         "delete the destination topic's records or mirror to a new topic",
     )
+    NOT_STRICT = (
+        "not_strict",
+        "identity: strict sends batches bit for bit, which a broker takes neither of a transaction nor with holes "
+        "around them; set identity: stamped for this flow, or exclude the topic",
+    )
     LOG_APPEND_TIME = (
         "log_append_time",
         "the source topic has message.timestamp.type=LogAppendTime and the destination would lose those times; "
@@ -114,12 +119,14 @@ class Terms:
         compacted: whether the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
         append_times: whether the source topic has LogAppendTime: its times say when it was written, not what.
         accept_gaps: whether gaps without a cause are gone over (``on.gap: continue``).
+        strict: whether batches go with the source's producer fields (``identity: strict``): nothing is filled then.
     """
 
     max_batch_size: int | None = None
     compacted: bool = False
     append_times: bool = False
     accept_gaps: bool = False
+    strict: bool = False
 
 
 KNOWN_ATTRIBUTES = 0x7F
@@ -152,6 +159,10 @@ def admit(
         return Skip()
     if header.attributes & ~KNOWN_ATTRIBUTES or header.codec_bits not in CODECS:
         return Halt(reason=HaltReason.UNKNOWN_ATTRIBUTES, detail=f"attributes {header.attributes:#06x}, {span}")
+    if terms.strict and (header.base_offset > due or header.is_transactional or not header.record_count):
+        return Halt(
+            reason=HaltReason.NOT_STRICT, detail=f"offset {due} is due, attributes {header.attributes:#x}, {span}"
+        )
     if header.base_offset > due:
         return _gap(header, due, span, terms, transactional=transactional or header.is_transactional)
     cause = _no_record(header, aborted=aborted)

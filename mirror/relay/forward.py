@@ -120,6 +120,7 @@ def forward(  # noqa: C901 - one function on purpose: a call per batch would cos
     leader_epoch = partition.last_epoch
     times = b""
     dropped = Aborted(aborted)
+    plain = 0 if partition.terms.strict else PLAIN_ATTRIBUTES
     left_out = holes = 0
     while at <= last_fit:
         (
@@ -140,7 +141,7 @@ def forward(  # noqa: C901 - one function on purpose: a call per batch would cos
         if (
             base == due
             and magic == 2
-            and 0 <= attributes < PLAIN_ATTRIBUTES
+            and 0 <= attributes < plain
             and records == last_delta + 1
             and records > 0
             and LEAST_LENGTH <= length <= most_length
@@ -273,7 +274,7 @@ def _judge(
         if verdict.until == header.base_offset:
             return _Judged(at, hole, NO_LEADER_EPOCH)
         return _Judged(stop, hole, header.leader_epoch)
-    new = restamp(header, identity, verdict.attributes)
+    new = header if partition.terms.strict else restamp(header, identity, verdict.attributes)
     head = pack_head(head_for(shapes.produce_version, header.length), partition.index, new)
     batch = Batch(head, buf[at + HEADER_SIZE : stop], header.last_offset_delta + 1, None)
     return _Judged(stop, batch, header.leader_epoch)

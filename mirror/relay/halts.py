@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mirror.records.admit import Halt as BatchHalt
+from mirror.records.admit import HaltReason
 from mirror.wire.errors import HALTING, error_name
 
 
@@ -40,6 +41,12 @@ class Trouble(Enum):
         "overfilled",
         "the destination has a marker where the source has a record, so that what follows cannot keep its offset; "
         "delete the destination topic and mirror it anew",
+    )
+    NOT_STRICT = (HaltReason.NOT_STRICT.slug, HaltReason.NOT_STRICT.remedy)
+    STRICT_REFUSED = (
+        "strict_refused",
+        "the destination knows the source's producer with other sequences and refuses the batch; a topic with "
+        "identity: strict must not be written by anybody else, and be new: set identity: stamped",
     )
     FILL_NOT_PERMITTED = (
         "fill_not_permitted",

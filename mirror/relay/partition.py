@@ -1,5 +1,6 @@
 """One partition on its way: where it is, what is queued, what is under way, and in which phase it stands."""
 
+import time
 from collections import deque
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -133,6 +134,7 @@ class Partition:
         "batch_size",
         "checking",
         "committed",
+        "confirmed_at",
         "coordinator_epoch",
         "destination_id",
         "destination_leader",
@@ -160,6 +162,7 @@ class Partition:
         "phase",
         "proven",
         "queued",
+        "reconfirming",
         "record_size",
         "released",
         "source_id",
@@ -207,6 +210,11 @@ class Partition:
         """What the coordinator gave us at takeover; compared before each hole. None: it could not be had."""
         self.coordinator_epoch = 0
         """Of our markers: above all that the destination's log has, so that a predecessor's late ones are refused."""
+        self.reconfirming = False
+        """Whether that end is being looked at."""
+        self.confirmed_at = 0.0
+        """When the log end was last known to be where the next batch belongs, by this process' clock; kept for old
+        batches only, which nothing but the end tells from repeats."""
         self.forgotten = False
         """The broker has forgotten our producer id, and takes nothing but a new epoch (error 59, Kafka 1.0 to 2.4)."""
         self.released = False
@@ -283,6 +291,7 @@ class Partition:
         self.coordinator_epoch = location.coordinator_epoch
         self.window = 1
         self.checking = True
+        self.confirmed_at = time.monotonic()
         self.proven = self.old = self.unsettled = self.forgotten = False
         self.generation += 1
         self.tally.located(location.offset, self.filled)

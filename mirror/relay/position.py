@@ -8,7 +8,7 @@ from mirror.records.identity import producer_id
 from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, Pace, Writer
 from mirror.relay.halts import Trouble, halt
 from mirror.relay.partition import Hole, Location, Partition
-from mirror.relay.resync import Log, Resync, Rules
+from mirror.relay.resync import Log, Resync, Rules, barrier
 from mirror.relay.settings import RelaySettings
 
 MISSING_LOOKS = 8
@@ -59,6 +59,19 @@ class Locator:
             source_start=found.source_start,
         )
 
+    async def moved(self, partition: Partition) -> str:
+        """Whether the destination's log no longer ends where the partition's next batch belongs, or another worker has
+        taken it over: what was found, or nothing.
+
+        Raises:
+            PartitionHalted, NetworkError: as ``locate``.
+        """
+        _, there = self.logs(partition)
+        if not await self.owns(partition):
+            return "another worker has taken the partition over"
+        end = await barrier(there, self._log)
+        return "" if end == partition.acknowledged else f"{there.name} ends at {end}, not {partition.acknowledged}"
+
     def filling(self, partition: Partition) -> Filling:
         """What fills the hole at the head of the partition's outbox."""
         hole = partition.outbox[0]
@@ -101,6 +114,7 @@ class Locator:
             terms=partition.terms,
             accept_gap=settings.accept_gaps or partition.accept_gap,
             next_epoch=partition.forgotten,
+            strict=settings.strict,
         )
 
     def logs(self, partition: Partition) -> tuple[PartitionLog, PartitionLog]:

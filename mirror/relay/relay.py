@@ -377,6 +377,32 @@ class Relay:
             partition.lane.offer(partition)
             self.pump_sinks()
 
+    def reconfirm(self, partition: Partition) -> None:
+        """See ``SourceOwner``."""
+        if not partition.reconfirming:
+            partition.reconfirming = True
+            self._spawn(self._reconfirm(partition, partition.generation))
+
+    async def _reconfirm(self, partition: Partition, generation: int) -> None:
+        try:
+            moved = await self._locator.moved(partition)
+        except PartitionHalted as stop:
+            if partition.generation == generation:
+                self.halt(partition, stop.halted)
+            return
+        except NetworkError as error:
+            moved = str(error)
+        finally:
+            partition.reconfirming = False
+        if partition.generation != generation or partition.phase is not Phase.ACTIVE:
+            return
+        if moved:
+            self._doubt_now(partition, "end_moved", moved)
+        elif partition.lane is not None:
+            partition.confirmed_at = time.monotonic()
+            partition.lane.offer(partition)
+            self.pump_sinks()
+
     # -- holes ---------------------------------------------------------------------------------------------------------
 
     def fill(self, partition: Partition) -> None:

@@ -25,6 +25,8 @@ class RelaySettings:
     settle_ms: int = 1_000
     committed: bool = True
     """Copy what a read_committed consumer reads (``isolation.level``)."""
+    strict: bool = False
+    """Send the source's producer fields bit for bit, one batch at a time (``identity: strict``)."""
     accept_gaps: bool = False
     """Go on behind records that are gone without a cause, or that retention took before they were copied
     (``on.gap: continue``); the offsets are filled, and the range is recorded."""

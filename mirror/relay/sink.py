@@ -9,6 +9,7 @@ An answer counts only if its base offset is the expected one. Everything else is
 
 import asyncio
 import itertools
+import time
 from collections import deque
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
-from mirror.relay.halts import Halted, halted_by_error
+from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
@@ -40,6 +41,9 @@ ANSWER_MARGIN_S = 5.0
 """The broker answers a produce request within its timeout; the connection is given up this much later."""
 ANSWERS_AT_ONCE = 3
 """Answers waited for before more is sent, while the pipeline is full: one wake-up for so many requests."""
+STRICT_TRIES = 3
+"""Doubts in a row until a sequence that is not ours counts as one that the destination will never take."""
+SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 COPY_BELOW = 2048
 """Mean bytes per buffer below which joining all of them is cheaper than handing the kernel each (facts, hot path)."""
 
@@ -307,6 +311,7 @@ class Lane:
     def _confirm(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """Of the first batch after a resync, the owner reads back what is there (design, section 4)."""
         partition.doubts = 0
+        partition.confirmed_at = time.monotonic()
         if partition.checking:
             partition.checking = False
             self._owner.confirmed(partition, base_offset, batch)
@@ -351,7 +356,10 @@ class Lane:
             owner.destination.hint(partition.topic, partition.index, answer.leader, response.nodes)
         if partition.phase is Phase.ACTIVE:
             outcome = outcome_of(answer.error)
-            if outcome is Outcome.HALT:
+            if partition.terms.strict and partition.doubts >= STRICT_TRIES and answer.error in SEQUENCE_ERRORS:
+                where = f"{partition.name} at offset {partition.acknowledged}: {error_name(answer.error)}"
+                owner.halt(partition, Halted(Trouble.STRICT_REFUSED.reason, where, Trouble.STRICT_REFUSED.remedy))
+            elif outcome is Outcome.HALT:
                 where = f"{owner.destination.name} refused the batch at offset {partition.acknowledged}"
                 owner.halt(partition, halted_by_error(answer.error, where, answer.message))
             else:

@@ -6,6 +6,7 @@ under way at a time, and only with room reserved for its answer: memory is bound
 """
 
 import asyncio
+import time
 from typing import Protocol
 
 from mirror.net.backoff import Backoff
@@ -43,7 +44,8 @@ LEAST_SHARE = 64 * 1024
 BATCHES_PER_SHARE = 16
 HURRY_MS = 10
 """``max_wait`` while some partition is left out for want of room: it must not wait for the others' data."""
-ANSWER_MARGIN_S = 5.0
+FRESH_FOR_SETTLES = 2
+"""Old batches are sent without another look so many times ``settle.ms`` after the last."""
 
 
 class SourceOwner(Protocol):
@@ -70,6 +72,9 @@ class SourceOwner(Protocol):
 
     def pump_sinks(self) -> None:
         """There is something to send."""
+
+    def reconfirm(self, partition: Partition) -> None:
+        """Offers the partition to its lane once its log end was looked at again."""
 
     def forgets_before_ms(self) -> float:
         """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
@@ -266,7 +271,10 @@ class Fetcher:
         if partition.outbox:
             lane: Outlet | None = partition.lane
             assert lane is not None, partition.name
-            lane.offer(partition)
+            if partition.old and not partition.in_flight and _stale(partition, self._owner.settings):
+                self._owner.reconfirm(partition)
+            else:
+                lane.offer(partition)
         if halt is not None:
             self._owner.halt_when_drained(partition, halted_by_batch(halt))
 
@@ -362,3 +370,9 @@ class Fetcher:
             self._dialling.cancel()
         if self._connection is not None:
             self._connection.close()
+
+
+def _stale(partition: Partition, settings: RelaySettings) -> bool:
+    """Whether its log end was last looked at so long ago that this process may have been stopped, and another may have
+    copied what is in the outbox: a broker that has forgotten the producer would take it twice."""
+    return time.monotonic() - partition.confirmed_at > FRESH_FOR_SETTLES * settings.settle_ms / 1000

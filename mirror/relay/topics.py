@@ -128,7 +128,11 @@ def _pair(
         compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
         append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
         accept_gaps=settings.accept_gaps,
+        strict=settings.strict,
     )
+    if terms.strict and terms.compacted:
+        detail = f"{topic.name} is compacted: {CLEANUP_POLICY}={here[CLEANUP_POLICY]}"
+        return Pair(source=topic, halted=_halted(Trouble.NOT_STRICT, detail))
     return Pair(source=topic, terms=terms, partitions_there=len(there.leaders))
 
 

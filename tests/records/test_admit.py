@@ -93,7 +93,16 @@ def test_each_fault_halts_with_its_reason(expected: HaltReason, changes: dict[st
 
 
 def test_every_reason_is_reachable() -> None:
-    assert {fault for fault, _ in FAULTS} == set(HaltReason)
+    assert {fault for fault, _ in FAULTS} == set(HaltReason) - {HaltReason.NOT_STRICT}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"attributes": 0x10}, {"attributes": 0x30}, {"record_count": 0}, {"base_offset": 1_002}]
+)
+def test_strict_fills_nothing(changes: dict[str, int]) -> None:
+    """Bit for bit: neither the transactional bit is cleared nor a hole filled."""
+    assert reason(admit(header_of(**changes), DUE, Terms(strict=True, compacted=True))) is HaltReason.NOT_STRICT
+    assert isinstance(admit(header_of(), DUE, Terms(strict=True)), Forward)
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,13 @@ class FlowSettings(Settings):
     on_gap: Annotated[Literal["halt", "continue"], Choice(("halt", "continue"))] = "halt"
     """When the source no longer has records that were not copied. continue: goes on behind them; the offsets are
     filled, and the range is reported as skipped."""
-    identity: Annotated[Literal["stamped"], Choice(("stamped",), {"strict": LATER})] = "stamped"
-    """stamped: batches carry a producer id computed by the mirror, so that a repeat is recognised."""
+    identity: Annotated[Literal["stamped", "strict"], Choice(("stamped", "strict")), Field(validate_default=True)] = (
+        "stamped"
+    )
+    """stamped: batches carry a producer id computed by the mirror, so that a repeat is recognised. strict: they carry
+    the source's, bit for bit, one batch of a partition at a time; for sources read uncommitted that are neither
+    compacted nor transactional, and never for a topic that will be written at the destination one day. Batches that
+    have no producer id may then be copied twice when an answer is lost."""
     use_raw_bytes: Annotated[bool, Switch()] = True
     """Copies record batches without opening them (KIP-712); turns the next two on or off together."""
     fetch_raw_bytes: Annotated[bool, Switch()] = Field(
@@ -156,6 +161,17 @@ class FlowSettings(Settings):
     def selects(self, topic: str) -> bool:
         """Whether the flow mirrors this topic."""
         return self.selection.selects(topic)
+
+    @field_validator("identity")
+    @classmethod
+    def _check_identity(cls, value: str, info: ValidationInfo) -> str:
+        if value == "strict" and info.data.get("isolation_level") == "read_committed":
+            raise refused(
+                "strict needs a source that is read uncommitted: what a transaction wrote cannot go bit for bit",
+                "set isolation.level: read_uncommitted, or identity: stamped",
+                at="isolation.level",
+            )
+        return value
 
     @field_validator("fetch_raw_bytes", "send_raw_bytes", mode="before")
     @classmethod
