@@ -1,0 +1,54 @@
+"""Records that the source has deleted before they were copied: a halt, or a decision, which is recorded."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from mirror.sandbox import Cluster
+from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
+from tests.service.running import config_text, mirror
+from tests.service.test_holes import consumed, plain, wait_for_equal_ends
+
+pytestmark = pytest.mark.broker
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    """Moves the log's start."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(PATIENCE_S)
+
+
+def test_retention_overtook(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. Ten records are copied; of the next twenty, the source deletes five while the mirror is stopped.
+    2. It halts: nothing is skipped in silence. With ``on.gap: continue`` it goes on, says which, and offsets are equal.
+    """
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    create_topic(source, topic_name)
+    plain(source, topic_name, 10)
+    text = config_text(source, destination, [topic_name])
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        wait_for_equal_ends(process, source, destination, topic_name)
+        assert process.stop() == 0
+    for _ in range(20):
+        plain(source, topic_name, 1)
+    delete_before(source, topic_name, 15)
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        halted = process.wait_event("halted")
+        assert halted["reason"] == "retention_overtook"
+        assert "offset 10 is due and the source begins at 15" in str(halted["detail"])
+    assert end_of(destination, topic_name) == 10
+    text = config_text(source, destination, [topic_name], flow={"on.gap": "continue"})
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        wait_for_equal_ends(process, source, destination, topic_name)
+        assert "offsets 10 to 14" in str(process.wait_event("skipped")["detail"])
+        assert process.stop() == 0
+    wanted = consumed(source, topic_name, "read_committed")
+    assert [record.offset for record in wanted] == list(range(15, 30))
+    for isolation in ("read_committed", "read_uncommitted"):
+        assert consumed(destination, topic_name, isolation)[10:] == wanted
