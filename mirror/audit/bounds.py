@@ -7,12 +7,13 @@ is afterwards* is too much.
 
 import asyncio
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Span, TopicPartition
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition
 from mirror.audit.offsets import LATEST, list_offsets, log_spans
+from mirror.audit.policies import compacted
 from mirror.net.cluster import Cluster, ClusterOptions
 from mirror.net.connection import ConnectionOptions
 from mirror.wire.errors import ErrorCode, error_name
@@ -43,6 +44,8 @@ class Frozen:
     findings: tuple[Finding, ...]
     source_topic_ids: dict[str, str]
     destination_topic_ids: dict[str, str]
+    compacted: Mapping[Side, frozenset[str]] = field(default_factory=dict)
+    """Topics that a log cleaner works on."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -76,6 +79,10 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         findings=tuple(findings),
         source_topic_ids=_topic_ids(source, names),
         destination_topic_ids=_topic_ids(destination, names),
+        compacted={
+            Side.SOURCE: await compacted(source, names),
+            Side.DESTINATION: await compacted(destination, [name for name in names if partitions(destination, name)]),
+        },
     )
 
 

@@ -6,11 +6,11 @@ is a duplicate and a thousand are moved by one, none has "changed". Only what th
 place: header, value, borders. What then is left on one side alone is missing or extra.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.audit.fills import fill_findings, what_is_there
+from mirror.audit.fills import fill_findings, is_cleaned, what_is_there
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition
 from mirror.records.header import CODEC_MASK, Codec
 
@@ -30,7 +30,7 @@ class Scene:
 
     ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
     behind the audited offsets. ``holes``, ``markers`` and ``odd`` are those of ``Pairs``; ``looked``: the offsets that
-    were looked at batch by batch.
+    were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works.
     """
 
     key: TopicPartition
@@ -43,6 +43,7 @@ class Scene:
     markers: Sequence[Hole] = ()
     odd: Sequence[Hole] = ()
     looked: Sequence[Span] = ()
+    cleaned: Set[Side] = frozenset()
 
 
 def classify(scene: Scene) -> list[Finding]:
@@ -53,9 +54,12 @@ def classify(scene: Scene) -> list[Finding]:
         *_elsewhere(scene, source, destination),
         *_in_tail(scene, source),
         *_changed(scene.key, source, destination),
-        *_overlapping(scene.key, source, destination, scene.holes),
+        *_overlapping(scene, source, destination),
     ]
-    found += fill_findings(scene.key, scene.looked, scene.holes, scene.markers, scene.odd, found)
+    found += fill_findings(
+        scene.key, scene.looked, scene.holes, scene.markers, scene.odd, found,
+        cleaned=Side.DESTINATION in scene.cleaned,
+    )  # fmt: skip
     return joined(found, scene.holes)
 
 
@@ -193,10 +197,9 @@ def codec_name(flags: int) -> str:
     return Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}"
 
 
-def _overlapping(
-    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], holes: Sequence[Hole]
-) -> Iterator[Finding]:
+def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
     """What is left: offsets that both sides cover with other borders, and offsets that one side covers alone."""
+    key = scene.key
     for ours, theirs in _groups(source.values(), destination.values()):
         if ours and theirs:
             yield _finding(
@@ -207,7 +210,10 @@ def _overlapping(
             yield _finding(Kind.MISSING, key, ours, [], "")
         else:
             for row in theirs:
-                yield _finding(Kind.EXTRA, key, [], [row], what_is_there(holes, row.span))
+                if Side.SOURCE in scene.cleaned and is_cleaned(scene.holes, row.span):
+                    yield _finding(Kind.CLEANED, key, [], [row], "the source's log cleaner has removed them since")
+                else:
+                    yield _finding(Kind.EXTRA, key, [], [row], what_is_there(scene.holes, row.span))
 
 
 def _groups(

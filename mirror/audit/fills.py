@@ -15,6 +15,9 @@ NAMES = {
     What.GAP: "no batch (compaction)",
 }
 
+REMOVED = (What.GAP, What.EMPTY)
+"""What a log cleaner leaves."""
+
 Moved = tuple[Span, int]
 """Where a moved batch lies, and its shift: destination offset less source offset."""
 
@@ -26,6 +29,8 @@ def fill_findings(
     markers: Sequence[Hole],
     odd: Sequence[Hole],
     found: Sequence[Finding],
+    *,
+    cleaned: bool = False,
 ) -> list[Finding]:
     """What is overfilled, unfilled, foreign.
 
@@ -36,6 +41,7 @@ def fill_findings(
         markers: of the destination, likewise.
         odd: what else the destination has that is no batch of records.
         found: the partition's findings about batches of records, a batch each.
+        cleaned: a log cleaner works on the destination; it takes markers away, and consumers see no difference.
     """
     holes, markers, odd = _whole(holes), _whole(markers), _whole(odd)
     moved = [
@@ -60,17 +66,28 @@ def fill_findings(
     covered = _merged(
         [
             *(Span(hole.start, hole.end) for hole in markers),
-            *(Span(hole.start, hole.end) for hole in odd if hole.what not in (What.GAP, What.EMPTY)),
+            *(Span(hole.start, hole.end) for hole in odd if hole.what not in REMOVED),
             *intruders,
         ]
     )
+    removed = _merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
     for hole, shift in _shifted(holes, at_source):
         for span in _less(_clipped(_moved_by(hole, shift), looked), covered):
-            here = _moved_by(span, -shift)
-            told.append(
-                _finding(Kind.UNFILLED, key, here, None, f"the source has {NAMES[hole.what]} here, no marker fills it")
-            )
+            for part in _less([span], removed):
+                detail = f"the source has {NAMES[hole.what]} here, no marker fills it"
+                told.append(_finding(Kind.UNFILLED, key, _moved_by(part, -shift), None, detail))
+            for other in removed:
+                for part in _clipped(span, [other]):
+                    told.append(
+                        _finding(Kind.CLEANED, key, None, part, "the destination's log cleaner has removed markers")
+                    )
     return told
+
+
+def is_cleaned(holes: Iterable[Hole], span: Span) -> bool:
+    """Whether all of these offsets are without records because a log cleaner removed them."""
+    removed = _merged(Span(hole.start, hole.end) for hole in holes if hole.what in REMOVED)
+    return not list(_less([span], removed))
 
 
 def what_is_there(holes: Iterable[Hole], span: Span) -> str:

@@ -27,6 +27,7 @@ from mirror.audit.model import (
     Coverage,
     Endpoint,
     Finding,
+    Kind,
     Side,
     Span,
     TopicPartition,
@@ -38,6 +39,8 @@ from mirror.audit.session import LocalSession, cores
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
 
+MOST_NOTES = 10
+"""Places that log cleaners have changed, named one by one."""
 MOST_SEARCHED = 20_000
 """Payloads of differing batches that are looked for elsewhere."""
 
@@ -85,6 +88,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
             for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
         ]
     cover.check_fills(coverage, findings)
+    findings, cleaned = _apart(findings)
     return AuditResult(
         flow=request.flow,
         digest=request.digest,
@@ -94,7 +98,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
         destination_cluster_id=frozen.destination_cluster_id,
         coverage=tuple(coverage),
         findings=tuple(joined(findings)),
-        notes=tuple(_notes(frozen.bounds, request)),
+        notes=tuple([*_notes(frozen.bounds, request), *cleaned]),
         elapsed_s=time.monotonic() - began_at,
         isolation_level=request.isolation_level,
     )
@@ -125,6 +129,20 @@ async def _open(endpoint: Endpoint) -> Cluster:
     except Unreachable as error:
         problem, _, remedy = str(error).rpartition("; ")
         raise AuditError(problem, remedy) from error
+
+
+def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
+    """Differences, and notes on what log cleaners took away."""
+    found = list(findings)
+    notes = []
+    for finding in joined(finding for finding in found if finding.kind is Kind.CLEANED):
+        span = finding.destination
+        assert span is not None
+        where = f"{finding.topic} partition {finding.partition}, destination offsets {span.start} to {span.end - 1}"
+        notes.append(f"{where}: {finding.detail}")
+    if len(notes) > MOST_NOTES:
+        notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES:,} more places that log cleaners have changed"]
+    return [finding for finding in found if finding.kind is not Kind.CLEANED], notes
 
 
 def _notes(bounds: Iterable[Bounds], request: AuditRequest) -> list[str]:
@@ -208,6 +226,7 @@ class _Audit:
                     holes=pairs.holes,
                     markers=pairs.markers,
                     odd=pairs.odd,
+                    cleaned={side for side, topics in self.frozen.compacted.items() if key.topic in topics},
                     looked=[Span(chunk.start, chunk.end) for chunk in drill.chunks if chunk.key == key],
                 )
             )

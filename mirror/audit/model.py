@@ -145,6 +145,8 @@ class Kind(Enum):
     UNFILLED = "unfilled"
     FOREIGN = "foreign marker"
     FILLER = "filler"
+    CLEANED = "cleaned"
+    """No difference: a log cleaner took away since what was copied, or a marker. Told in the notes."""
     WHOLESALE = "wholesale difference"
 
 

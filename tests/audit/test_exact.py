@@ -3,18 +3,21 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job, plan
-from mirror.audit.model import AuditRequest, AuditResult, Coverage, Finding, Kind, Side, Span
+from mirror.audit.model import ISOLATION_LEVELS, AuditRequest, AuditResult, Coverage, Finding, Kind, Side, Span
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import BatchHeader
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import Cluster
 from tests.audit.clusters import batches_of, create, delete_before, endpoint
 from tests.audit.exact import Batch, Change, Markers, Step, copy_exact, steps_of, transactions
+from tests.service.running import config_text, mirror
+from tests.service.test_holes import wait_for_equal_ends
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -206,3 +209,27 @@ def test_leading_filler_that_is_still_visible(pair: Pair, spark: SparkSession, t
     assert told(result.findings, topic) == [(Kind.FILLER, None, Span(0, first))]
     delete_before(pair[1], topic, first)
     assert job.run(request(pair, topic), spark=spark).identical
+
+
+def test_what_the_mirror_itself_makes_of_transactions(
+    pair: Pair, spark: SparkSession, topic_name: str, tmp_path: Path
+) -> None:
+    """1. ``mirror run`` copies transactional topics, at each isolation level.
+    2. The audit of the same flow says identical, and of the other level it does not.
+    """
+    for level in ISOLATION_LEVELS:
+        name = f"{topic_name}-{level}"
+        create(pair[0], name)
+        transactions(pair[0], name)
+        text = config_text(
+            pair[0].bootstrap_servers, pair[1].bootstrap_servers, [name], flow={"isolation.level": level}
+        )
+        with mirror(tmp_path / "mirror.yaml", text) as process:
+            wait_for_equal_ends(process, pair[0].bootstrap_servers, pair[1].bootstrap_servers, name)
+            assert process.stop() == 0
+        same = job.run(request(pair, name, isolation_level=level), spark=spark)
+        assert same.identical
+        (theirs,) = rows(same, Side.DESTINATION)
+        assert theirs.control == (ABORTED + CONTROL if level == "read_committed" else CONTROL)
+        (other,) = set(ISOLATION_LEVELS) - {level}
+        assert not job.run(request(pair, name, isolation_level=other), spark=spark).identical

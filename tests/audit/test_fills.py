@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.audit.classify import Scene, classify
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, Span, TopicPartition, What
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition, What
 from tests.audit.test_classify import row
 
 KEY = TopicPartition("t", 0)
@@ -36,12 +36,12 @@ class Log:
         self.end = at
 
 
-def told(source: str, destination: str) -> list[Told]:
+def told(source: str, destination: str, *cleaned: Side) -> list[Told]:
     """Findings, without the words."""
-    return [(finding.kind, finding.source, finding.destination) for finding in findings(source, destination)]
+    return [(finding.kind, finding.source, finding.destination) for finding in findings(source, destination, *cleaned)]
 
 
-def findings(source: str, destination: str) -> list[Finding]:
+def findings(source: str, destination: str, *cleaned: Side) -> list[Finding]:
     """As the job does it, all of the logs being looked at."""
     ours, theirs = Log(source, source=True), Log(destination, source=False)
     equal = {base for base, found in ours.rows.items() if theirs.rows.get(base) == found}
@@ -60,6 +60,7 @@ def findings(source: str, destination: str) -> list[Finding]:
             markers=clipped(theirs.holes, end),
             odd=clipped(theirs.odd, end),
             looked=[Span(0, end)],
+            cleaned=set(cleaned),
         )
     )
 
@@ -112,6 +113,15 @@ def test_a_foreign_marker() -> None:
 def test_offsets_that_nothing_covers() -> None:
     assert told("A|B", "A.B") == [(Kind.UNFILLED, Span(2, 3), None)]
     assert told("ABC", "A..C") == [(Kind.MISSING, Span(2, 4), None)]
+
+
+def test_what_log_cleaners_have_taken_since() -> None:
+    assert told("A..B", "ACB") == [(Kind.EXTRA, None, Span(2, 4))]
+    assert told("A..B", "ACB", Side.SOURCE) == [(Kind.CLEANED, None, Span(2, 4))]
+    assert told("Aa|B", "AC|B", Side.SOURCE) == [(Kind.EXTRA, None, Span(2, 4))], "aborted data was never due"
+    assert told("A|.B", "A|.B") == [(Kind.UNFILLED, Span(3, 4), None)]
+    assert told("A|.B", "A|.B", Side.DESTINATION) == [(Kind.CLEANED, None, Span(3, 4))]
+    assert told("ABC", "A..C", Side.DESTINATION) == [(Kind.MISSING, Span(2, 4), None)]
 
 
 def test_a_marker_at_the_very_beginning() -> None:
