@@ -5,6 +5,7 @@ however it ends.
 """
 
 import importlib.util
+import os
 import signal
 import time
 from collections import deque
@@ -23,7 +24,7 @@ from mirror.demo.load import Load
 from mirror.demo.proof import Audit
 from mirror.demo.screen import Screen
 from mirror.demo.summary import Cost, read_results, render
-from mirror.demo.topics import TOPICS, records_for
+from mirror.demo.topics import ALL_TOPICS, records_for
 from mirror.demo.writers import KAFKA_TOOLS
 from mirror.sandbox import Cluster, jars, java, start_together
 from mirror.sandbox.process import Processes
@@ -46,6 +47,9 @@ _LIVE_S = 6.0
 
 _WITH_THEM_S = 2.0
 """A lag of so many seconds' worth of the stream is "with them"; with producers writing it is seldom exactly 0."""
+
+_ASIDE = " " * 11
+"""In front of what happens beside the steps."""
 
 _STALL_S = 60.0
 _LOOK_S = 0.2
@@ -93,7 +97,7 @@ class Demo:
             source, destination = self._clusters()
             processes = self._stack.enter_context(closing(Processes()))
             load = self._stack.enter_context(
-                Load(source.bootstrap_servers, TOPICS, folder=processes.folder, stream_per_s=_STREAM_PER_S)
+                Load(source.bootstrap_servers, ALL_TOPICS, folder=processes.folder, stream_per_s=_STREAM_PER_S)
             )
             self._load(load)
             config = processes.folder / "mirror.yaml"
@@ -123,36 +127,41 @@ class Demo:
         load.create_topics()
         load.start({
             plan.name: records_for(plan, total_bytes=self._options.size, record_bytes=load.record_bytes)
-            for plan in TOPICS
+            for plan in ALL_TOPICS
         })  # fmt: skip
-        partitions = sum(plan.partitions for plan in TOPICS)
+        partitions = sum(plan.partitions for plan in ALL_TOPICS)
 
         def tick() -> None:
             sent = load.sent
             percent = 100 * min(1.0, sent.records / load.wanted_records)
             self._screen.update(
-                f"librdkafka and Java producers fill {len(TOPICS)} topics: {percent:.0f} %, "
+                f"librdkafka and Java producers fill {len(ALL_TOPICS)} topics: {percent:.0f} %, "
                 f"{units.size(sent.bytes)} before compression"
             )
 
         load.wait_bulk(tick)
         self._screen.done(
             f"{units.count(load.sent.records, 'record')}, {units.size(load.sent.bytes)} before compression, in "
-            f"{len(TOPICS)} topics with {partitions} partitions; the producers go on writing"
+            f"{len(ALL_TOPICS)} topics with {partitions} partitions; the producers go on writing"
         )
+        starts = load.trim()
+        begins = ", ".join(f"{topic}-{index} at {at:,}" for (topic, index), at in starts.items())
+        self._screen.show(f"{_ASIDE}half of some records deleted: the source now has {begins}")
 
     def _mirror(self, load: Load, source: Cluster, destination: Cluster, config: Path, processes: Processes) -> Cost:
         self._screen.begin("mirror", "mirror run is starting")
         daemon = Daemon(config, processes=processes)
         show = self._shower(daemon, load)
-        lag = round(_STREAM_PER_S * len(TOPICS) * _WITH_THEM_S)
+        lag = round(_STREAM_PER_S * len(ALL_TOPICS) * _WITH_THEM_S)
         self._await(lambda: _is_with_them(daemon, lag), show, "copying what was loaded", daemon)
         live_until = time.monotonic() + _LIVE_S
         self._await(lambda: time.monotonic() >= live_until, show, "following the producers", daemon)
+        cost = _cost(daemon)
+        self._second_act(daemon, destination, show, lag)
         written = load.finish(lambda: show("stopping the producers"))
-        source_ends = EndsOf(_SOURCE, source.bootstrap_servers, TOPICS).read()
+        source_ends = EndsOf(_SOURCE, source.bootstrap_servers, ALL_TOPICS).read()
         _check_load(written, source_ends)
-        ends_of = EndsOf(_DESTINATION, destination.bootstrap_servers, TOPICS)
+        ends_of = EndsOf(_DESTINATION, destination.bootstrap_servers, ALL_TOPICS)
         self._await(lambda: not behind(source_ends, ends_of.read()), show, "copying the rest", daemon)
         daemon.stop()
         self._take(daemon.progress)
@@ -163,18 +172,28 @@ class Demo:
                 "clusters end at the same offsets",
                 "run the demo again; if it happens twice, report it",
             )
-        total = sum(source_ends.values())
         self._screen.done(
-            f"{units.count(total, 'record')} in {units.count(last.batches_forwarded, 'batch')}, "
-            f"{last.batches_opened} opened; every end offset reached, exit code 0"
+            f"{units.count(sum(source_ends.values()), 'offset')}, {units.count(last.batches_forwarded, 'batch')} "
+            f"forwarded, {last.batches_opened} opened; every end offset reached, exit code 0"
         )
-        return Cost(
-            cpu_s=last.cpu_s,
-            start_cpu_s=daemon.start_cpu_s,
-            peak_rss_bytes=daemon.peak_rss_bytes,
-            forwarded_bytes=last.bytes,
-            opened=last.batches_opened,
+        return cost
+
+    def _second_act(self, daemon: Daemon, destination: Cluster, show: Callable[[str], None], lag: int) -> None:
+        """A worker and a broker are killed (kill -9) while it runs and producers write; it is with them again."""
+        (number, pid), *_ = daemon.workers.items()
+        os.kill(pid, signal.SIGKILL)
+        self._screen.show(f"             kill -9 of the mirror's worker {number}, process {pid}, in the middle of it")
+        self._await(
+            lambda: daemon.workers[number] != pid and _is_with_them(daemon, lag),
+            show,
+            "after kill -9 of a worker",
+            daemon,
         )
+        broker = destination.brokers[0]
+        broker.kill()
+        self._screen.show(f"             kill -9 of the destination's broker {broker.address}, in the middle of it")
+        broker.start()
+        self._await(lambda: _is_with_them(daemon, lag), show, "after kill -9 of a broker", daemon)
 
     def _audit(self, config: Path, cost: Cost, processes: Processes) -> bool:
         self._screen.begin("audit", "mirror audit is starting")
@@ -183,7 +202,7 @@ class Demo:
         identical = audit.wait(self._screen.update)
         if not identical:
             self._screen.show("\n".join(audit.said))
-        results = read_results(out, TOPICS)
+        results = read_results(out, ALL_TOPICS)
         agree = identical == all(result.identical for result in results)
         self._screen.done("no difference, exit code 0" if identical else "there are differences, exit code 2")
         self._screen.show(
@@ -252,7 +271,20 @@ def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
     now = daemon.progress
     if now is None:
         return False
-    return daemon.caught_up or (set(now.partitions) == {"active"} and now.lag_records <= lag_records)
+    return set(now.partitions) == {"active"} and now.lag_records <= lag_records
+
+
+def _cost(daemon: Daemon) -> Cost:
+    """What the copy took up to here, by one worker that nobody has killed yet."""
+    last = daemon.progress
+    assert last is not None
+    return Cost(
+        cpu_s=last.cpu_s,
+        start_cpu_s=daemon.start_cpu_s,
+        peak_rss_bytes=daemon.peak_rss_bytes,
+        forwarded_bytes=last.bytes,
+        opened=last.batches_opened,
+    )
 
 
 def _check_load(written: Mapping[str, int], source_ends: Ends) -> None:

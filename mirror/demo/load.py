@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.demo import payload
@@ -28,7 +28,7 @@ from mirror.demo.ends import EndsOf
 from mirror.demo.errors import DemoError
 from mirror.demo.payload import Record
 from mirror.demo.topics import TopicPlan
-from mirror.demo.writers import JavaWriter, LibrdkafkaWriter, Writer
+from mirror.demo.writers import JavaWriter, LibrdkafkaWriter, TransactionalWriter, Writer
 
 __all__ = ["Load", "Sent", "create_topics", "load_records"]
 
@@ -154,6 +154,27 @@ class Load:
                 )
             time.sleep(_JOIN_S)
 
+    def trim(self) -> dict[tuple[str, int], int]:
+        """Deletes the first half of the topics that are to be trimmed; (topic, partition) -> where it now begins.
+
+        Raises:
+            DemoError: the cluster refused or did not answer.
+        """
+        topics = [plan for plan in self._topics if plan.trimmed]
+        ends = EndsOf("source", self._bootstrap_servers, topics).read()
+        admin = AdminClient({"bootstrap.servers": self._bootstrap_servers, "log_level": 2})
+        wanted = [TopicPartition(topic, partition, end // 2) for (topic, partition), end in ends.items()]
+        starts: dict[tuple[str, int], int] = {}
+        for partition, future in admin.delete_records(wanted, request_timeout=_ADMIN_TIMEOUT_S).items():
+            try:
+                starts[partition.topic, partition.partition] = future.result(_ADMIN_TIMEOUT_S).low_watermark
+            except KafkaException as error:
+                raise DemoError(
+                    f"records of {partition.topic} could not be deleted: {error.args[0].str()}",
+                    "see whether the source cluster is up",
+                ) from error
+        return starts
+
     def check(self) -> None:
         """Raises what a producer failed with, if one did."""
         for lane in self._lanes:
@@ -193,6 +214,8 @@ class Load:
     def _writer(self, plan: TopicPlan) -> Writer:
         if plan.client == "java":
             return JavaWriter(self._bootstrap_servers, plan, self._folder)
+        if plan.transactional:
+            return TransactionalWriter(self._bootstrap_servers, plan)
         return LibrdkafkaWriter(self._bootstrap_servers, plan)
 
     def _feed(self, lane: _Lane, at: int) -> None:

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mirror.demo.errors import DemoError
 
-__all__ = ["CODECS", "TOPICS", "Client", "TopicPlan", "parse_size", "records_for"]
+__all__ = ["ALL_TOPICS", "CODECS", "TOPICS", "Client", "TopicPlan", "parse_size", "records_for"]
 
 Client = Literal["librdkafka", "java"]
 
@@ -34,6 +34,8 @@ class TopicPlan:
         batch_bytes: what its producer makes of a batch at most, as that producer counts.
         share: of the bytes that the demo stores, in percent.
         prefix: in front of the topic's name, where a cluster is shared with others.
+        transactional: whether it is written in transactions, one in five aborted.
+        trimmed: whether the first half of its records is deleted before the mirror comes: it does not start at 0 then.
     """
 
     client: Client
@@ -42,11 +44,14 @@ class TopicPlan:
     batch_bytes: int
     share: int
     prefix: str = ""
+    transactional: bool = False
+    trimmed: bool = False
 
     @property
     def name(self) -> str:
         """The topic's name."""
-        return f"{self.prefix}{self.client}-{self.codec}"
+        kind = "-transactional" if self.transactional else "-trimmed" if self.trimmed else ""
+        return f"{self.prefix}{self.client}-{self.codec}{kind}"
 
 
 def _topic(client: Client, codec: str, partitions: int, batch_bytes: int, share: int) -> TopicPlan:
@@ -68,6 +73,13 @@ TOPICS = (
     _topic("java", "zstd", 4, 950_000, 9),
 )
 assert sum(topic.share for topic in TOPICS) == 100
+_HARDER = (
+    replace(_topic("librdkafka", "lz4", 3, 100_000, 2), transactional=True),
+    replace(_topic("librdkafka", "zstd", 2, 100_000, 2), transactional=True),
+    replace(_topic("librdkafka", "none", 2, 16_000, 2), trimmed=True),
+)
+"""On top of the 100 percent: topics whose offsets a plain copy would not keep."""
+ALL_TOPICS = TOPICS + _HARDER
 
 
 def records_for(plan: TopicPlan, *, total_bytes: int, record_bytes: float) -> int:

@@ -15,7 +15,7 @@ from mirror.demo.topics import TopicPlan
 from mirror.sandbox import jars, logs
 from mirror.sandbox.jvm import Jvm
 
-__all__ = ["KAFKA_TOOLS", "JavaWriter", "LibrdkafkaWriter", "Writer"]
+__all__ = ["KAFKA_TOOLS", "JavaWriter", "LibrdkafkaWriter", "TransactionalWriter", "Writer"]
 
 KAFKA_TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.0")
 """The artifact that holds the console producer."""
@@ -28,6 +28,8 @@ _QUEUED_RECORDS = 40_000
 _QUEUED_KB = 32_768
 _DELIVERY_TIMEOUT_MS = 60_000
 _CLOSE_TIMEOUT_S = 90.0
+_TRANSACTION_TIMEOUT_S = 60.0
+_ABORTED_ONE_IN = 5
 _POLL_S = 0.01
 
 
@@ -68,7 +70,11 @@ class LibrdkafkaWriter:
             "queue.buffering.max.kbytes": _QUEUED_KB,
             "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
             "log_level": 2,
-        })  # fmt: skip
+        } | self._further(plan))  # fmt: skip
+
+    def _further(self, plan: TopicPlan) -> dict[str, str | int]:
+        """Settings of a kind of producer."""
+        return {}
 
     def send(self, records: Sequence[Record]) -> None:
         """As ``Writer`` says."""
@@ -125,6 +131,35 @@ class LibrdkafkaWriter:
         return DemoError(
             f"librdkafka could not write to {self._topic}: {error.str()}", "see whether the source cluster is up"
         )
+
+
+class TransactionalWriter(LibrdkafkaWriter):
+    """The same in transactions: each call of ``send`` is one, and one in five is aborted."""
+
+    def __init__(self, bootstrap_servers: str, plan: TopicPlan) -> None:
+        super().__init__(bootstrap_servers, plan)
+        self._transactions = 0
+        self._initialised = False
+
+    def _further(self, plan: TopicPlan) -> dict[str, str | int]:
+        return {"transactional.id": f"demo-{plan.name}", "transaction.timeout.ms": _DELIVERY_TIMEOUT_MS}
+
+    def send(self, records: Sequence[Record]) -> None:
+        """As ``Writer`` says; when it returns, the transaction is decided."""
+        try:
+            if not self._initialised:
+                self._producer.init_transactions(_TRANSACTION_TIMEOUT_S)
+                self._initialised = True
+            self._producer.begin_transaction()
+            super().send(records)
+            self._transactions += 1
+            if self._transactions % _ABORTED_ONE_IN:
+                self._producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
+            else:
+                self._producer.flush(_TRANSACTION_TIMEOUT_S)
+                self._producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
 
 
 class JavaWriter:
