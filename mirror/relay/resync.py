@@ -301,19 +301,25 @@ class Resync:
             return True, NO_EPOCH  # An empty log that begins at 0 needs no proof.
         if tail.data is None or tail.data[0].base_offset < source_start:
             side = f"the source begins at {source_start}" if tail.data else "the destination's log holds no record"
-            self._log.warning(
-                "prefix_unproven", detail=f"{self._rules.name}: {side}, so nothing before offset {end} can be compared"
-            )
+            self._unproven(side, end)
             return False, NO_EPOCH
         base = tail.data[0].base_offset
         found = await self._here.batch_at(base)
         if found is None and base < await self._here.true_end():
             # A new leader's high watermark lags behind its log for a moment.
             raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
+        if found is not None and self._rules.terms.compacted and cleaned(found[0], base):
+            self._unproven(f"the source has compacted the batch at {base}", end)
+            return False, NO_EPOCH
         if found is None or not same_batch(tail.data, found, strict=self._rules.strict):
             raise halt(Trouble.NOT_A_COPY, f"{self._rules.name}: the batches at offset {base} differ")
         # Behind markers, the source's batch before the end is another one, whose epoch may be later.
         return True, found[0].leader_epoch if tail.holes_from == end else NO_EPOCH
+
+    def _unproven(self, side: str, end: int) -> None:
+        self._log.warning(
+            "prefix_unproven", detail=f"{self._rules.name}: {side}, so nothing before offset {end} can be compared"
+        )
 
     async def _check_holes(self, tail: Tail, source_start: int, end: int) -> None:
         """Every marker behind the last data batch stands where the source has no record."""
@@ -336,6 +342,12 @@ class Resync:
                         f"the destination a marker; its log ends at {end}",
                     )
             at = segment.batches[-1][0].next_offset
+
+
+def cleaned(found: BatchHeader, base: int) -> bool:
+    """Whether compaction has taken the batch that began at ``base``, or records of it, or has noted its horizon in it:
+    it is not what it was when it was copied."""
+    return found.base_offset != base or not found.is_dense or bool(found.attributes & DELETE_HORIZON)
 
 
 def same_batch(copy: tuple[BatchHeader, bytes], original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
