@@ -4,5 +4,6 @@ from chaos.scenarios import processes  # isort: skip
 from chaos.scenarios import brokers  # isort: skip
 from chaos.scenarios import network  # isort: skip
 from chaos.scenarios import data  # isort: skip
+from chaos.scenarios import mapped  # isort: skip
 
-__all__ = ["brokers", "data", "network", "processes"]
+__all__ = ["brokers", "data", "mapped", "network", "processes"]

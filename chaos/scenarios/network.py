@@ -40,7 +40,7 @@ def _networks(stage: Stage) -> list[Proxy]:
     return [stage.source.network, stage.destination.network]
 
 
-@scenario("net-cut", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-cut", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=8.0,
           does="all connections to one side break at a random moment, by FIN or by RST")  # fmt: skip
 def cut(stage: Stage) -> None:
     for _ in stage.repeat():
@@ -49,7 +49,7 @@ def cut(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-cut-bytes", group=GROUP, full=48, quick=6, per_stage=12, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-cut-bytes", group=GROUP, full=48, quick=6, per_stage=12, shape=PROXIED, topics=WIRED, rate=8.0,
           does="a Produce request or answer, or a Fetch answer breaks off after so many bytes")  # fmt: skip
 def cut_bytes(stage: Stage) -> None:
     for at in stage.repeat():
@@ -64,7 +64,7 @@ def cut_bytes(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-unanswered", group=GROUP, full=40, quick=4, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-unanswered", group=GROUP, full=40, quick=4, per_stage=10, shape=PROXIED, topics=WIRED, rate=8.0,
           does="the connection breaks between a Produce or WriteTxnMarkers request and its answer")  # fmt: skip
 def unanswered(stage: Stage) -> None:
     for at in stage.repeat():
@@ -81,7 +81,7 @@ def _arm_where_it_comes(stage: Stage, name: str, action: object) -> Fault:
     return stage.destination.network.arm(name, action)  # type: ignore[arg-type]
 
 
-@scenario("net-stall", group=GROUP, full=8, quick=2, per_stage=4, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-stall", group=GROUP, full=8, quick=2, per_stage=4, shape=PROXIED, topics=WIRED, rate=8.0,
           cluster={"request.timeout.ms": 1_000},
           does="nothing arrives any more, until the mirror has given up and made new connections")  # fmt: skip
 def stall(stage: Stage) -> None:
@@ -95,7 +95,7 @@ def stall(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-delay", group=GROUP, full=3, quick=1, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-delay", group=GROUP, full=3, quick=1, shape=PROXIED, topics=WIRED, rate=8.0,
           does="every round trip to both sides takes 200 ms; a worker is killed meanwhile")  # fmt: skip
 def delay(stage: Stage) -> None:
     for network in _networks(stage):
@@ -106,7 +106,7 @@ def delay(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-slow", group=GROUP, full=6, quick=1, per_stage=3, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-slow", group=GROUP, full=6, quick=1, per_stage=3, shape=PROXIED, topics=WIRED, rate=8.0,
           does="every connection gets 20 kB/s for a while")  # fmt: skip
 def slow(stage: Stage) -> None:
     for _ in stage.repeat():
@@ -117,7 +117,7 @@ def slow(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-half-close", group=GROUP, full=16, quick=2, per_stage=8, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-half-close", group=GROUP, full=16, quick=2, per_stage=8, shape=PROXIED, topics=WIRED, rate=8.0,
           does="one direction of every connection to one side ends, the other stays")  # fmt: skip
 def half_close(stage: Stage) -> None:
     for at in stage.repeat():
@@ -126,7 +126,7 @@ def half_close(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-refuse", group=GROUP, full=8, quick=2, per_stage=4, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-refuse", group=GROUP, full=8, quick=2, per_stage=4, shape=PROXIED, topics=WIRED, rate=8.0,
           does="connections break and new ones are refused for a while")  # fmt: skip
 def refuse(stage: Stage) -> None:
     for at in stage.repeat():
@@ -161,13 +161,13 @@ def _late(stage: Stage, name: str) -> None:
         stage.recovered()
 
 
-@scenario("net-late-data", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-late-data", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=8.0,
           does="a dead worker's Produce request arrives later: before, while, after its successor goes on")  # fmt: skip
 def late_data(stage: Stage) -> None:
     _late(stage, "Produce")
 
 
-@scenario("net-late-marker", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-late-marker", group=GROUP, full=30, quick=3, per_stage=10, shape=PROXIED, topics=WIRED, rate=8.0,
           does="a dead worker's WriteTxnMarkers request arrives later, likewise")  # fmt: skip
 def late_marker(stage: Stage) -> None:
     _late(stage, "WriteTxnMarkers")
@@ -240,7 +240,7 @@ def _sayable(stage: Stage) -> list[Said]:
 
 
 @scenario("net-errors", group=GROUP, full=len(SAID), quick=len(SAID), per_stage=len(SAID),
-          shape=PROXIED, topics=WIRED, rate=20.0,
+          shape=PROXIED, topics=WIRED, rate=8.0,
           does="the destination answers one request with an error code, once; request done or not")  # fmt: skip
 def errors(stage: Stage) -> None:
     said = _sayable(stage)
@@ -249,7 +249,7 @@ def errors(stage: Stage) -> None:
 
 
 @scenario("net-errors-source", group=GROUP, full=2 * len(FETCH_CODES), quick=len(FETCH_CODES), per_stage=20,
-          shape=PROXIED, topics=WIRED, rate=20.0,
+          shape=PROXIED, topics=WIRED, rate=8.0,
           does="the source answers one Fetch, ListOffsets or Metadata request with an error code, once")  # fmt: skip
 def errors_source(stage: Stage) -> None:
     said = [
@@ -261,7 +261,7 @@ def errors_source(stage: Stage) -> None:
         _say(stage, stage.source.network, said[at % len(said)])
 
 
-@scenario("net-error-10", group=GROUP, shape=PROXIED, topics=WIRED, rate=20.0,
+@scenario("net-error-10", group=GROUP, shape=PROXIED, topics=WIRED, rate=8.0,
           does="the destination says of one partition's batch that it is too large (10)")  # fmt: skip
 def error_10(stage: Stage) -> None:
     name = stage.topic("idem-zstd")
