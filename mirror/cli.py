@@ -180,6 +180,55 @@ def _address(path: Path, at: str | None) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+@main.group()
+def offsets() -> None:
+    """Which offset of the source is which at the destination (offsets: mapped)."""
+
+
+@offsets.command(cls=_Configured)
+@CONFIG
+@click.option("--topic", help="The topic, by its name at the source.")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--offset", type=click.IntRange(min=0), help="The offset to translate.")
+@click.option(
+    "--direction",
+    type=click.Choice(["source-to-destination", "destination-to-source"]),
+    default="source-to-destination",
+    show_default=True,
+)
+@click.option("--group", help="Translate all offsets that this consumer group has committed at the source.")
+@click.option(
+    "--apply", is_flag=True, help="With --group: commit them at the destination, for a group that is idle there."
+)
+def translate(
+    path: Path, topic: str | None, partition: int, offset: int | None, direction: str, group: str | None, apply: bool
+) -> None:
+    """Translate one offset, or those of a consumer group.
+
+    An offset without a record on the other side becomes that of the next record, as a consumer would find it.
+    """
+    import asyncio
+
+    from mirror.net.errors import NetworkError
+    from mirror.net.lockstep import Differs
+    from mirror.net.state import StateUnusable
+    from mirror.records.state import StateError
+    from mirror.service import offsets
+
+    config = _load(path)
+    if group is not None and (topic is None and offset is None):
+        work = offsets.translate_group(config, group, apply=apply)
+    elif group is None and topic is not None and offset is not None and not apply:
+        back = direction == "destination-to-source"
+        work = offsets.translate_offset(config, topic, partition, offset, to_source=back)
+    else:
+        _fail("give --topic and --offset (and --partition), or --group (and --apply)", EXIT_CONFIG)
+    try:
+        click.echo(asyncio.run(work))
+    except (offsets.NotTranslated, NetworkError, Differs, StateError, StateUnusable) as error:
+        _fail(str(error), 1)
+
+
 def _load(path: Path) -> "Config":
     from mirror.service.config import ConfigError, load
 

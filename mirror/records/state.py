@@ -11,7 +11,7 @@ Pure.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -203,6 +203,21 @@ def read_entry(key: bytes, value: bytes) -> Entry | None:
         raise StateError(f"{key!r}: {type(error).__name__}: {error}") from error
 
 
+def joined(chunks: Iterable[Chunk]) -> OffsetMap:
+    """The map that these chunks of one partition make together, given in the order in which they count."""
+    found = OffsetMap()
+    writer = ""
+    for chunk in chunks:
+        if chunk.writer != writer:
+            writer = chunk.writer
+            found.truncate(chunk.since)
+            if len(chunk.map):
+                # A log that lost its end and was written again: the older account says more than there is.
+                found.truncate_destination(chunk.map[0].destination)
+        found.extend(chunk.map)
+    return found
+
+
 @dataclass(slots=True)
 class _Account:
     """What is known of one side."""
@@ -281,17 +296,7 @@ class Ledger:
     def map(self, side: Side) -> OffsetMap:
         """The whole map as it was written down. Not to be had of a lean ledger."""
         assert not self.lean
-        found = OffsetMap()
-        writer = ""
-        for chunk in self.chunks(side):
-            if chunk.writer != writer:
-                writer = chunk.writer
-                found.truncate(chunk.since)
-                if len(chunk.map):
-                    # A log that lost its end and was written again: the older account says more than there is.
-                    found.truncate_destination(chunk.map[0].destination)
-            found.extend(chunk.map)
-        return found
+        return joined(self.chunks(side))
 
     def skipped(self, topic: str | None = None) -> Iterator[Skipped]:
         """Ranges that were not copied, of one source topic or of all, in order."""

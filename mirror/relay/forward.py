@@ -177,8 +177,7 @@ def forward(  # noqa: C901 - one function on purpose: a call per batch would cos
             if isinstance(item, Hole):
                 due += records
                 left_out += stop - at
-                if len(outbox) == before or not _join(outbox, item):
-                    append(item)
+                if _put_hole(partition, item, due - records, first=len(outbox) == before):
                     holes += 1
                     behind = mine.behind_markers()
                     producer_id, epoch, sequence = behind.producer_id, behind.epoch, behind.sequence
@@ -204,14 +203,14 @@ def forward(  # noqa: C901 - one function on purpose: a call per batch would cos
             _mark(partition, buf, at - HEADER_SIZE - len(payload), due - records, due)
         frame.hold()
         partition.frames += 1
-        partition.due = due
         partition.identity = Identity(producer_id, epoch, sequence)
-        partition.last_epoch = leader_epoch
         if times:
             partition.max_timestamp = int.from_bytes(times[8:], signed=True)
         partition.batch_size = (at - start) // forwarded
         partition.tally.put_batches += forwarded - holes
         partition.tally.put_bytes += at - start - left_out
+    partition.due = due
+    partition.last_epoch = leader_epoch
     return halt
 
 
@@ -222,6 +221,17 @@ def _mark(partition: Partition, buf: memoryview, at: int, base_offset: int, next
     header = BatchHeader.read(buf, at)
     if header.base_offset == base_offset:
         partition.marks.append(Mark(next_offset, header.leader_epoch, bytes(buf[at : at + HEADER_SIZE])))
+
+
+def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:
+    """What becomes of a hole; whether it is one more in the outbox. With ``offsets: mapped`` it is only noted."""
+    if partition.copied is not None:
+        partition.copied.skip(start, hole.records, hole.cause)
+        return False
+    if not first and _join(partition.outbox, hole):
+        return False
+    partition.outbox.append(hole)
+    return True
 
 
 def _join(outbox: "deque[Batch | Hole]", hole: Hole) -> bool:

@@ -54,6 +54,11 @@ class Trouble(Enum):
         "destination; grant its principal Alter on the destination cluster (ClusterAction before Kafka 3.9), or set "
         "fill: transaction, or offsets: mapped",
     )
+    CHECKPOINT_LOST = (
+        "checkpoint_lost",
+        "the destination holds batches of this flow, and the internal topic (mirror-internal.*) does not say up to "
+        "where they were copied; restore that topic, or give the flow a new destination topic",
+    )
     TRUNCATED = (
         "source_truncated",
         "the source lost records that were already copied (unclean leader election); compare both sides, then delete "

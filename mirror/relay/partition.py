@@ -11,7 +11,9 @@ from mirror.net.coordinator import Ownership
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
+from mirror.records.state import Side
 from mirror.relay.halts import Halted
+from mirror.relay.journal import Copied, Jump
 from mirror.relay.tally import Counts, Tally
 
 IN_DOUBT = -(1 << 63) - 1
@@ -136,6 +138,8 @@ class Partition:
         "committed",
         "confirmed_at",
         "coordinator_epoch",
+        "copied",
+        "destination",
         "destination_id",
         "destination_leader",
         "doubts",
@@ -177,8 +181,10 @@ class Partition:
         "window",
     )
 
-    def __init__(self, topic: str, index: int) -> None:
+    def __init__(self, topic: str, index: int, destination: str | None = None) -> None:
         self.topic = topic
+        self.destination = destination or topic
+        """The topic that it is copied into."""
         self.index = index
         self.phase = Phase.LOCATING
         self.halted: Halted | None = None
@@ -253,6 +259,8 @@ class Partition:
         """Offsets filled from here, since it was adopted."""
         self.committed: Committed | None = None
         """None: nothing, or not known."""
+        self.copied: Copied | None = None
+        """With ``offsets: mapped``: what was acknowledged since the takeover, and where it is."""
         self.accept_gap = False
         """An operator has said that what the source has deleted may be skipped, this once."""
 
@@ -265,6 +273,11 @@ class Partition:
     def name(self) -> str:
         """topic-partition, as Kafka's own logs write it."""
         return f"{self.topic}-{self.index}"
+
+    @property
+    def side(self) -> Side:
+        """As the internal topic names it."""
+        return Side(self.topic, self.index, self.destination)
 
     @property
     def lag(self) -> int:
@@ -295,11 +308,16 @@ class Partition:
         self.proven = self.old = self.unsettled = self.forgotten = False
         self.generation += 1
         self.tally.located(location.offset, self.filled)
+        if self.copied is not None:
+            self.copied.jumps.clear()
         if location.source_start > location.offset:
             # Retention took the records in between, and an operator has decided to go on.
             count = location.source_start - location.offset
-            self.outbox.append(Hole(b"", self.identity, count, None, Cause.ACCEPTED))
-            self.identity = self.identity.behind_markers()
+            if self.copied is not None:
+                self.copied.skip(location.offset, count, Cause.ACCEPTED)
+            else:
+                self.outbox.append(Hole(b"", self.identity, count, None, Cause.ACCEPTED))
+                self.identity = self.identity.behind_markers()
             self.due = location.source_start
             self.last_epoch = NO_LEADER_EPOCH
         self.accept_gap = False
@@ -316,6 +334,15 @@ class Partition:
         self.filled += hole.records
         self._let_go(hole)
         return hole
+
+    def pass_jump(self) -> Jump | None:
+        """All before it is acknowledged: the next of the source's offsets that are not copied is behind it, if there is
+        one (``offsets: mapped``)."""
+        jump = self.copied.jump() if self.copied is not None else None
+        if jump is not None:
+            self.acknowledged = jump.end
+            self.filled += jump.end - jump.start
+        return jump
 
     def doubt(self) -> None:
         """Drops the queue; what is under way is waited for and not believed."""

@@ -28,7 +28,7 @@ class Locator:
         self._source = source
         self._destination = destination
         self._settings = settings
-        self._log = log
+        self.log = log
         self._told_no_owner = False
         self._pace = Pace(settings.max_fill_per_second)
         self.coordinator = Coordinator(destination)
@@ -45,7 +45,7 @@ class Locator:
             # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.
             partition.ownership = await self._own(partition)
         rules = self.rules(partition)
-        found = await Resync(here, there, rules, self._log).run(settle=takeover or partition.unsettled)
+        found = await Resync(here, there, rules, self.log).run(settle=takeover or partition.unsettled)
         return Location(
             offset=found.offset,
             identity=found.identity,
@@ -69,7 +69,7 @@ class Locator:
         _, there = self.logs(partition)
         if not await self.owns(partition):
             return "another worker has taken the partition over"
-        end = await barrier(there, self._log)
+        end = await barrier(there, self.log)
         return "" if end == partition.acknowledged else f"{there.name} ends at {end}, not {partition.acknowledged}"
 
     def filling(self, partition: Partition) -> Filling:
@@ -84,7 +84,7 @@ class Locator:
             writer=self._writer(partition, there, hole),
             owns=lambda: self.owns(partition),
             pace=self._pace,
-            log=self._log,
+            log=self.log,
             patience_s=self._settings.request_timeout_ms / 1000,
         )
 
@@ -119,13 +119,15 @@ class Locator:
 
     def logs(self, partition: Partition) -> tuple[PartitionLog, PartitionLog]:
         """Source and destination, each with its leader as last heard. The topics stay the ones they were at first."""
-        there = self._topic(self._destination, partition, partition.destination_id)
-        here = self._topic(self._source, partition, partition.source_id)
+        there = self._topic(self._destination, partition, partition.destination, partition.destination_id)
+        here = self._topic(self._source, partition, partition.topic, partition.source_id)
         partition.destination_id, partition.source_id = there.topic_id, here.topic_id
         partition.missing = 0
         return (
-            PartitionLog(self._source, here, partition.index, self._leader(self._source, partition)),
-            PartitionLog(self._destination, there, partition.index, self._leader(self._destination, partition)),
+            PartitionLog(self._source, here, partition.index, self._leader(self._source, here, partition.index)),
+            PartitionLog(
+                self._destination, there, partition.index, self._leader(self._destination, there, partition.index)
+            ),
         )
 
     async def owns(self, partition: Partition) -> bool:
@@ -145,7 +147,7 @@ class Locator:
                 raise
             if not self._told_no_owner:
                 self._told_no_owner = True
-                self._log.warning(
+                self.log.warning(
                     "no_ownership",
                     detail=f"{self._destination.name}: {error}; two workers that fill one hole at the same moment "
                     "cannot tell",
@@ -154,10 +156,10 @@ class Locator:
                 )
             return None
 
-    def _topic(self, cluster: Cluster, partition: Partition, pinned: bytes | None) -> Topic:
-        topic = cluster.topics.get(partition.topic)
+    def _topic(self, cluster: Cluster, partition: Partition, name: str, pinned: bytes | None) -> Topic:
+        topic = cluster.topics.get(name)
         if topic is None:
-            missing = f"cluster {cluster.name} has no topic {partition.topic}"
+            missing = f"cluster {cluster.name} has no topic {name}"
             partition.missing += 1
             if partition.missing < MISSING_LOOKS:
                 raise Unreachable(missing)
@@ -165,12 +167,12 @@ class Locator:
         if pinned is not None and topic.topic_id is not None and pinned != topic.topic_id:
             raise halt(
                 Trouble.RECREATED,
-                f"cluster {cluster.name}, topic {partition.topic}: id {topic.topic_id.hex()}, before {pinned.hex()}",
+                f"cluster {cluster.name}, topic {name}: id {topic.topic_id.hex()}, before {pinned.hex()}",
             )
         return topic
 
-    def _leader(self, cluster: Cluster, partition: Partition) -> Leader:
-        leader = cluster.leader(partition.topic, partition.index)
+    def _leader(self, cluster: Cluster, topic: Topic, index: int) -> Leader:
+        leader = cluster.leader(topic.name, index)
         if leader is None:
-            raise Unreachable(f"cluster {cluster.name}: {partition.name} has no leader at present")
+            raise Unreachable(f"cluster {cluster.name}: {topic.name}-{index} has no leader at present")
         return leader

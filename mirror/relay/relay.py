@@ -16,16 +16,19 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
+from mirror.net.state import State
 from mirror.records.admit import Cause
+from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable
 from mirror.relay.fill import Moved, NotOwner
 from mirror.relay.forward import Shapes
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.mapped import MappedLocator, NotOurs, write_down
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
-from mirror.relay.sink import Sink
+from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
 from mirror.relay.topics import Pair, pair_topics, producer_memory_ms
@@ -70,7 +73,8 @@ class Relay:
         self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.shapes = Shapes(self._produce_version)
-        self._locator = Locator(source=source, destination=destination, settings=settings, log=log)
+        self.state = State(destination, settings.flow, lean=True) if settings.mapped else None
+        self._locator = self._make_locator()
         self._fetchers: dict[int, Fetcher] = {}
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
@@ -89,6 +93,19 @@ class Relay:
         self.failed: asyncio.Future[None] | None = None
         """Set with an exception when a task died of a bug; the service ends with it."""
 
+    def _make_locator(self) -> Locator:
+        source, destination, settings, log = self.source, self.destination, self.settings, self.log
+        if self.state is None:
+            return Locator(source=source, destination=destination, settings=settings, log=log)
+        return MappedLocator(
+            state=self.state,
+            forgets_before_ms=self.forgets_before_ms,
+            source=source,
+            destination=destination,
+            settings=settings,
+            log=log,
+        )
+
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -106,6 +123,8 @@ class Relay:
             )
         await self._choose_produce_version()
         self._remembers_ms = await producer_memory_ms(self.destination)
+        if self.state is not None:
+            await self.state.open(replication_factor=self.settings.state_replication_factor)
         found = await self._find_topics()
         if not found:
             raise NothingToMirror(
@@ -113,6 +132,8 @@ class Relay:
                 "check topics and exclude (names are matched whole), and that the mirror may Describe them"
             )
         self._spawn(self._look_for_topics())
+        if self.state is not None:
+            self._spawn(self._write_down_regularly(self.state))
 
     async def _choose_produce_version(self) -> None:
         connection = await self.destination.control(next(iter(self.destination.nodes)))
@@ -159,7 +180,7 @@ class Relay:
         pair = self.pairs.get(key[0])
         if pair is None or key[1] not in pair.source.leaders or self._draining:
             return False
-        partition = Partition(*key)
+        partition = Partition(*key, pair.destination)
         partition.terms = pair.terms
         partition.committed = committed
         self.partitions[key] = partition
@@ -266,6 +287,8 @@ class Relay:
         self._check_drained()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nothing_pending.wait(), self.settings.drain_timeout_ms / 1000)
+        if self.state is not None:
+            await self._write_down(self.state)
         return not self.pending
 
     def _check_drained(self) -> None:
@@ -445,15 +468,41 @@ class Relay:
         hole = partition.pop_hole()
         self.stats.filled += hole.records
         if hole.cause is Cause.ACCEPTED:
-            end = partition.acknowledged
-            start = end - hole.records
-            self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
-            detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
-            self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
+            self._skipped(partition, partition.acknowledged - hole.records, partition.acknowledged)
         if partition.outbox and partition.lane is not None:
             partition.lane.offer(partition)
         self.pump_sinks()
         self.drained()
+
+    def _skipped(self, partition: Partition, start: int, end: int) -> None:
+        self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
+        detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
+        self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
+
+    # -- offsets: mapped -----------------------------------------------------------------------------------------------
+
+    def jump(self, partition: Partition) -> None:
+        """See ``SinkOwner``: what is not copied is passed, once all before it is acknowledged."""
+        while (jump := partition.pass_jump()) is not None:
+            if jump.cause is Cause.ACCEPTED:
+                self._skipped(partition, jump.start, jump.end)
+
+    async def _write_down_regularly(self, state: State) -> None:
+        while not self._draining:
+            await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
+            await self._write_down(state)
+
+    async def _write_down(self, state: State) -> None:
+        """Positions and maps as they are now. Should it fail, the next time has it all, and a start finds it again."""
+        accounts = [partition.copied for partition in self.partitions.values() if partition.copied is not None]
+        try:
+            await write_down(state, accounts)
+        except NetworkError as error:
+            self.log.warning("state_not_written", topic=state.topic, detail=str(error))
+            for partition in self.partitions.values():
+                if partition.copied is not None and partition.copied.journal.overflows:
+                    # It waits, located anew once the map can be written: memory is bounded.
+                    self._doubt_now(partition, "state_not_written", str(error))
 
     def _doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """Doubt from here, not from an answer: with nothing under way, the position is sought at once."""
@@ -504,8 +553,7 @@ class Relay:
         """Finds the position, however long it takes, and puts the partition to work."""
         backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)
         if partition.released:
-            # Long enough that the other gets somewhere, and not always the same, or the two would chase each other.
-            await asyncio.sleep(self.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
+            await self._leave_to_the_other()
             partition.released = False
         elif partition.doubts:
             await self._pause(partition, backoff)
@@ -523,12 +571,22 @@ class Relay:
                 trouble = Trouble.NO_COMMON_VERSION
                 self.halt(partition, Halted(trouble.reason, str(error), trouble.remedy))
                 return
+            except NotOurs as error:
+                self.log.info(
+                    "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
+                )
+                await self._leave_to_the_other()
+                takeover = True
             except NetworkError as error:
                 # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
                 tell = self.log.warning if backoff.tries >= WARN_AFTER_TRIES else self.log.info
                 tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
                 await asyncio.sleep(backoff.next_s())
         self._place(partition, location)
+
+    async def _leave_to_the_other(self) -> None:
+        """Long enough that the other gets somewhere, and not always the same, or the two would chase each other."""
+        await asyncio.sleep(self.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
 
     async def _pause(self, partition: Partition, backoff: Backoff) -> None:
         """Doubt upon doubt: wait longer each time."""
@@ -540,15 +598,18 @@ class Relay:
         """The metadata of both sides, not older than just now; many partitions share one refresh."""
         wanted_at = time.monotonic() - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
-            names = sorted({topic for topic, _ in self.partitions})
-            for cluster in (self.source, self.destination):
+            partitions = self.partitions.values()
+            for cluster, names in (
+                (self.source, {each.topic for each in partitions}),
+                (self.destination, {each.destination for each in partitions}),
+            ):
                 if cluster.refreshed_at < wanted_at:
-                    await cluster.refresh(names)
+                    await cluster.refresh(sorted(names))
 
     def _place(self, partition: Partition, location: Location) -> None:
         if self._draining or partition.phase is not Phase.LOCATING:
             return
-        key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.topic
+        key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
         assert key is not None, partition.name
         partition.start(location, topic_head=topic_head(self._produce_version, key))
         if not location.proven:
@@ -560,6 +621,7 @@ class Relay:
         if partition.outbox and partition.lane is not None:
             partition.lane.offer(partition)
             self.pump_sinks()
+        self.jump(partition)
         fetcher = self._fetcher(location.source_leader.node_id)
         fetcher.attach(partition)
         fetcher.pump()
@@ -567,7 +629,8 @@ class Relay:
     def _sink(self, node_id: int) -> Sink:
         sink = self._sinks.get(node_id)
         if sink is None:
-            sink = self._sinks[node_id] = Sink(self, node_id, version=self._produce_version)
+            kind = Lane if self.state is None else AppendingLane
+            sink = self._sinks[node_id] = Sink(self, node_id, version=self._produce_version, kind=kind)
         return sink
 
     def _fetcher(self, node_id: int) -> Fetcher:

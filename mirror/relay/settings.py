@@ -36,6 +36,13 @@ class RelaySettings:
     """Markers, over all partitions of a worker."""
     max_leading_filler: int = 1_000_000_000
     """Offsets before the source's first record that are filled when a partition is new."""
+    mapped: bool = False
+    """Append where the destination's log ends, and remember where that was (``offsets: mapped``)."""
+    destination_of: Callable[[str], str] = str
+    """The topic that a source topic is copied into; only with ``mapped`` another than itself."""
+    state_replication_factor: int = -1
+    checkpoint_interval_ms: int = 5_000
+    """Positions and maps are written down this often (``offsets: mapped``)."""
     backoff_ms: int = 50
     backoff_max_ms: int = 10_000
     drain_timeout_ms: int = 15_000

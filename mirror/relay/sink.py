@@ -67,6 +67,9 @@ class SinkOwner(Protocol):
     def fill(self, partition: Partition) -> None:
         """The next thing to send is a hole, and nothing is under way."""
 
+    def jump(self, partition: Partition) -> None:
+        """All before offsets that are not copied may be acknowledged (``offsets: mapped``)."""
+
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The first batch after a resync was acknowledged where it belongs."""
 
@@ -353,7 +356,7 @@ class Lane:
         """An error code for one partition: halt where looking again cannot help, else doubt."""
         owner = self._owner
         if answer.leader is not None:
-            owner.destination.hint(partition.topic, partition.index, answer.leader, response.nodes)
+            owner.destination.hint(partition.destination, partition.index, answer.leader, response.nodes)
         if partition.phase is Phase.ACTIVE:
             outcome = outcome_of(answer.error)
             if partition.terms.strict and partition.doubts >= STRICT_TRIES and answer.error in SEQUENCE_ERRORS:
@@ -452,9 +455,9 @@ class Lane:
 class Sink:
     """The lanes to one broker."""
 
-    def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
+    def __init__(self, owner: SinkOwner, node_id: int, *, version: int, kind: type[Lane] = Lane) -> None:
         count = owner.settings.connections_per_broker
-        self._lanes = [Lane(owner, node_id, version=version) for _ in range(count)]
+        self._lanes = [kind(owner, node_id, version=version) for _ in range(count)]
 
     def attach(self, partition: Partition) -> None:
         """Pins the partition to the lane that has the fewest."""

@@ -70,6 +70,9 @@ class SourceOwner(Protocol):
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
         """The same, once what was fetched before is acknowledged."""
 
+    def jump(self, partition: Partition) -> None:
+        """Offsets that are not copied may be next (``offsets: mapped``)."""
+
     def pump_sinks(self) -> None:
         """There is something to send."""
 
@@ -268,6 +271,8 @@ class Fetcher:
             halt = Halt(reason=HaltReason.CORRUPT, detail=f"{size} bytes at offset {due} hold no whole batch")
         if partition.due > due:
             partition.record_size = (fetched.end - fetched.start) / (partition.due - due)
+        if partition.copied is not None:
+            self._owner.jump(partition)
         if partition.outbox:
             lane: Outlet | None = partition.lane
             assert lane is not None, partition.name

@@ -49,6 +49,7 @@ class Pair:
     """A topic as it stands on both sides; ``halted`` when none of it can be mirrored, ``terms`` otherwise."""
 
     source: Topic
+    destination: str
     terms: Terms = field(default_factory=Terms)
     partitions_there: int = 0
     halted: Halted | None = None
@@ -72,22 +73,33 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
     names = [topic.name for topic in here]
     if not names:
         return []
-    failed = await destination.refresh(names)
-    missing = [topic for topic in here if topic.name not in destination.topics]
+    wanted = _wanted(here, settings)
+    failed = await destination.refresh(wanted)
+    missing = {name: topic for name, topic in wanted.items() if name not in destination.topics}
     halted = {
         name: _halted(Trouble.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
         for name, code in failed.items()
     }
     if missing and settings.create_topics:
         halted = await _create(source, destination, missing, settings)
-        await _until_led(destination, [topic.name for topic in missing if topic.name not in halted])
-    present = [topic.name for topic in here if topic.name in destination.topics]
+        await _until_led(destination, [name for name in missing if name not in halted])
+    present = [name for name in wanted if name in destination.topics]
     configs = await _describe(destination, present)
     origin = await _describe(source, names)
     return [
-        _pair(topic, destination, origin.get(topic.name), configs.get(topic.name), halted.get(topic.name), settings)
-        for topic in here
+        _pair(topic, name, destination, origin.get(topic.name), configs.get(name), halted.get(name), settings)
+        for topic, name in ((topic, settings.destination_of(topic.name)) for topic in here)
     ]
+
+
+def _wanted(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
+    """Destination topic -> the source topic that it is created after: of several, the one with the most partitions."""
+    wanted: dict[str, Topic] = {}
+    for topic in here:
+        name = settings.destination_of(topic.name)
+        if name not in wanted or len(wanted[name].leaders) < len(topic.leaders):
+            wanted[name] = topic
+    return wanted
 
 
 async def _learn(source: Cluster, settings: RelaySettings) -> None:
@@ -106,21 +118,23 @@ def _halted(trouble: Trouble, detail: str) -> Halted:
 
 def _pair(
     topic: Topic,
+    name_there: str,
     destination: Cluster,
     origin: dict[str, Any] | None,
     configs: dict[str, Any] | None,
     halted: Halted | None,
     settings: RelaySettings,
 ) -> Pair:
-    there = destination.topics.get(topic.name)
+    there = destination.topics.get(name_there)
     if there is None:
-        missing = f"{topic.name} does not exist at {destination.name}, and topic.create is false"
-        return Pair(source=topic, halted=halted or _halted(Trouble.TOPIC_MISSING, missing))
+        missing = f"{name_there} does not exist at {destination.name}, and topic.create is false"
+        return Pair(source=topic, destination=name_there, halted=halted or _halted(Trouble.TOPIC_MISSING, missing))
     values = {name: entry.value for name, entry in (configs or {}).items()}
     for name, wanted in settings.fixed_configs.items():
         value = values.get(name)
         if value is not None and value != wanted:
-            return Pair(source=topic, halted=_halted(Trouble.DESTINATION_REWRITES, f"{topic.name}: {name}={value}"))
+            detail = f"{name_there}: {name}={value}"
+            return Pair(source=topic, destination=name_there, halted=_halted(Trouble.DESTINATION_REWRITES, detail))
     largest = values.get(MAX_MESSAGE_BYTES)
     here = {name: entry.value for name, entry in (origin or {}).items()}
     terms = Terms(
@@ -132,8 +146,8 @@ def _pair(
     )
     if terms.strict and terms.compacted:
         detail = f"{topic.name} is compacted: {CLEANUP_POLICY}={here[CLEANUP_POLICY]}"
-        return Pair(source=topic, halted=_halted(Trouble.NOT_STRICT, detail))
-    return Pair(source=topic, terms=terms, partitions_there=len(there.leaders))
+        return Pair(source=topic, destination=name_there, halted=_halted(Trouble.NOT_STRICT, detail))
+    return Pair(source=topic, destination=name_there, terms=terms, partitions_there=len(there.leaders))
 
 
 async def producer_memory_ms(cluster: Cluster) -> float:
@@ -174,9 +188,15 @@ async def _describe(cluster: Cluster, names: list[str]) -> dict[str, dict[str, A
 
 
 async def _create(
-    source: Cluster, destination: Cluster, topics: list[Topic], settings: RelaySettings
+    source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings
 ) -> dict[str, Halted]:
     """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
+
+    Args:
+        source: where they are.
+        destination: where they are to be.
+        topics: name at the destination -> the topic at the source.
+        settings: of the flow.
 
     Returns:
         Topic -> why it could not be created.
@@ -185,7 +205,7 @@ async def _create(
         Refused: the controller moves, is busy or does not answer in time, and goes on so.
         NetworkError: a cluster does not answer.
     """
-    configs = await _describe(source, [topic.name for topic in topics])
+    configs = await _describe(source, [topic.name for topic in topics.values()])
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
     halted: dict[str, Halted] = {}
     while True:
@@ -206,11 +226,11 @@ async def _create(
             raise Refused(f"cannot create {name} at {destination.name}", result.error_code, result.error_message)
         await asyncio.sleep(backoff.next_s())
         await destination.refresh([])
-        topics = [topic for topic in topics if topic.name in for_now]
+        topics = {name: topic for name, topic in topics.items() if name in for_now}
 
 
 async def _create_once(
-    destination: Cluster, topics: list[Topic], configs: dict[str, dict[str, Any]], settings: RelaySettings
+    destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, Any]], settings: RelaySettings
 ) -> dict[str, Any]:
     """One request to the controller; topic -> the broker's result, for those that do not exist now."""
     node_id = destination.controller_id if destination.controller_id in destination.nodes else -1
@@ -221,7 +241,7 @@ async def _create_once(
         replication = min(3, len(destination.nodes))
     wanted = [
         CreateTopicsRequest.CreatableTopic(
-            name=topic.name,
+            name=new_name,
             num_partitions=len(topic.leaders),
             replication_factor=replication,
             assignments=[],
@@ -230,7 +250,7 @@ async def _create_once(
                 for name, value in _configs_for(configs.get(topic.name, {}), settings).items()
             ],
         )
-        for topic in topics
+        for new_name, topic in topics.items()
     ]
     request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
     answer = await destination.call(request, node_id=node_id)

@@ -13,7 +13,7 @@ from mirror.net.connection import ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.selection import Selection, topic_pattern
 
-_MADE_HERE = ("selects", "wanted")
+_MADE_HERE = ("selects", "wanted", "destination_of")
 """Fields of the relay's settings that are functions: made from the selection on the other side."""
 
 
@@ -61,7 +61,9 @@ class Handover:
     @classmethod
     def unpack(cls, data: Mapping[str, Any]) -> "Handover":
         """Back from ``pack``, also through JSON, which knows lists and no tuples."""
-        selection = Selection(tuple(data["selection"]["topics"]), tuple(data["selection"]["exclude"]))
+        chosen = data["selection"]
+        renames = tuple((entry, name) for entry, name in chosen["renames"])
+        selection = Selection(tuple(chosen["topics"]), tuple(chosen["exclude"]), renames)
         return cls(
             number=data["number"],
             flow=data["flow"],
@@ -79,6 +81,7 @@ def selecting(selection: Selection) -> dict[str, Any]:
     return {
         "selects": selection.selects,
         "wanted": {entry: topic_pattern(entry).fullmatch for entry in selection.topics},
+        "destination_of": selection.destination_of,
     }
 
 

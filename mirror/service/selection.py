@@ -12,6 +12,8 @@ from functools import lru_cache
 INTERNAL_PREFIXES = ("__", "mirror-internal")
 """Topics whose names begin like this belong to Kafka (group offsets, transactions) or to us: never mirrored."""
 
+GROUP_REFERENCE = re.compile(r"\\([1-9])")
+"""In the name that `topic.rename` gives: what the expression's first group matched, and so on."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -44,14 +46,25 @@ def is_internal(topic: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The entries of `topics` and `exclude`."""
+    """The entries of `topics`, `exclude` and `topic.rename`."""
 
     topics: tuple[str, ...]
     exclude: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
 
     def selects(self, topic: str) -> bool:
         """Whether the flow mirrors this topic: matched by `topics`, by nothing in `exclude`, and not internal."""
         return not is_internal(topic) and _any(self.topics, topic) and not _any(self.exclude, topic)
+
+    def destination_of(self, topic: str) -> str:
+        """The topic that a source topic is copied into: by the first of `renames` that matches, or itself."""
+        for entry, name in self.renames:
+            match = topic_pattern(entry).fullmatch(topic)
+            if match is not None:
+                groups = ("", *match.groups(default=""))
+                parts = GROUP_REFERENCE.split(name)
+                return "".join(groups[int(part)] if at % 2 else part for at, part in enumerate(parts))
+        return topic
 
 
 def _any(entries: Iterable[str], topic: str) -> bool:

@@ -130,8 +130,32 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
             AT_CLUSTER + "client.id: must be 1 to 249 printable characters, not",
         ),
         # Words.
-        ({"flow": "offsets: mapped"}, FLOW, AT_FLOW + "offsets: 'mapped' is not in this release; write exact"),
-        ({"flow": "offsets: exactly"}, FLOW, AT_FLOW + "offsets: must be exact, not 'exactly'; write exact"),
+        (
+            {"flow": "offsets: exactly"},
+            FLOW,
+            AT_FLOW + "offsets: must be exact or mapped, not 'exactly'; write exact or",
+        ),
+        (
+            {"flow": "topic.rename: {a: b}"},
+            FLOW,
+            AT_FLOW
+            + "topic.rename: gives topics another name, and with offsets: exact they keep theirs; set offsets: mapp",
+        ),
+        (
+            {"flow": "offsets: mapped\n    identity: strict"},
+            FLOW + 1,
+            AT_FLOW + "identity: strict needs offsets: exact: among others' batches the mirror knows its own by",
+        ),
+        *(
+            ({"flow": f"offsets: mapped\n    topic.rename: {renames}"}, FLOW + 1, AT_FLOW + f"topic.rename: {told}")
+            for renames, told in (
+                ("{a: b/c}", "gives a topic a name that no topic can have"),
+                ("{a: __b}", "gives a topic a name that no topic can have"),
+                ("{'a(': b}", "has a key that is not a valid regular expression"),
+                ("{'(.*)': 'b\\2'}", "refers to a group that its expression does not have"),
+                ("[a]", "must be a mapping of keys and values"),
+            )
+        ),
         ({"flow": "identity: strict"}, FLOW, AT_FLOW + "identity: 'strict' is not in this release; write stamped"),
         (
             {"top": "log.level: loud"},
@@ -290,7 +314,7 @@ def test_all_errors_at_once_in_the_order_of_the_file(loading: Load) -> None:
     2. All are told, once each, sorted by line."""
     text = base(
         cluster="client.id: ${env:NOPE}\n    request.timeout.ms: ten\n    request.timeout.ms: 9",
-        flow="send.raw.bytes: false\n    offsets: mapped\n    exclude: ['[', ']', '(']",
+        flow="send.raw.bytes: false\n    offsets: exactly\n    exclude: ['[', ']', '(']",
         top='  "source->sink": {topics: [x], enabled: false}\n1: 2\ndrain.timout.ms: 3',
     )
     places = [": ".join(error.split(": ")[:2]) for error in loading.errors(text)]
@@ -401,3 +425,18 @@ def test_any_free_port(loading: Load) -> None:
     config = loading(base(top='http.listen: "[::1]:0"'))
     assert config.http_listen == ("::1", 0)
     assert str(config.http_listen) == "[::1]:0"
+
+
+def test_topics_by_another_name(loading: Load) -> None:
+    """The first entry that matches the whole name counts; a topic without one keeps its name."""
+    renames = "{'orders-(eu|us)': all-orders, '(.*)-v2': 'new.\\1', plain.name: b}"
+    flow = loading(base(flow=f"offsets: mapped\n    topic.rename: {renames}")).enabled_flow().settings.selection
+    names = ("orders-eu", "orders-us", "orders-eu-v2", "payments-v2", "plain.name", "plain-name")
+    assert [flow.destination_of(name) for name in names] == [
+        "all-orders",
+        "all-orders",
+        "new.orders-eu",
+        "new.payments",
+        "b",
+        "plain-name",
+    ]

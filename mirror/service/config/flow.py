@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from mirror.service.config.kinds import (
     GIB,
     KIB,
     MIB,
+    TOPIC_NAME_MAX,
     Choice,
     Count,
     Milliseconds,
@@ -19,7 +21,7 @@ from mirror.service.config.kinds import (
     refused,
 )
 from mirror.service.config.settings import Settings
-from mirror.service.selection import Selection, is_internal, is_topic_name
+from mirror.service.selection import GROUP_REFERENCE, Selection, is_internal, is_topic_name, topic_pattern
 
 DAY_MS = 86_400_000
 LATER = "is not in this release"
@@ -67,6 +69,29 @@ def _check_included(entry: str) -> str:
     return check_topic_entry(entry)
 
 
+def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
+    if renames and info.data.get("offsets") == "exact":
+        raise refused(
+            "gives topics another name, and with offsets: exact they keep theirs",
+            "set offsets: mapped, or remove it",
+            at="offsets",
+        )
+    for entry, name in renames.items():
+        try:
+            check_topic_entry(entry)
+        except PydanticCustomError as error:
+            context = error.context or {}
+            raise refused(f"has a key that {context['problem']}", context["remedy"]) from error
+        groups = topic_pattern(entry).groups
+        if any(int(number) > groups for number in GROUP_REFERENCE.findall(name)):
+            raise refused("refers to a group that its expression does not have", "count its parentheses from 1")
+        # What stands for a group has a name's characters, and is not known yet.
+        example = GROUP_REFERENCE.sub("x", name)
+        if not is_topic_name(example) or len(example) > TOPIC_NAME_MAX or is_internal(example):
+            raise refused("gives a topic a name that no topic can have", "write letters, digits, dots, dashes, or \\1")
+    return renames
+
+
 def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
     if not entries:
         raise refused("names no topic", 'write at least one name or regular expression, or ".*" for all topics')
@@ -91,8 +116,9 @@ class FlowSettings(Settings):
     """Topics to leave out, written alike; wins over `topics`."""
     enabled: Annotated[bool, Switch()] = True
     """Whether the flow runs."""
-    offsets: Annotated[Literal["exact"], Choice(("exact",), {"mapped": LATER})] = "exact"
-    """exact: record N at the source is record N at the destination."""
+    offsets: Annotated[Literal["exact", "mapped"], Choice(("exact", "mapped"))] = "exact"
+    """exact: record N at the source is record N at the destination. mapped: appended where the destination's log ends,
+    among what others write there; `mirror offsets translate` says which offset is which."""
     isolation_level: Annotated[
         Literal["read_committed", "read_uncommitted"], Choice(("read_committed", "read_uncommitted"))
     ] = "read_committed"
@@ -109,6 +135,13 @@ class FlowSettings(Settings):
     on_gap: Annotated[Literal["halt", "continue"], Choice(("halt", "continue"))] = "halt"
     """When the source no longer has records that were not copied. continue: goes on behind them; the offsets are
     filled, and the range is reported as skipped."""
+    topic_rename: Annotated[Mapping[str, str], AfterValidator(_check_renames), Field(validate_default=True)] = {}
+    """Source topic, or regular expression for whole names -> the topic that it is copied into; the first that matches
+    counts. Only with `offsets: mapped`; several topics may go into one."""
+    checkpoint_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 5_000
+    """With `offsets: mapped`, how often positions and maps are written to the internal topic at the destination."""
+    state_replication_factor: Annotated[int, Count(minimum=1, maximum=32_767, also=-1)] = -1
+    """Replicas of the internal topic (mirror-internal...) where it is created; -1: three, or as many as brokers."""
     identity: Annotated[Literal["stamped", "strict"], Choice(("stamped", "strict")), Field(validate_default=True)] = (
         "stamped"
     )
@@ -156,7 +189,7 @@ class FlowSettings(Settings):
     @property
     def selection(self) -> Selection:
         """Which topics the flow mirrors."""
-        return Selection(self.topics, self.exclude)
+        return Selection(self.topics, self.exclude, tuple(self.topic_rename.items()))
 
     def selects(self, topic: str) -> bool:
         """Whether the flow mirrors this topic."""
@@ -165,6 +198,12 @@ class FlowSettings(Settings):
     @field_validator("identity")
     @classmethod
     def _check_identity(cls, value: str, info: ValidationInfo) -> str:
+        if value == "strict" and info.data.get("offsets") == "mapped":
+            raise refused(
+                "strict needs offsets: exact: among others' batches the mirror knows its own by their producer id",
+                "set offsets: exact, or identity: stamped",
+                at="offsets",
+            )
         if value == "strict" and info.data.get("isolation_level") == "read_committed":
             raise refused(
                 "strict needs a source that is read uncommitted: what a transaction wrote cannot go bit for bit",

@@ -1,0 +1,88 @@
+"""Which offset is which, as of now: the map that was written down, and what the flow has copied since.
+
+For whoever wants to know and writes nothing: ``mirror offsets translate``, the audit.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mirror.net.lockstep import LockStep
+from mirror.net.log import PartitionLog
+from mirror.net.state import State
+from mirror.records.mapping import OffsetMap, Place
+from mirror.records.state import Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """One partition of a flow with ``offsets: mapped``.
+
+    Attributes:
+        map: every offset that is on both sides.
+        source_end: all of the source's offsets below are at the destination, or are holes.
+        destination_end: what is copied next comes at this offset or behind it.
+    """
+
+    map: OffsetMap
+    source_end: int
+    destination_end: int
+
+    def to_destination(self, offset: int) -> Place | None:
+        """Where a reader of the source that goes on at ``offset`` goes on at the destination; None: what it would read
+        next may not be copied yet."""
+        if offset > self.source_end:
+            return None
+        return self.map.to_destination(offset) or Place(self.destination_end, exact=False)
+
+    def to_source(self, offset: int) -> Place:
+        """Where a reader of the destination that goes on at ``offset`` goes on at the source."""
+        return self.map.to_source(offset) or Place(self.source_end, exact=False)
+
+
+async def translation(
+    state: State, source: PartitionLog, destination: PartitionLog, *, committed: bool, own: Iterable[int] = ()
+) -> Translation | None:
+    """How things stand, mirror running or not.
+
+    Args:
+        state: opened, not lean.
+        source: the partition.
+        destination: where it is copied to.
+        committed: the flow's ``isolation.level``.
+        own: producer ids that the flow may have used beside those that its checkpoints have.
+
+    Returns:
+        None if nothing of this partition was ever copied there by the flow.
+
+    Raises:
+        Differs: what the destination has of the flow is not what the source has.
+        NetworkError: a cluster does not answer.
+    """
+    side = Side(source.topic.name, source.index, destination.topic.name)
+    checkpoint = state.ledger.checkpoint(side)
+    if checkpoint is None:
+        return None
+    known = {one.identity.producer_id for one in state.ledger.checkpoints(side)}
+    source_start = await source.start()
+    step = LockStep(
+        source,
+        destination,
+        source_offset=max(checkpoint.source_offset, source_start),
+        destination_offset=max(checkpoint.destination_offset, await destination.start()),
+        identity=checkpoint.identity,
+        own=known.union(own),
+        committed=committed,
+        overtaken=checkpoint.source_offset < source_start,
+    )
+    await step.advance(await destination.visible_end())
+    found = state.ledger.map(side)
+    found.truncate(checkpoint.source_offset)
+    found.extend(step.map)
+    coming = await step.next_of_source()
+    # Holes up to the next record are as good as copied.
+    source_end = coming.header.base_offset if coming is not None else step.source_seen
+    return Translation(
+        map=found,
+        source_end=max(step.source_offset, source_end),
+        destination_end=max(checkpoint.destination_offset, found.destination_end),
+    )

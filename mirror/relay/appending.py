@@ -1,0 +1,63 @@
+"""A lane for ``offsets: mapped``: batches are appended where the destination's log ends, and where that was is noted.
+
+A lane of its own kind, so that the one for exact offsets pays nothing for it.
+"""
+
+from mirror.net.connection import Connection, Piece
+from mirror.relay.partition import Partition, Phase
+from mirror.relay.sink import Lane
+from mirror.wire.primitives import MalformedFrame
+
+
+class AppendingLane(Lane):
+    """Any base offset behind the last one is as good as another. Several source partitions may go to one partition of
+    the destination; a request then has a batch of one of them only, since a broker loses the first of two."""
+
+    _shared = False
+
+    def attach(self, partition: Partition) -> None:
+        """Pins the partition to this lane."""
+        place = partition.topic_head, partition.index
+        self._shared = self._shared or any(place == (each.topic_head, each.index) for each in self._partitions)
+        super().attach(partition)
+
+    def _build(self, connection: Connection, pieces: list[Piece]) -> int:
+        """See ``Lane``."""
+        if not self._shared:
+            return super()._build(connection, pieces)
+        first: dict[tuple[bytes, int], Partition] = {}
+        for partition in self._ready:
+            first.setdefault((partition.topic_head, partition.index), partition)
+        chosen = set(first.values())
+        later = [partition for partition in self._ready if partition not in chosen]
+        self._ready = list(first.values())
+        size = super()._build(connection, pieces)
+        # Before those that have another batch: each in its turn.
+        self._ready = later + self._ready
+        return size
+
+    def _acknowledge(self, taken: list[Partition], answer: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
+        """See ``Lane``."""
+        bases = {topic: dict(rows) for topic, rows in answer}
+        if sum(len(rows) for _, rows in answer) != len(taken):
+            raise MalformedFrame("the answer has not the partitions of the request")
+        for partition in taken:
+            base_offset = bases[partition.topic_head][partition.index]
+            copied = partition.copied
+            if partition.phase is not Phase.ACTIVE or copied is None or base_offset < copied.destination:
+                self._unexpected(partition, base_offset)
+                continue
+            batch = partition.in_flight.popleft()
+            copied.landed(base_offset, batch[2])
+            partition.acknowledged = copied.source
+            frame = batch[3]
+            if frame is not None:
+                partition.frames -= 1
+                frame.release()
+            if copied.jumps:
+                self._owner.jump(partition)
+            if partition.window == 1:
+                self._confirm(partition, base_offset, batch)
+            if partition.outbox and not partition.queued:
+                partition.queued = True
+                self._ready.append(partition)

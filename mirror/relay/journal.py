@@ -1,0 +1,177 @@
+"""What a partition of ``offsets: mapped`` has in addition: what was passed over, what landed where, and what of that is
+yet to be written down.
+
+In exact mode the destination's log end is the whole checkpoint. Here others write to that log, too, so the position is
+what was acknowledged and written down, plus what a look at both logs finds behind that (``relay.mapped``).
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mirror.records.admit import Cause
+from mirror.records.identity import Identity
+from mirror.records.mapping import OffsetMap, Run
+from mirror.records.state import CHUNK_RUNS, Checkpoint, Chunk, Order, Side
+
+UNWRITTEN_CHUNKS = 64
+"""Sealed chunks that may wait to be written down, 24 KB each in memory: then the partition waits, too."""
+
+
+class Jump(NamedTuple):
+    """Source offsets from ``start`` to before ``end`` that are not copied: nothing takes their place."""
+
+    start: int
+    end: int
+    cause: Cause
+
+
+class Journal:
+    """The map of what one writer has copied into one destination, from its takeover on.
+
+    Grows at its end; ``unwritten`` are the chunks that differ from what was last ``written``. Only what has to be
+    written again is kept: a sealed chunk is forgotten once it is there."""
+
+    def __init__(self, side: Side, *, writer: str, order: Order, since: int, start: OffsetMap | None = None) -> None:
+        """``start``: runs that are taken over from others' chunks, from source offset ``since`` on."""
+        self.side = side
+        self.writer = writer
+        self.order = order
+        self.since = since
+        self._open = OffsetMap()
+        self._number = 0
+        self._sealed: list[Chunk] = []
+        self._changed = True
+        for run in start or ():
+            self.landed(*run)
+
+    def landed(self, source: int, destination: int, length: int) -> None:
+        """So many offsets from ``source`` on are now at ``destination``.
+
+        Raises:
+            MapError: they do not lie behind all that landed before.
+        """
+        self._open.append(source, destination, length)
+        self._changed = True
+        if len(self._open) > CHUNK_RUNS:
+            # The last run is one that may still grow: it begins the next chunk.
+            *full, last = self._open
+            self._sealed.append(self._chunk(OffsetMap(full), sealed=True))
+            self._number += 1
+            self._open = OffsetMap([last])
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to write."""
+        return self._changed or bool(self._sealed)
+
+    @property
+    def overflows(self) -> bool:
+        """More waits to be written than is good for memory."""
+        return len(self._sealed) >= UNWRITTEN_CHUNKS
+
+    @property
+    def last(self) -> Run | None:
+        """The run that grows."""
+        return self._open[-1] if len(self._open) else None
+
+    def unwritten(self) -> list[Chunk]:
+        """What to write, as of now; the last of them is the open one."""
+        return [*self._sealed, self._chunk(OffsetMap(self._open), sealed=False)]
+
+    def written(self, chunks: list[Chunk]) -> None:
+        """These are there: what ``unwritten`` gave."""
+        self._sealed = [chunk for chunk in self._sealed if chunk not in chunks]
+        *_, newest = chunks
+        self._changed = newest.number != self._number or newest.map != self._open
+
+    def _chunk(self, runs: OffsetMap, *, sealed: bool) -> Chunk:
+        return Chunk(
+            side=self.side,
+            writer=self.writer,
+            order=self.order,
+            number=self._number,
+            since=self.since,
+            map=runs,
+            sealed=sealed,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Copied:
+    """What was acknowledged of a partition since it was taken over. Lives on through doubts."""
+
+    journal: Journal
+    source: int
+    """All source offsets below are at the destination, or are not copied."""
+    source_epoch: int
+    """Leader epoch of the source's batch before; -1: not known."""
+    destination: int
+    """All that this flow has written of the partition lies below, at the destination."""
+    identity: Identity
+    """Of the next batch."""
+    own: frozenset[int]
+    """Producer ids under which the partition was ever written."""
+    source_id: bytes | None = None
+    destination_id: bytes | None = None
+    jumps: deque[Jump] = field(default_factory=deque)
+    """Ahead of ``source``."""
+    at: tuple[int, int] = (-1, -1)
+    """``source`` and ``destination`` as they were last written down."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to write down."""
+        return self.journal.changed or self.at != (self.source, self.destination)
+
+    def landed(self, destination: int, length: int) -> None:
+        """The next batch was acknowledged at this destination offset."""
+        self.journal.landed(self.source, destination, length)
+        self.source += length
+        self.destination = destination + length
+        self.identity = self.identity.after(length)
+
+    def skip(self, start: int, count: int, cause: Cause) -> None:
+        """So many source offsets from ``start`` on will not be copied."""
+        last = self.jumps[-1] if self.jumps else None
+        if last is not None and last.end == start and Cause.ACCEPTED not in (cause, last.cause):
+            self.jumps[-1] = Jump(last.start, start + count, last.cause)
+        else:
+            self.jumps.append(Jump(start, start + count, cause))
+
+    def jump(self) -> Jump | None:
+        """What is not copied here, if there is such: ``source`` is then behind it."""
+        if not self.jumps or self.jumps[0].start != self.source:
+            return None
+        jump = self.jumps.popleft()
+        self.source = jump.end
+        return jump
+
+    def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity) -> None:
+        """Landed without an answer, as both logs say; ``source`` is the offset behind."""
+        for run in runs:
+            self.journal.landed(*run)
+        if len(runs):
+            self.destination = runs.destination_end
+        self.source, self.source_epoch, self.identity = source, source_epoch, identity
+        self.jumps.clear()
+
+    def checkpoint(self, at_ms: int) -> Checkpoint:
+        """As of now; ``at_ms``: the time."""
+        return Checkpoint(
+            side=self.journal.side,
+            writer=self.journal.writer,
+            order=self.journal.order,
+            source_offset=self.source,
+            source_epoch=self.source_epoch,
+            destination_offset=self.destination,
+            identity=self.identity,
+            source_id=self.source_id.hex() if self.source_id else None,
+            destination_id=self.destination_id.hex() if self.destination_id else None,
+            at_ms=at_ms,
+        )
+
+    def written(self, chunks: list[Chunk], checkpoint: Checkpoint) -> None:
+        """These are there: what ``journal.unwritten`` and ``checkpoint`` gave."""
+        self.journal.written(chunks)
+        self.at = (checkpoint.source_offset, checkpoint.destination_offset)

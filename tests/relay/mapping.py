@@ -1,0 +1,134 @@
+"""A relay with ``offsets: mapped`` between two real clusters, and its map held against what both sides have."""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from mirror.net.cluster import Cluster
+from mirror.net.lockstep import Originals
+from mirror.net.log import PartitionLog
+from mirror.net.state import State
+from mirror.records.header import HEADER_SIZE
+from mirror.records.mapping import OffsetMap
+from mirror.records.state import Side
+from mirror.relay.relay import Relay
+from mirror.sandbox import Cluster as Sandbox
+from tests.fakes.loop import until
+from tests.net.real import log_of, opened
+from tests.relay.flows import Log, settings
+
+FLOW = "source->destination"
+
+
+class MappedFlow(NamedTuple):
+    """Both clusters, and the relay."""
+
+    source: Cluster
+    destination: Cluster
+    relay: Relay
+    log: Log
+
+    async def copied(self, *topics: str, partition: int = 0) -> None:
+        """Until all of these that the source has now is at the destination, acknowledged."""
+        for topic in topics:
+            end = await (await log_of(self.source, topic, partition)).visible_end()
+
+            def done(topic: str = topic, end: int = end) -> bool:
+                found = self.relay.partitions.get((topic, partition))
+                assert found is None or found.halted is None, found.halted
+                return found is not None and found.acknowledged >= end
+
+            await until(done, what=f"{topic} to {end}")
+
+    async def halted(self, topic: str, partition: int = 0) -> str:
+        """Until it halts; the reason."""
+        await until(
+            lambda: self.relay.partitions[topic, partition].halted, what=f"a halt of {topic}; {self.log.lines[-20:]}"
+        )
+        halted = self.relay.partitions[topic, partition].halted
+        assert halted is not None
+        return halted.reason
+
+
+@asynccontextmanager
+async def mapping(
+    source: Sandbox, destination: Sandbox, *topics: str, into: Mapping[str, str] | None = None, **changes: Any
+) -> AsyncIterator[MappedFlow]:
+    """Started, over connections of its own; ``into``: source topic -> destination topic. Ends as by kill -9, nothing
+    drained, unless the block drains it."""
+    log = Log()
+    rename = dict(into or {})
+    usual: dict[str, Any] = {
+        "flow": FLOW,
+        "mapped": True,
+        "selects": lambda name: name in topics,
+        "wanted": {name: re.compile(re.escape(name)).fullmatch for name in topics},
+        "destination_of": lambda name: rename.get(name, name),
+        "settle_ms": 200,
+        "backoff_max_ms": 100,
+        "checkpoint_interval_ms": 600_000,
+    }
+    async with opened(source) as here, opened(destination) as there:
+        relay = Relay(here, there, settings(**usual | changes), log)
+        try:
+            await relay.start()
+            yield MappedFlow(here, there, relay, log)
+            if relay.failed is not None and relay.failed.done():
+                relay.failed.result()
+        finally:
+            await relay.close()
+        assert relay.pool.used == 0, "frames that were not given back"
+
+
+async def written_map(destination: Sandbox, topic: str, *, into: str | None = None, partition: int = 0) -> OffsetMap:
+    """What the internal topic says."""
+    async with opened(destination) as there:
+        state = State(there, FLOW)
+        assert await state.open(create=False)
+        return state.ledger.map(Side(topic, partition, into or topic))
+
+
+class Content(NamedTuple):
+    """A batch, without who wrote it."""
+
+    length: int
+    records: bytes
+
+
+async def payloads(log: PartitionLog, *, committed: bool = False) -> dict[int, tuple[int, Content]]:
+    """Base offset -> (producer id, content) of each data batch that a consumer would get."""
+    walk = Originals(log, await log.start(), committed=committed)
+    found = {}
+    while (batch := await walk.next()) is not None:
+        header = batch.header
+        content = Content(header.last_offset_delta + 1, bytes(batch.batch[HEADER_SIZE:]))
+        found[header.base_offset] = (header.producer_id, content)
+    return found
+
+
+async def assert_exact(
+    source: Sandbox, destination: Sandbox, topic: str, found: OffsetMap, *, into: str | None = None, partition: int = 0
+) -> int:
+    """Every batch of the source stands once at the destination, where the map says, and the map says nothing else.
+
+    Returns:
+        Batches of the destination that are not of this partition.
+    """
+    async with opened(source) as here, opened(destination) as there:
+        originals = await payloads(await log_of(here, topic, partition), committed=True)
+        copies = await payloads(await log_of(there, into or topic, partition))
+    own = set()
+    for base, (_, content) in originals.items():
+        place = found.to_destination(base)
+        assert place is not None, base
+        assert place.exact, base
+        producer, copy = copies.pop(place.offset)
+        assert copy == content, (base, place)
+        own.add(producer)
+        back = found.to_source(place.offset)
+        assert back is not None
+        assert back == (base, True)
+    assert sum(run.length for run in found) == sum(content.length for _, content in originals.values())
+    assert not [base for base, (producer, _) in copies.items() if producer in own], "copied twice"
+    return len(copies)
