@@ -60,14 +60,15 @@ def committable(partition: Partition) -> Committable | None:
     offset = partition.acknowledged
     if offset < 0:
         return None
+    topic_id = partition.source_id.hex() if partition.source_id else ""
     mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)
-    return Committable(
-        offset,
-        partition.source_id.hex() if partition.source_id else "",
-        mark.leader_epoch if mark else partition.last_epoch,
-        header_digest(mark.header) if mark else "",
-        mark.next_offset if mark else -1,
-    )
+    if mark is not None:
+        return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset)
+    before = partition.committed
+    if before is not None and before.topic_id == topic_id and before.digest_at <= offset:
+        # Nothing was copied since it was assigned: what its last owner knew still holds.
+        return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at)
+    return Committable(offset, topic_id, partition.last_epoch, "", -1)
 
 
 class AssignmentOwner(Protocol):
