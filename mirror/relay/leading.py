@@ -1,0 +1,292 @@
+"""The offsets before a source's first record: filled at the destination, and deleted again (design, section 3).
+
+A source whose log begins at offset N > 0 has its copy begin there, too. Filler (``records.filler``) takes the offsets up
+to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log, and
+what is left to do can be seen in the log alone, whoever was here before: ``lead`` looks, and goes on from there.
+
+It may be interrupted anywhere, and repeated by anybody:
+
+* A batch of filler begins and ends at the same offsets whoever sends it, and its sequence is its offset, so the broker
+  answers a repeat with the old offset.
+* Old records make the broker forget who wrote them (it counts from their timestamps). A repeat that is not recognised is
+  appended: ``displaced``, its sequence is not its offset. As long as it stays below N that costs nothing, since filler
+  is filler; what follows goes on under the id's next rotation. Above N it is in the way of a record: ``overfilled``.
+* The start of a log is written down once a minute by brokers, so a kill -9 brings filler back: each start looks.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from mirror.net.errors import Refused, Unreachable
+from mirror.net.log import Producer
+from mirror.records.filler import filler_batch, is_filler, stride
+from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, BatchHeader, Codec
+from mirror.records.identity import ROTATIONS, same_owner
+from mirror.relay.cleanup import Cleanup
+from mirror.relay.halts import Trouble, halt
+from mirror.wire.errors import ErrorCode
+
+REFUSED_WHILE_COMPACTED = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.POLICY_VIOLATION})
+"""What null keys and DeleteRecords get from a compacted topic."""
+APPLIED_TRIES = 100
+APPLIED_PAUSE_S = 0.1
+"""A topic's new config reaches the partition's leader in a moment."""
+
+Result = TypeVar("Result")
+
+
+class Log(Protocol):
+    """What is needed of a logger; structlog's fits."""
+
+    def info(self, event: str, **fields: object) -> object:
+        """Something happened."""
+
+
+class Readable(Protocol):
+    """The source's log. See ``net.log.PartitionLog``."""
+
+    async def start(self) -> int:
+        """The first offset that it still has."""
+
+    async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
+        """The batch that holds it, or the next."""
+
+
+class Fillable(Readable, Protocol):
+    """The destination's log."""
+
+    @property
+    def name(self) -> str:
+        """topic-partition at cluster."""
+
+    async def true_end(self) -> int:
+        """The leader's log end."""
+
+    async def producers(self) -> list[Producer] | None:
+        """What its leader remembers of producers; None if it cannot be asked."""
+
+    async def takes_zstd(self) -> bool:
+        """Whether its leader knows the codec."""
+
+    async def produce(self, batch: bytes) -> int:
+        """Appends one batch; its base offset."""
+
+    async def delete_before(self, offset: int) -> None:
+        """Moves the log's start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What leading has to know of the flow.
+
+    Attributes:
+        name: topic-partition, for messages.
+        owner: the flow's producer id for this partition's data.
+        filler: the one for its filler (``records.filler.filler_id``).
+        most: offsets that are filled at the most (``max.leading.filler``).
+        most_bytes: the destination topic's ``max.message.bytes``; None: not known.
+    """
+
+    name: str
+    owner: int
+    filler: int
+    most: int
+    most_bytes: int | None = None
+
+
+class _Tail(NamedTuple):
+    """The filler that ends a log, or what its leader remembers of it. ``next_sequence``: behind it."""
+
+    producer_id: int
+    next_sequence: int
+
+
+async def lead(
+    here: Readable,
+    there: Fillable,
+    rules: Rules,
+    *,
+    settled: Callable[[], Awaitable[int]],
+    owns: Callable[[], Awaitable[bool]],
+    cleanup: Cleanup,
+    log: Log,
+) -> bool:
+    """Makes the destination's log begin where the source's does, if that is all it lacks. A log that holds something
+    else than filler is left alone: whether that is right, the resync says.
+
+    Call it at each start of a partition, and after each doubt, before the position is sought.
+
+    Args:
+        here: the source's log.
+        there: the destination's.
+        rules: see there.
+        settled: the destination's log end, once it stands still and is replicated (``settle.ms``): a predecessor's last
+            batch may be on its way.
+        owns: whether the partition is still this worker's.
+        cleanup: of the destination topic, which is suspended meanwhile if it compacts.
+        log: told what was done.
+
+    Returns:
+        Whether anything was done.
+
+    Raises:
+        PartitionHalted: too many offsets to fill; filler where the source has a record.
+        NetworkError: not done now, or in doubt: begin again.
+    """
+    source_start, log_start, end = await asyncio.gather(here.start(), there.start(), there.true_end())
+    if end <= log_start:
+        if source_start <= end:
+            await cleanup.finish()
+            return False
+    elif await _filler_at(there, log_start, rules) is None:
+        await cleanup.finish()
+        return False
+    end = await settled()
+    source_start, log_start = await asyncio.gather(here.start(), there.start())
+    if end < source_start:
+        tail = await _tail(there, rules, log_start, end)
+        if tail is None:
+            return False
+        if source_start - end > rules.most:
+            raise halt(
+                Trouble.LEADING_OFFSETS,
+                f"{rules.name} begins at offset {source_start} at the source; {source_start - end} offsets before it "
+                f"are to be filled, and max.leading.filler is {rules.most}",
+            )
+        timestamp = await _timestamp(here, source_start)
+        async with cleanup.suspended():
+            await _Filling(there, rules, cleanup, owns, timestamp).run(tail, end, source_start)
+            await _insist(cleanup, lambda: there.delete_before(source_start))
+        log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
+        return True
+    filler_end = await _filler_end(there, rules, log_start, end)
+    if filler_end > source_start:
+        await _check_overfilled(there, rules, source_start, filler_end)
+    if filler_end > log_start:
+        async with cleanup.suspended():
+            await _insist(cleanup, lambda: there.delete_before(filler_end))
+        log.info("leading_offsets_trimmed", detail=f"{there.name}: from {log_start} to {filler_end}")
+        return True
+    await cleanup.finish()
+    return False
+
+
+class _Filling:
+    """One walk from the log's end to the source's start."""
+
+    def __init__(
+        self,
+        there: Fillable,
+        rules: Rules,
+        cleanup: Cleanup,
+        owns: Callable[[], Awaitable[bool]],
+        timestamp: int,
+    ) -> None:
+        self._there = there
+        self._rules = rules
+        self._cleanup = cleanup
+        self._owns = owns
+        self._timestamp = timestamp
+
+    async def run(self, tail: _Tail, end: int, until: int) -> None:
+        """A batch after the other, each where it has to be; anything else is doubt."""
+        codec = Codec.ZSTD if await self._there.takes_zstd() else Codec.GZIP
+        step = await asyncio.to_thread(stride, self._rules.most_bytes, codec)
+        producer = tail.producer_id
+        if tail.next_sequence != end % SEQUENCES:
+            rotation = (producer + 1) % ROTATIONS
+            producer = producer & ~(ROTATIONS - 1) | rotation
+        while end < until:
+            if not await self._owns():
+                raise Unreachable(f"{self._rules.name}: another worker has taken the partition over, and fills it")
+            upto = min(until, (end // step + 1) * step)
+            # Compressing the first batch of a size takes a tenth of a second: not in the event loop.
+            batch = await asyncio.to_thread(
+                filler_batch,
+                producer=producer,
+                offset=end,
+                count=upto - end,
+                timestamp=self._timestamp,
+                codec=codec,
+            )
+            base = await _insist(self._cleanup, lambda batch=batch: self._there.produce(batch))
+            if base != end:
+                raise Unreachable(f"{self._there.name}: filler for offset {end} was given {base}; looking again")
+            end = upto
+
+
+async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Result:
+    """Again while the topic still compacts, or does so again: another worker that led a partition of it was done."""
+    for _ in range(APPLIED_TRIES):
+        try:
+            return await call()
+        except Refused as error:
+            if error.code not in REFUSED_WHILE_COMPACTED or not await cleanup.suspend_again():
+                raise
+        await asyncio.sleep(APPLIED_PAUSE_S)
+    return await call()
+
+
+async def _tail(there: Fillable, rules: Rules, log_start: int, end: int) -> _Tail | None:
+    """What filler goes on from, in a log that holds nothing else; None if it holds, or held, something else."""
+    if end == 0:
+        return _Tail(rules.filler, 0)
+    if end > log_start:
+        header = await _filler_at(there, end - 1, rules)
+        return None if header is None else _Tail(header.producer_id, (header.last_sequence + 1) % SEQUENCES)
+    # An empty log that ends above 0: if the leader remembers filler and no data, retention took the filler.
+    known = await there.producers() or []
+    ours = [state for state in known if same_owner(state.producer_id, rules.filler)]
+    if not ours or any(same_owner(state.producer_id, rules.owner) for state in known):
+        return None
+    newest = max(ours)
+    return _Tail(newest.producer_id, (newest.last_sequence + 1) % SEQUENCES)
+
+
+async def _filler_at(there: Fillable, offset: int, rules: Rules) -> BatchHeader | None:
+    """The filler batch that holds ``offset``; None if something else does."""
+    found = await there.batch_at(offset)
+    return found[0] if found is not None and is_filler(found[0], rules.filler) else None
+
+
+async def _filler_end(there: Fillable, rules: Rules, log_start: int, end: int) -> int:
+    """Where filler ends: it is a prefix of the log, so by halves. ``log_start`` if there is none."""
+    least, most = log_start, end
+    at = log_start
+    while least < most:
+        header = await _filler_at(there, at, rules)
+        if header is not None:
+            least = header.next_offset
+        else:
+            most = at
+        at = (least + most) // 2
+    return least
+
+
+async def _check_overfilled(there: Fillable, rules: Rules, source_start: int, filler_end: int) -> None:
+    """Filler reaches above the source's start. That is well if the source's start went back: its brokers write it down
+    once a minute, too. A batch that was displaced is where nobody meant it to be."""
+    header = await _filler_at(there, filler_end - 1, rules)
+    if header is not None and (header.last_sequence + 1) % SEQUENCES != filler_end % SEQUENCES:
+        raise halt(
+            Trouble.OVERFILLED,
+            f"{rules.name}: the source begins at offset {source_start}, and filler at the destination ends at "
+            f"{filler_end}",
+        )
+
+
+async def _timestamp(here: Readable, start: int) -> int:
+    """That of the source's first record, so that look-ups by time find it and not filler; now, if there is none."""
+    try:
+        found = await here.batch_at(start)
+    except Refused as error:
+        if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            raise
+        found = None
+    if found is None:
+        return round(time.time() * 1000)
+    header = found[0]
+    return header.max_timestamp if header.attributes & (LOG_APPEND_TIME | DELETE_HORIZON) else header.base_timestamp
