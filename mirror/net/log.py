@@ -19,6 +19,7 @@ from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY, PRODUCE_TOPIC_ID
 
 __all__ = ["Marker", "PartitionLog", "Producer", "Segment"]
 
+ZSTD_SINCE = 7
 _TIMEOUT_SHARE = 0.9
 """Brokers are given a little less time than the connection, so that their own answer comes first."""
 
@@ -90,6 +91,12 @@ class PartitionLog:
     async def producers(self) -> list[Producer] | None:
         """The producers that the leader remembers; None where brokers cannot tell (before 2.8, or no right to it)."""
         return await questions.describe_producers(self.cluster, self.topic.name, self.index, self.leader)
+
+    async def takes_zstd(self) -> bool:
+        """Whether the leader knows the codec: KIP-110 came with Produce v7."""
+        connection = await self.cluster.control(self.leader.node_id, writing=True)
+        speaks = connection.api_versions.get(PRODUCE_KEY)
+        return speaks is not None and speaks.most >= ZSTD_SINCE
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

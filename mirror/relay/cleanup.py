@@ -19,9 +19,11 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
 from mirror.relay.halts import Trouble, halt
-from mirror.relay.topics import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE, describe_topics
+from mirror.relay.topics import TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE
+from mirror.relay.topics import _describe as describe_topics
 from mirror.wire.errors import ErrorCode
 
+CLEANUP_POLICY = "cleanup.policy"
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 FOR_EVER = str(1 << 62)
 """More than any log holds or any time there was: the mark of a suspended topic."""
@@ -106,7 +108,9 @@ class Cleanup:
         """The policy in force there ("" if it may not be looked at), and the topic's own values."""
         entries = (await describe_topics(cluster, [self._topic])).get(self._topic, {})
         own = {
-            name: entries[name].value if name in entries and entries[name].config_source == TOPIC_CONFIG_SOURCE else None
+            name: entries[name].value
+            if name in entries and entries[name].config_source == TOPIC_CONFIG_SOURCE
+            else None
             for name in SUSPENDED
         }
         policy = entries[CLEANUP_POLICY].value if CLEANUP_POLICY in entries else None

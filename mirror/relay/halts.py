@@ -16,7 +16,8 @@ class Trouble(Enum):
 
     LEADING_OFFSETS = (
         "leading_offsets",
-        "the source's first offset is not 0 and this version does not fill the offsets before it; exclude the topic",
+        "the source's first offset is far above 0, and the offsets before it cannot be filled; raise "
+        "max.leading.filler, or set offsets: mapped, or exclude the topic",
     )
     RETENTION_OVERTOOK = (
         "retention_overtook",

@@ -1,16 +1,17 @@
 """The offsets before a source's first record: filled at the destination, and deleted again (design, section 3).
 
-A source whose log begins at offset N > 0 has its copy begin there, too. Filler (``records.filler``) takes the offsets up
-to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log, and
-what is left to do can be seen in the log alone, whoever was here before: ``lead`` looks, and goes on from there.
+A source whose log begins at offset N > 0 has its copy begin there, too. Filler (``records.filler``) takes the offsets
+up to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log,
+and what is left to do can be seen in the log alone, whoever was here before: ``lead`` looks, and goes on from there.
 
 It may be interrupted anywhere, and repeated by anybody:
 
 * A batch of filler begins and ends at the same offsets whoever sends it, and its sequence is its offset, so the broker
   answers a repeat with the old offset.
-* Old records make the broker forget who wrote them (it counts from their timestamps). A repeat that is not recognised is
-  appended: ``displaced``, its sequence is not its offset. As long as it stays below N that costs nothing, since filler
-  is filler; what follows goes on under the id's next rotation. Above N it is in the way of a record: ``overfilled``.
+* Old records make the broker forget who wrote them (it counts from their timestamps). A repeat that is not recognised
+  is appended: displaced, its sequence is not its offset. Below N that costs nothing, since filler is filler; what
+  follows goes on under the id's next rotation. Above N it is in the way of a record, and the partition halts. For that,
+  a worker must have been stopped, for longer than a settled look, between its word that it is the owner and its batch.
 * The start of a log is written down once a minute by brokers, so a kill -9 brings filler back: each start looks.
 """
 
@@ -18,6 +19,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from mirror.net.errors import Refused, Unreachable
@@ -159,7 +161,7 @@ async def lead(
         timestamp = await _timestamp(here, source_start)
         async with cleanup.suspended():
             await _Filling(there, rules, cleanup, owns, timestamp).run(tail, end, source_start)
-            await _insist(cleanup, lambda: there.delete_before(source_start))
+            await _insist(cleanup, partial(there.delete_before, source_start))
         log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
         return True
     filler_end = await _filler_end(there, rules, log_start, end)
@@ -167,7 +169,7 @@ async def lead(
         await _check_overfilled(there, rules, source_start, filler_end)
     if filler_end > log_start:
         async with cleanup.suspended():
-            await _insist(cleanup, lambda: there.delete_before(filler_end))
+            await _insist(cleanup, partial(there.delete_before, filler_end))
         log.info("leading_offsets_trimmed", detail=f"{there.name}: from {log_start} to {filler_end}")
         return True
     await cleanup.finish()
@@ -212,7 +214,7 @@ class _Filling:
                 timestamp=self._timestamp,
                 codec=codec,
             )
-            base = await _insist(self._cleanup, lambda batch=batch: self._there.produce(batch))
+            base = await _insist(self._cleanup, partial(self._there.produce, batch))
             if base != end:
                 raise Unreachable(f"{self._there.name}: filler for offset {end} was given {base}; looking again")
             end = upto
@@ -272,7 +274,7 @@ async def _check_overfilled(there: Fillable, rules: Rules, source_start: int, fi
     header = await _filler_at(there, filler_end - 1, rules)
     if header is not None and (header.last_sequence + 1) % SEQUENCES != filler_end % SEQUENCES:
         raise halt(
-            Trouble.OVERFILLED,
+            Trouble.NOT_A_COPY,
             f"{rules.name}: the source begins at offset {source_start}, and filler at the destination ends at "
             f"{filler_end}",
         )

@@ -29,11 +29,11 @@ async def opened(sandbox: Sandbox, *, request_timeout_s: float = 30.0) -> AsyncI
 async def log_of(cluster: Cluster, topic: str, partition: int = 0) -> PartitionLog:
     """A partition, once it has a leader that knows it: metadata of a new topic may be ahead of its brokers."""
     while True:
-        await cluster.refresh([topic])
-        leader = cluster.leader(topic, partition)
-        if leader is not None:
-            log = PartitionLog(cluster, cluster.topics[topic], partition, leader)
-            with suppress(NetworkError):
+        with suppress(NetworkError):
+            await cluster.refresh([topic])
+            leader = cluster.leader(topic, partition)
+            if leader is not None:
+                log = PartitionLog(cluster, cluster.topics[topic], partition, leader)
                 await log.visible_end()
                 return log
         await asyncio.sleep(0.02)
