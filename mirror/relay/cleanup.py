@@ -19,11 +19,9 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
 from mirror.relay.halts import Trouble, halt
-from mirror.relay.topics import TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE
-from mirror.relay.topics import _describe as describe_topics
+from mirror.relay.topics import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE, describe_topics
 from mirror.wire.errors import ErrorCode
 
-CLEANUP_POLICY = "cleanup.policy"
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 FOR_EVER = str(1 << 62)
 """More than any log holds or any time there was: the mark of a suspended topic."""

@@ -29,6 +29,7 @@ from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, Ba
 from mirror.records.identity import ROTATIONS, same_owner
 from mirror.relay.cleanup import Cleanup
 from mirror.relay.halts import Trouble, halt
+from mirror.relay.resync import Log, Readable
 from mirror.wire.errors import ErrorCode
 
 REFUSED_WHILE_COMPACTED = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.POLICY_VIOLATION})
@@ -40,15 +41,8 @@ APPLIED_PAUSE_S = 0.1
 Result = TypeVar("Result")
 
 
-class Log(Protocol):
-    """What is needed of a logger; structlog's fits."""
-
-    def info(self, event: str, **fields: object) -> object:
-        """Something happened."""
-
-
-class Readable(Protocol):
-    """The source's log. See ``net.log.PartitionLog``."""
+class Beginning(Protocol):
+    """The source's log, as far as it matters here."""
 
     async def start(self) -> int:
         """The first offset that it still has."""
@@ -59,13 +53,6 @@ class Readable(Protocol):
 
 class Fillable(Readable, Protocol):
     """The destination's log."""
-
-    @property
-    def name(self) -> str:
-        """topic-partition at cluster."""
-
-    async def true_end(self) -> int:
-        """The leader's log end."""
 
     async def producers(self) -> list[Producer] | None:
         """What its leader remembers of producers; None if it cannot be asked."""
@@ -81,7 +68,7 @@ class Fillable(Readable, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Lead:
     """What leading has to know of the flow.
 
     Attributes:
@@ -107,19 +94,20 @@ class _Tail(NamedTuple):
 
 
 async def lead(
-    here: Readable,
+    here: Beginning,
     there: Fillable,
-    rules: Rules,
+    rules: Lead,
     *,
     settled: Callable[[], Awaitable[int]],
     owns: Callable[[], Awaitable[bool]],
     cleanup: Cleanup,
     log: Log,
-) -> bool:
+) -> None:
     """Makes the destination's log begin where the source's does, if that is all it lacks. A log that holds something
     else than filler is left alone: whether that is right, the resync says.
 
-    Call it at each start of a partition, and after each doubt, before the position is sought.
+    For partitions that this process begins with, before their position is sought. One that it has begun with, and whose
+    first records the source has deleted meanwhile, would begin elsewhere without a word.
 
     Args:
         here: the source's log.
@@ -131,39 +119,38 @@ async def lead(
         cleanup: of the destination topic, which is suspended meanwhile if it compacts.
         log: told what was done.
 
-    Returns:
-        Whether anything was done.
-
     Raises:
         PartitionHalted: too many offsets to fill; filler where the source has a record.
         NetworkError: not done now, or in doubt: begin again.
     """
-    source_start, log_start, end = await asyncio.gather(here.start(), there.start(), there.true_end())
-    if end <= log_start:
-        if source_start <= end:
-            await cleanup.finish()
-            return False
-    elif await _filler_at(there, log_start, rules) is None:
-        await cleanup.finish()
-        return False
-    end = await settled()
-    source_start, log_start = await asyncio.gather(here.start(), there.start())
-    if end < source_start:
+    source_start, log_start, end = await asyncio.gather(here.start(), there.start(), there.visible_end())
+    filler_first = end > log_start and await _filler_at(there, log_start, rules) is not None
+    if filler_first or (end <= log_start and end < source_start):
+        end = await settled()
+        source_start, log_start = await asyncio.gather(here.start(), there.start())
+        if end >= source_start:
+            await trim(there, rules, log_start, end, source_start=source_start, cleanup=cleanup, log=log)
+            return
         tail = await _tail(there, rules, log_start, end)
-        if tail is None:
-            return False
-        if source_start - end > rules.most:
-            raise halt(
-                Trouble.LEADING_OFFSETS,
-                f"{rules.name} begins at offset {source_start} at the source; {source_start - end} offsets before it "
-                f"are to be filled, and max.leading.filler is {rules.most}",
-            )
-        timestamp = await _timestamp(here, source_start)
-        async with cleanup.suspended():
-            await _Filling(there, rules, cleanup, owns, timestamp).run(tail, end, source_start)
-            await _insist(cleanup, partial(there.delete_before, source_start))
-        log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
-        return True
+        if tail is not None:
+            await _fill(here, there, rules, tail, end, source_start, owns=owns, cleanup=cleanup)
+            log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
+            return
+    await cleanup.finish()
+
+
+async def trim(
+    there: Fillable, rules: Lead, log_start: int, end: int, *, source_start: int, cleanup: Cleanup, log: Log
+) -> int:
+    """Deletes the filler that a log of ``[log_start, end)`` begins with, if a kill -9 brought it back.
+
+    Returns:
+        The log's start now.
+
+    Raises:
+        PartitionHalted: filler where the source has a record.
+        NetworkError: not done now.
+    """
     filler_end = await _filler_end(there, rules, log_start, end)
     if filler_end > source_start:
         await _check_overfilled(there, rules, source_start, filler_end)
@@ -171,9 +158,31 @@ async def lead(
         async with cleanup.suspended():
             await _insist(cleanup, partial(there.delete_before, filler_end))
         log.info("leading_offsets_trimmed", detail=f"{there.name}: from {log_start} to {filler_end}")
-        return True
-    await cleanup.finish()
-    return False
+    return filler_end
+
+
+async def _fill(
+    here: Beginning,
+    there: Fillable,
+    rules: Lead,
+    tail: _Tail,
+    end: int,
+    source_start: int,
+    *,
+    owns: Callable[[], Awaitable[bool]],
+    cleanup: Cleanup,
+) -> None:
+    """Fills ``[end, source_start)``, and deletes everything before ``source_start``."""
+    if source_start - end > rules.most:
+        raise halt(
+            Trouble.LEADING_OFFSETS,
+            f"{rules.name} begins at offset {source_start} at the source; {source_start - end} offsets before it "
+            f"are to be filled, and max.leading.filler is {rules.most}",
+        )
+    timestamp = await _timestamp(here, source_start)
+    async with cleanup.suspended():
+        await _Filling(there, rules, cleanup, owns, timestamp).run(tail, end, source_start)
+        await _insist(cleanup, partial(there.delete_before, source_start))
 
 
 class _Filling:
@@ -182,7 +191,7 @@ class _Filling:
     def __init__(
         self,
         there: Fillable,
-        rules: Rules,
+        rules: Lead,
         cleanup: Cleanup,
         owns: Callable[[], Awaitable[bool]],
         timestamp: int,
@@ -232,7 +241,7 @@ async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Re
     return await call()
 
 
-async def _tail(there: Fillable, rules: Rules, log_start: int, end: int) -> _Tail | None:
+async def _tail(there: Fillable, rules: Lead, log_start: int, end: int) -> _Tail | None:
     """What filler goes on from, in a log that holds nothing else; None if it holds, or held, something else."""
     if end == 0:
         return _Tail(rules.filler, 0)
@@ -248,13 +257,13 @@ async def _tail(there: Fillable, rules: Rules, log_start: int, end: int) -> _Tai
     return _Tail(newest.producer_id, (newest.last_sequence + 1) % SEQUENCES)
 
 
-async def _filler_at(there: Fillable, offset: int, rules: Rules) -> BatchHeader | None:
+async def _filler_at(there: Fillable, offset: int, rules: Lead) -> BatchHeader | None:
     """The filler batch that holds ``offset``; None if something else does."""
     found = await there.batch_at(offset)
     return found[0] if found is not None and is_filler(found[0], rules.filler) else None
 
 
-async def _filler_end(there: Fillable, rules: Rules, log_start: int, end: int) -> int:
+async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) -> int:
     """Where filler ends: it is a prefix of the log, so by halves. ``log_start`` if there is none."""
     least, most = log_start, end
     at = log_start
@@ -268,19 +277,19 @@ async def _filler_end(there: Fillable, rules: Rules, log_start: int, end: int) -
     return least
 
 
-async def _check_overfilled(there: Fillable, rules: Rules, source_start: int, filler_end: int) -> None:
+async def _check_overfilled(there: Fillable, rules: Lead, source_start: int, filler_end: int) -> None:
     """Filler reaches above the source's start. That is well if the source's start went back: its brokers write it down
     once a minute, too. A batch that was displaced is where nobody meant it to be."""
     header = await _filler_at(there, filler_end - 1, rules)
     if header is not None and (header.last_sequence + 1) % SEQUENCES != filler_end % SEQUENCES:
         raise halt(
-            Trouble.NOT_A_COPY,
+            Trouble.OVERFILLED,
             f"{rules.name}: the source begins at offset {source_start}, and filler at the destination ends at "
             f"{filler_end}",
         )
 
 
-async def _timestamp(here: Readable, start: int) -> int:
+async def _timestamp(here: Beginning, start: int) -> int:
     """That of the source's first record, so that look-ups by time find it and not filler; now, if there is none."""
     try:
         found = await here.batch_at(start)

@@ -4,11 +4,14 @@ from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable, Unsupported
 from mirror.net.log import PartitionLog
+from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
+from mirror.relay.cleanup import Cleanups
 from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, Pace, Writer
 from mirror.relay.halts import Trouble, halt
+from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
-from mirror.relay.resync import Log, Resync, Rules, barrier
+from mirror.relay.resync import Found, Log, Resync, Rules, barrier, standing_still
 from mirror.relay.settings import RelaySettings
 
 MISSING_LOOKS = 8
@@ -31,6 +34,7 @@ class Locator:
         self.log = log
         self._told_no_owner = False
         self._pace = Pace(settings.max_fill_per_second)
+        self._cleanups = Cleanups(source, destination, settings.synced_configs)
         self.coordinator = Coordinator(destination)
 
     async def locate(self, partition: Partition, *, takeover: bool) -> Location:
@@ -44,8 +48,11 @@ class Locator:
         if takeover:
             # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.
             partition.ownership = await self._own(partition)
+            await self._lead(partition, here, there)
         rules = self.rules(partition)
         found = await Resync(here, there, rules, self.log).run(settle=takeover or partition.unsettled)
+        if found.log_start < found.source_start:
+            found = found._replace(log_start=await self._trim(partition, there, found))
         return Location(
             offset=found.offset,
             identity=found.identity,
@@ -71,6 +78,45 @@ class Locator:
             return "another worker has taken the partition over"
         end = await barrier(there, self.log)
         return "" if end == partition.acknowledged else f"{there.name} ends at {end}, not {partition.acknowledged}"
+
+    async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> None:
+        """The offsets before the source's first record, if the partition is new at the destination."""
+        await lead(
+            here,
+            there,
+            self._leading(partition),
+            settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log),
+            owns=lambda: self.owns(partition),
+            cleanup=self._cleanups.of(partition.topic),
+            log=self.log,
+        )
+
+    async def _trim(self, partition: Partition, there: PartitionLog, found: Found) -> int:
+        """Leading filler that a kill -9 of the destination's brokers brought back; where the log begins then."""
+        return await trim(
+            there,
+            self._leading(partition),
+            found.log_start,
+            found.offset,
+            source_start=found.source_start,
+            cleanup=self._cleanups.of(partition.topic),
+            log=self.log,
+        )
+
+    def _leading(self, partition: Partition) -> Lead:
+        settings = self._settings
+        return Lead(
+            name=partition.name,
+            owner=self.rules(partition).owner,
+            filler=filler_id(
+                flow=settings.flow,
+                cluster_id=self._source.cluster_id,
+                topic=partition.topic,
+                partition=partition.index,
+            ),
+            most=settings.max_leading_filler,
+            most_bytes=partition.terms.max_batch_size,
+        )
 
     def filling(self, partition: Partition) -> Filling:
         """What fills the hole at the head of the partition's outbox."""

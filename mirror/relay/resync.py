@@ -158,6 +158,17 @@ async def _visible(there: Readable) -> int:
         return -1
 
 
+async def standing_still(there: Readable, settle_s: float, log: Log) -> int:
+    """The barrier, once two of them ``settle_s`` apart are equal: then the end will not move."""
+    end = await barrier(there, log)
+    while True:
+        await asyncio.sleep(settle_s)
+        again = await barrier(there, log)
+        if again == end:
+            return end
+        end = again
+
+
 class Resync:
     """One look at both logs of a partition. ``run`` once."""
 
@@ -279,8 +290,6 @@ class Resync:
         """The source must still have what is due, and must have had what was copied. Its end, looked at again."""
         name = self._rules.name
         if source_start > end and not self._rules.accept_gap:
-            if end == 0:
-                raise halt(Trouble.LEADING_OFFSETS, f"{name} begins at offset {source_start} at the source")
             raise halt(
                 Trouble.RETENTION_OVERTOOK, f"{name}: offset {end} is due and the source begins at {source_start}"
             )

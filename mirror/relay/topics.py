@@ -84,8 +84,8 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
         halted = await _create(source, destination, missing, settings)
         await _until_led(destination, [name for name in missing if name not in halted])
     present = [name for name in wanted if name in destination.topics]
-    configs = await _describe(destination, present)
-    origin = await _describe(source, names)
+    configs = await describe_topics(destination, present)
+    origin = await describe_topics(source, names)
     return [
         _pair(topic, name, destination, origin.get(topic.name), configs.get(name), halted.get(name), settings)
         for topic, name in ((topic, settings.destination_of(topic.name)) for topic in here)
@@ -167,7 +167,7 @@ async def producer_memory_ms(cluster: Cluster) -> float:
     return max(expiration_ms - EXPIRATION_MARGIN_MS, expiration_ms / 2)
 
 
-async def _describe(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
+async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
     """Topic -> config name -> the broker's entry. Topics that may not be described are left out: brokers judge then."""
     if not names:
         return {}
@@ -205,7 +205,7 @@ async def _create(
         Refused: the controller moves, is busy or does not answer in time, and goes on so.
         NetworkError: a cluster does not answer.
     """
-    configs = await _describe(source, [topic.name for topic in topics.values()])
+    configs = await describe_topics(source, [topic.name for topic in topics.values()])
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
     halted: dict[str, Halted] = {}
     while True:

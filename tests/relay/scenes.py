@@ -19,11 +19,13 @@ from tests.relay.flows import FLOW, Log, clusters, copies, settings
 class Scene:
     """Topic "t" on both sides, and a locator between them."""
 
-    def __init__(self, source: FakeCluster, destination: FakeCluster, here: Cluster, there: Cluster) -> None:
+    def __init__(
+        self, source: FakeCluster, destination: FakeCluster, here: Cluster, there: Cluster, **changes: Any
+    ) -> None:
         self.source, self.destination = source, destination
         self.log = Log()
         self.clusters = here, there
-        self.locator = Locator(source=here, destination=there, settings=settings(), log=self.log)
+        self.locator = Locator(source=here, destination=there, settings=settings(**changes), log=self.log)
         self.partition = Partition("t", 0)
         self.owner = producer_id(flow=FLOW, cluster_id=source.cluster_id, topic="t", partition=0)
 
@@ -67,7 +69,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(**told: Any) -> AsyncIterator[Scene]:
+async def scene(*, max_leading_filler: int = 1_000_000_000, **told: Any) -> AsyncIterator[Scene]:
     async with clusters(**told) as (source, destination):
         source.add_topic("t")
         destination.add_topic("t")
@@ -75,4 +77,4 @@ async def scene(**told: Any) -> AsyncIterator[Scene]:
             await Cluster.open("source", source.options()) as here,
             await Cluster.open("destination", destination.options()) as there,
         ):
-            yield Scene(source, destination, here, there)
+            yield Scene(source, destination, here, there, max_leading_filler=max_leading_filler)
