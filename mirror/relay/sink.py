@@ -25,10 +25,12 @@ from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outco
 from mirror.wire.header import SIZE, request_header
 from mirror.wire.primitives import NO_TAGS, MalformedFrame
 from mirror.wire.produce import (
+    Expected,
     Produced,
     ProduceResponse,
     after_batch,
     clean_acks,
+    expected,
     least_answer,
     read_produce_response,
     request_head,
@@ -80,12 +82,13 @@ class SinkOwner(Protocol):
 class _Request:
     """A produce request under way: which partitions it has a batch of, in no order."""
 
-    __slots__ = ("lane", "size", "taken")
+    __slots__ = ("lane", "likely", "size", "taken")
 
     def __init__(self, lane: "Lane", taken: list[Partition], size: int) -> None:
         self.lane = lane
         self.taken = taken
         self.size = size
+        self.likely: Expected | None = None
 
     def receive(self, response: memoryview | Frame) -> None:
         assert isinstance(response, memoryview)
@@ -251,6 +254,8 @@ class Lane:
             pieces.append(end)
         pieces.append(after_topic)
         pieces[at] = SIZE.pack(size) + head
+        if len(groups) == 1:
+            request.likely = expected(version, topic, len(request.taken))
         self._owner.stats.produce_requests += 1
         self._under_way.append(request)
         connection.expect(correlation_id, request, self._answer_timeout_s)
@@ -262,7 +267,7 @@ class Lane:
         """The answer to the oldest request."""
         self._under_way.popleft()
         try:
-            answer = clean_acks(self._version, frame)
+            answer = clean_acks(self._version, frame, request.likely)
             if answer is None:
                 self._answered_with_errors(request, read_produce_response(self._version, frame))
                 return

@@ -254,6 +254,10 @@ class Fetcher:
                     # A slice without a whole batch gave nothing: the partition keeps its turn, and comes to be the
                     # first one, whose batch comes whole.
                     gave.append(partition)
+            elif 2 * len(frame.body) < owner.settings.fetch_max_bytes:
+                # Not for want of room: it has nothing to give for now, whatever its end says, and must not keep others
+                # from being asked.
+                partition.record_size = 0.0
         if gave:
             moved = set(map(id, gave))
             self._rotation = [partition for partition in self._rotation if id(partition) not in moved] + [

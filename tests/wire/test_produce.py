@@ -19,6 +19,7 @@ from mirror.wire.produce import (
     ProduceResponse,
     after_batch,
     clean_acks,
+    expected,
     head_for,
     head_size,
     least_answer,
@@ -179,6 +180,11 @@ def check_response(version: int, values: Values) -> None:
 def check_clean(version: int, frame: memoryview) -> bool:
     """Whether ``clean_acks`` answers; if so, it is what ``read_produce_response`` says, and nothing was left out."""
     answer = clean_acks(version, frame)
+    if len(frame) > 4:
+        # What is said to be likely changes nothing but the way: taken when it is so, and left when it is not.
+        for name in (key_for(version), key_for(version, "payments")):
+            for count in (1, 2, 3):
+                assert clean_acks(version, frame, expected(version, topic_head(version, name), count)) == answer
     if answer is None:
         return False
     response = read_produce_response(version, frame)
@@ -306,6 +312,26 @@ def test_a_plain_answer_by_topic(version: int) -> None:
         (topic_head(version, key_for(version)), [(3, 1_234), (4, (1 << 63) - 1)]),
         (topic_head(version, key_for(version, "payments")), [(0, 1_234)]),
     ]
+
+
+@pytest.mark.parametrize("version", range(5, 14))
+def test_the_answer_that_was_expected(version: int) -> None:
+    """One topic: the same as read field by field, and None as soon as one byte behind its beginning is not plain."""
+    values = plain(version)
+    values["responses"] = values["responses"][:1]
+    frame = produce_frame(version, values)
+    head = topic_head(version, key_for(version))
+    likely = expected(version, head, 2)
+    assert bytes(frame[4:]).startswith(likely.begins)
+    assert (
+        clean_acks(version, frame, likely) == clean_acks(version, frame) == [(head, [(3, 1_234), (4, (1 << 63) - 1)])]
+    )
+    for at in range(len(frame)):
+        spoilt = bytearray(frame)
+        spoilt[at] ^= 1
+        check_clean(version, memoryview(spoilt)) if at >= 4 else None
+        assert clean_acks(version, memoryview(spoilt), likely) == clean_acks(version, memoryview(spoilt))
+        assert clean_acks(version, frame[:at], likely) is None
 
 
 @pytest.mark.parametrize("version", [3, 4])
