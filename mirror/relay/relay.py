@@ -20,26 +20,26 @@ from mirror.net.state import State
 from mirror.records.admit import Cause
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable
-from mirror.relay.fill import Moved, NotOwner
 from mirror.relay.forward import Shapes
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.holes import Holes
 from mirror.relay.mapped import MappedLocator, NotOurs, write_down
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.position import Locator
+from mirror.relay.proofs import Proofs
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
 from mirror.relay.topics import Pair, pair_topics, producer_memory_ms
-from mirror.wire.produce import checksum_of, topic_head
+from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
 LOCATE_AT_ONCE = 64
 """Positions sought at the same time; each takes about eight small requests."""
 REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
-NOT_OWNER = "not_owner"
 RELEASED_FOR_SETTLES = (5.0, 15.0)
 """A partition that another worker has taken over is left to it for so many times ``settle.ms``."""
 
@@ -74,7 +74,9 @@ class Relay:
         self._produce_version = PRODUCE_VERSIONS[1]
         self.shapes = Shapes(self._produce_version)
         self.state = State(destination, settings.flow, lean=True) if settings.mapped else None
-        self._locator = self._make_locator()
+        self.locator = self._make_locator()
+        self._holes = Holes(self)
+        self._proofs = Proofs(self)
         self._fetchers: dict[int, Fetcher] = {}
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
@@ -371,110 +373,19 @@ class Relay:
             self._ending.add(partition)
 
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """The first batch after a resync landed where it belongs, by the broker's answer. It is read back: a broker
-        recognises a repeat without looking at content."""
-        self._spawn(self._read_back(partition, base_offset, checksum_of(batch[0]), partition.generation))
-
-    async def _read_back(self, partition: Partition, base_offset: int, crc: int, generation: int) -> None:
-        try:
-            _, there = self._locator.logs(partition)
-            found = await there.batch_at(base_offset)
-        except PartitionHalted as stop:
-            if partition.generation == generation:
-                self.halt(partition, stop.halted)
-            return
-        except NetworkError as error:
-            if partition.generation == generation:
-                self._doubt_now(partition, error.slug, str(error))
-            return
-        if partition.generation != generation:
-            return
-        if found is None or (found[0].base_offset, found[0].crc) != (base_offset, crc):
-            trouble = Trouble.NOT_A_COPY
-            detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
-            self.halt(partition, Halted(trouble.reason, detail, trouble.remedy))
-            return
-        partition.proven = True
-        partition.widen(self.settings.max_in_flight)
-        if partition.lane is not None and partition.outbox:
-            partition.lane.offer(partition)
-            self.pump_sinks()
+        """The first batch after a resync landed where it belongs, by the broker's answer. It is read back."""
+        self._proofs.read_back(partition, base_offset, batch)
 
     def reconfirm(self, partition: Partition) -> None:
         """See ``SourceOwner``."""
-        if not partition.reconfirming:
-            partition.reconfirming = True
-            self._spawn(self._reconfirm(partition, partition.generation))
-
-    async def _reconfirm(self, partition: Partition, generation: int) -> None:
-        try:
-            moved = await self._locator.moved(partition)
-        except PartitionHalted as stop:
-            if partition.generation == generation:
-                self.halt(partition, stop.halted)
-            return
-        except NetworkError as error:
-            moved = str(error)
-        finally:
-            partition.reconfirming = False
-        if partition.generation != generation or partition.phase is not Phase.ACTIVE:
-            return
-        if moved:
-            self._doubt_now(partition, "end_moved", moved)
-        elif partition.lane is not None:
-            partition.confirmed_at = time.monotonic()
-            partition.lane.offer(partition)
-            self.pump_sinks()
-
-    # -- holes ---------------------------------------------------------------------------------------------------------
+        self._proofs.reconfirm(partition)
 
     def fill(self, partition: Partition) -> None:
         """The next thing to send is a hole, and nothing is under way."""
-        if not partition.filling and partition.phase is Phase.ACTIVE:
-            partition.filling = True
-            self._work(partition, self._fill(partition))
+        self._holes.fill(partition)
 
-    async def _fill(self, partition: Partition) -> None:
-        hole = partition.outbox[0]
-        cause = detail = ""
-        halted: Halted | None = None
-        try:
-            await self._locator.filling(partition).run()
-        except PartitionHalted as stop:
-            halted = stop.halted
-        except Moved as moved:
-            cause, detail = moved.cause, str(moved)
-            partition.unsettled = partition.unsettled or moved.unsettled
-        except NotOwner:
-            cause, detail = NOT_OWNER, "another worker has taken the partition over"
-            partition.released = True
-        except NetworkError as error:
-            cause, detail = error.slug, str(error)
-        finally:
-            partition.filling = False
-        if partition.phase is not Phase.ACTIVE or not partition.outbox or partition.outbox[0] is not hole:
-            # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
-            partition.unsettled = True
-            if partition.emptied():
-                self.emptied(partition)
-        elif halted is not None:
-            self.halt(partition, halted)
-        elif cause:
-            self._doubt_now(partition, cause, detail)
-        else:
-            self._filled(partition)
-
-    def _filled(self, partition: Partition) -> None:
-        hole = partition.pop_hole()
-        self.stats.filled += hole.records
-        if hole.cause is Cause.ACCEPTED:
-            self._skipped(partition, partition.acknowledged - hole.records, partition.acknowledged)
-        if partition.outbox and partition.lane is not None:
-            partition.lane.offer(partition)
-        self.pump_sinks()
-        self.drained()
-
-    def _skipped(self, partition: Partition, start: int, end: int) -> None:
+    def skipped(self, partition: Partition, start: int, end: int) -> None:
+        """Offsets that will not be copied, by decision."""
         self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
         detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
         self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
@@ -485,7 +396,7 @@ class Relay:
         """See ``SinkOwner``: what is not copied is passed, once all before it is acknowledged."""
         while (jump := partition.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
-                self._skipped(partition, jump.start, jump.end)
+                self.skipped(partition, jump.start, jump.end)
 
     async def _write_down_regularly(self, state: State) -> None:
         while not self._draining:
@@ -502,9 +413,9 @@ class Relay:
             for partition in self.partitions.values():
                 if partition.copied is not None and partition.copied.journal.overflows:
                     # It waits, located anew once the map can be written: memory is bounded.
-                    self._doubt_now(partition, "state_not_written", str(error))
+                    self.doubt_now(partition, "state_not_written", str(error))
 
-    def _doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
+    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """Doubt from here, not from an answer: with nothing under way, the position is sought at once."""
         if partition.phase is Phase.ACTIVE:
             self.doubt(partition, cause, detail)
@@ -533,9 +444,9 @@ class Relay:
     # -- positions -----------------------------------------------------------------------------------------------------
 
     def _look_for(self, partition: Partition, *, takeover: bool) -> None:
-        self._work(partition, self._seek(partition, takeover=takeover))
+        self.work(partition, self._seek(partition, takeover=takeover))
 
-    def _work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         """A task that ends with the partition at the latest."""
         task = self._spawn(work)
         self._working.setdefault(partition, set()).add(task)
@@ -562,7 +473,7 @@ class Relay:
                 async with self._seats:
                     if not takeover or backoff.tries:
                         await self._refresh(partition)
-                    location = await self._locator.locate(partition, takeover=takeover)
+                    location = await self.locator.locate(partition, takeover=takeover)
                     break
             except PartitionHalted as stop:
                 self.halt(partition, stop.halted)

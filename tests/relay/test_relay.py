@@ -324,7 +324,7 @@ async def test_a_bug_ends_the_relay() -> None:
             async def locate(*_: object, **__: object) -> None:
                 raise ZeroDivisionError
 
-            flow.relay._locator.locate = locate  # type: ignore[method-assign, assignment]
+            flow.relay.locator.locate = locate  # type: ignore[method-assign, assignment]
             await flow.relay.start()
             assert flow.relay.failed is not None
             with pytest.raises(ZeroDivisionError):

@@ -1,0 +1,121 @@
+"""The hole at the head of a partition's outbox: filled, and then the partition goes on. ``relay.fill`` fills it."""
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from mirror.net.errors import NetworkError
+from mirror.records.admit import Cause
+from mirror.relay.assignment import Key
+from mirror.relay.fill import Moved, NotOwner
+from mirror.relay.halts import Halted, PartitionHalted
+from mirror.relay.partition import Partition, Phase
+from mirror.relay.position import Locator
+from mirror.relay.resync import Log
+from mirror.relay.stats import Stats
+
+NOT_OWNER = "not_owner"
+MANY_HOLES = 0.5
+"""Share of a flow's offsets that are holes above which ``offsets: mapped`` is the better choice."""
+WORTH_A_LOOK = 10_000
+NEVER = 1 << 62
+
+
+class HolesOwner(Protocol):
+    """What is reported to: the relay."""
+
+    partitions: dict[Key, Partition]
+    locator: Locator
+    stats: Stats
+    log: Log
+
+    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
+        """The position is not certain any more, and with nothing under way it is sought at once."""
+
+    def emptied(self, partition: Partition) -> None:
+        """Nothing of a doubtful partition is under way any more."""
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+    def skipped(self, partition: Partition, start: int, end: int) -> None:
+        """Offsets that will not be copied, by decision."""
+
+    def drained(self) -> None:
+        """There may be room to fetch, and a partition may be done."""
+
+    def pump_sinks(self) -> None:
+        """There is something to send."""
+
+    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a task that ends with the partition."""
+
+
+class Holes:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: HolesOwner) -> None:
+        self._owner = owner
+        self._weigh_at = WORTH_A_LOOK
+
+    def fill(self, partition: Partition) -> None:
+        """The next thing to send is a hole, and nothing is under way. May be called again while it is being filled."""
+        if not partition.filling and partition.phase is Phase.ACTIVE:
+            partition.filling = True
+            self._owner.work(partition, self._fill(partition))
+
+    async def _fill(self, partition: Partition) -> None:
+        owner, hole = self._owner, partition.outbox[0]
+        cause = detail = ""
+        halted: Halted | None = None
+        try:
+            await owner.locator.filling(partition).run()
+        except PartitionHalted as stop:
+            halted = stop.halted
+        except Moved as moved:
+            cause, detail = moved.cause, str(moved)
+            partition.unsettled = partition.unsettled or moved.unsettled
+        except NotOwner:
+            cause, detail = NOT_OWNER, "another worker has taken the partition over"
+            partition.released = True
+        except NetworkError as error:
+            cause, detail = error.slug, str(error)
+        finally:
+            partition.filling = False
+        if partition.phase is not Phase.ACTIVE or not partition.outbox or partition.outbox[0] is not hole:
+            # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
+            partition.unsettled = True
+            if partition.emptied():
+                owner.emptied(partition)
+        elif halted is not None:
+            owner.halt(partition, halted)
+        elif cause:
+            owner.doubt_now(partition, cause, detail)
+        else:
+            self._filled(partition)
+
+    def _filled(self, partition: Partition) -> None:
+        owner, hole = self._owner, partition.pop_hole()
+        owner.stats.filled += hole.records
+        if hole.cause is Cause.ACCEPTED:
+            owner.skipped(partition, partition.acknowledged - hole.records, partition.acknowledged)
+        if owner.stats.filled >= self._weigh_at:
+            self._weigh()
+        if partition.outbox and partition.lane is not None:
+            partition.lane.offer(partition)
+        owner.pump_sinks()
+        owner.drained()
+
+    def _weigh(self) -> None:
+        """A flow that consists of holes mostly is told that there is a cheaper way, once."""
+        filled = self._owner.stats.filled
+        offsets = filled + sum(partition.counts.records for partition in self._owner.partitions.values())
+        self._weigh_at = 2 * filled
+        if filled <= MANY_HOLES * offsets:
+            return
+        self._weigh_at = NEVER
+        self._owner.log.warning(
+            "many_holes",
+            detail=f"{filled} of {offsets} offsets have no record at the source and are filled one by one: more than "
+            f"{MANY_HOLES:.0%}",
+            remedy="set offsets: mapped for these topics, if equal offsets are not needed",
+        )

@@ -1,0 +1,98 @@
+"""Looks at the destination beside the data path: that what was acknowledged is what was sent, and that a log still ends
+where the next batch belongs."""
+
+import time
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from mirror.net.errors import NetworkError
+from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.position import Locator
+from mirror.relay.settings import RelaySettings
+from mirror.wire.produce import checksum_of
+
+
+class ProofsOwner(Protocol):
+    """What is reported to: the relay."""
+
+    settings: RelaySettings
+    locator: Locator
+
+    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
+        """The position is not certain any more, and with nothing under way it is sought at once."""
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+    def pump_sinks(self) -> None:
+        """There is something to send."""
+
+    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a task that ends with the partition."""
+
+
+class Proofs:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: ProofsOwner) -> None:
+        self._owner = owner
+
+    def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
+        """Reads the first batch after a resync: a broker recognises a repeat without looking at content. The window
+        stays at 1 until it is as it was sent."""
+        crc = checksum_of(batch[0])  # the hot path builds plain tuples: no names
+        self._owner.work(partition, self._read_back(partition, base_offset, crc, partition.generation))
+
+    async def _read_back(self, partition: Partition, base_offset: int, crc: int, generation: int) -> None:
+        owner = self._owner
+        try:
+            _, there = owner.locator.logs(partition)
+            found = await there.batch_at(base_offset)
+        except PartitionHalted as stop:
+            if partition.generation == generation:
+                owner.halt(partition, stop.halted)
+            return
+        except NetworkError as error:
+            if partition.generation == generation:
+                owner.doubt_now(partition, error.slug, str(error))
+            return
+        if partition.generation != generation:
+            return
+        if found is None or (found[0].base_offset, found[0].crc) != (base_offset, crc):
+            detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
+            owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
+            return
+        partition.proven = True
+        partition.widen(owner.settings.max_in_flight)
+        self._offer(partition)
+
+    def reconfirm(self, partition: Partition) -> None:
+        """Offers the partition to its lane once its log end was looked at again. May be called again meanwhile."""
+        if not partition.reconfirming:
+            partition.reconfirming = True
+            self._owner.work(partition, self._reconfirm(partition, partition.generation))
+
+    async def _reconfirm(self, partition: Partition, generation: int) -> None:
+        try:
+            moved = await self._owner.locator.moved(partition)
+        except PartitionHalted as stop:
+            if partition.generation == generation:
+                self._owner.halt(partition, stop.halted)
+            return
+        except NetworkError as error:
+            moved = str(error)
+        finally:
+            partition.reconfirming = False
+        if partition.generation != generation or partition.phase is not Phase.ACTIVE:
+            return
+        if moved:
+            self._owner.doubt_now(partition, "end_moved", moved)
+        else:
+            partition.confirmed_at = time.monotonic()
+            self._offer(partition)
+
+    def _offer(self, partition: Partition) -> None:
+        if partition.outbox and partition.lane is not None:
+            partition.lane.offer(partition)
+            self._owner.pump_sinks()
