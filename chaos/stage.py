@@ -223,9 +223,9 @@ class Stage:
         self.outcome.recovered_s.append(round(took_s, 2))
         return took_s
 
-    def caught_up(self) -> None:
-        """Wait until the destination has what the source has committed by now."""
-        names = self.copied
+    def caught_up(self, some: Sequence[Name] = ()) -> None:
+        """Wait until the destination has what the source has committed by now: of all partitions, or of some."""
+        names = list(some) or self.copied
         if not self.scenario.exact:
             self._copied_by_count(names)
             return

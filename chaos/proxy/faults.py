@@ -113,8 +113,8 @@ class Fault:
     call: Callable[[Callable[[], object]], Any]
     """Runs a function in the proxy's thread."""
     frames: list[Frame] = field(default_factory=list)
-    held: "Link | None" = None
-    released: Callable[[], None] | None = None
+    held: "list[tuple[Link, Callable[[], None]]]" = field(default_factory=list)
+    """Where something is held, and what lets it go."""
     _came: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
     answer_seen: Frame | None = None
@@ -172,21 +172,29 @@ class Fault:
         assert self.answer_seen is not None
         return self.answer_seen.decode()
 
+    def release(self) -> None:
+        """Lets go what is held. In the proxy's thread."""
+        for _, let_go in self.held:
+            let_go()
+        self.held.clear()
+
     def deliver(self) -> None:
         """Lets go what was held."""
 
         def release() -> None:
-            assert self.released is not None, "nothing is held"
-            self.released()
+            assert self.held, "nothing is held"
+            self.release()
 
         self.call(release)
 
     def drop(self) -> None:
-        """What was held is lost, and its connection with it."""
+        """What was held is lost, and its connections with it."""
 
         def cut() -> None:
-            assert self.held is not None, "nothing is held"
-            self.held.cut()
+            assert self.held, "nothing is held"
+            for link, _ in self.held:
+                link.cut()
+            self.held.clear()
 
         self.call(cut)
 

@@ -148,7 +148,7 @@ class _Pipe:
     async def hold(self, fault: Fault) -> None:
         """Until the fault's ``deliver``."""
         released = asyncio.Event()
-        fault.held, fault.released = self._link, released.set
+        fault.held.append((self._link, released.set))
         fault.happened()
         await released.wait()
 

@@ -202,8 +202,7 @@ class Proxy:
                     pipe.poke()
             for fault in self._faults:
                 fault.times = 0
-                if fault.released is not None:
-                    fault.released()
+                fault.release()
             self._faults.clear()
 
         self.call(clear)

@@ -95,7 +95,7 @@ def stall(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("net-delay", group=GROUP, full=3, quick=1, shape=PROXIED, topics=WIRED, rate=8.0,
+@scenario("net-delay", group=GROUP, full=3, quick=1, shape=PROXIED, topics=WIRED, rate=1.0,
           does="every round trip to both sides takes 200 ms; a worker is killed meanwhile")  # fmt: skip
 def delay(stage: Stage) -> None:
     for network in _networks(stage):
@@ -171,6 +171,22 @@ def late_data(stage: Stage) -> None:
           does="a dead worker's WriteTxnMarkers request arrives later, likewise")  # fmt: skip
 def late_marker(stage: Stage) -> None:
     _late(stage, "WriteTxnMarkers")
+
+
+@scenario("net-markers-stuck", group=GROUP, full=2, quick=1, shape=PROXIED, rate=8.0,
+          topics=(*PLAIN, TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=4)),
+          does="no marker gets through for a while, and four partitions wait for theirs; the others go on")  # fmt: skip
+def markers_stuck(stage: Stage) -> None:
+    plain = [name for name in stage.names if "idem" in name[0]]
+    for _ in stage.repeat():
+        stuck = stage.destination.network.arm("WriteTxnMarkers", hold_request(), times=None)
+        stuck.wait(COMES_S)
+        for _ in range(5):
+            stage.moment(4)
+            stage.caught_up(plain)
+        stuck.disarm()
+        stuck.drop()
+        stage.recovered()
 
 
 @scenario("net-marker-outlives-settle", group=GROUP, full=10, quick=1, shape=PROXIED, topics=QUIET_BESIDE, bare=True,
