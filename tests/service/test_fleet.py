@@ -1,0 +1,199 @@
+"""What the supervisor makes of its workers' words: sums, survival of counters, metrics, status."""
+
+import time
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from mirror.relay.stats import Skipped
+from mirror.service.fleet import Fleet
+from mirror.service.metrics import render
+from mirror.service.snapshot import Gone, Row
+from mirror.service.status import as_html, as_text, late_workers, status
+
+NOW_MS = 1_700_000_000_000
+
+
+def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
+    usual: dict[str, Any] = {
+        "topic": topic, "partition": partition, "state": "active", "lag_records": 0, "max_timestamp_ms": NOW_MS,
+        "source_end": 50, "position": 50, "committed": 40, "records": 50, "batches": 5, "bytes": 500, "filled": 0,
+        "reason": "", "detail": "", "remedy": "",
+    }  # fmt: skip
+    return Row(**(usual | changes))
+
+
+def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ...] = (), **counters: float) -> Any:
+    return {
+        "at": time.time(),
+        "counters": {"cpu_s": 1.5, "forwarded_batches": 5, **counters},
+        "gauges": {"rss_bytes": 1_000, "joined": 1},
+        "flow_partitions": 2,
+        "partitions": [list(each) for each in rows],
+        "gone": [list(each) for each in gone],
+        "skipped": [list(each) for each in skipped],
+    }
+
+
+def fleet(count: int = 2) -> Fleet:
+    found = Fleet("source->destination")
+    for number in range(1, count + 1):
+        found.started(number, 1_000 + number)
+    return found
+
+
+def settled(found: Fleet) -> bool:
+    return found.settled
+
+
+def caught_up(found: Fleet) -> bool:
+    return found.caught_up
+
+
+def all_halted(found: Fleet) -> bool:
+    return found.all_halted
+
+
+def sample(found: Fleet, name: str, **labels: str) -> float | None:
+    for family in text_string_to_metric_families(render(found, "1.2.3").decode()):
+        for each in family.samples:
+            if each.name == name and labels.items() <= each.labels.items():
+                return each.value
+    return None
+
+
+def test_counters_survive_their_worker_and_gauges_do_not() -> None:
+    """
+    1. A worker copies a partition, and dies.
+    2. The other takes it over, and the dead one comes back with another: everything adds up.
+    """
+    found = fleet()
+    counters: dict[str, Any] = {"resyncs/timeout": 2, "throttled_s/source": 0.5}
+    found.heard(1, snapshot(row(), **counters))
+    found.heard(2, snapshot(row(partition=1)))
+    assert found.is_whole
+    assert settled(found)
+    found.ended(1)
+    assert not settled(found)
+    assert found.states == {"active": 1}
+    assert sample(found, "mirror_replicated_records_total", partition="0") == 50
+    assert sample(found, "mirror_replication_lag_records", partition="0") is None
+    assert sample(found, "process_resident_memory_bytes", worker="1") is None
+    assert sample(found, "mirror_worker_up", worker="1") == 0
+    found.heard(2, snapshot(row(partition=1), row(records=7, batches=1, bytes=70), **counters))
+    found.started(1, 2_000)
+    found.heard(1, snapshot())
+    assert sample(found, "mirror_replicated_records_total", partition="0") == 57
+    assert sample(found, "mirror_replicated_bytes_total", partition="0") == 570
+    assert sample(found, "mirror_resyncs_total", cause="timeout") == 4
+    assert sample(found, "mirror_throttled_seconds_total", cluster="source") == 1.0
+    assert sample(found, "process_cpu_seconds_total", worker="1") == 3.0
+    assert sample(found, "mirror_worker_restarts_total", worker="1") == 1
+    assert sample(found, "mirror_build_info", version="1.2.3") == 1
+
+
+def test_a_partition_that_moves_is_counted_once() -> None:
+    """What a worker had before stays counted while another has it, and when it comes back."""
+    found = fleet()
+    found.heard(1, snapshot(row()))
+    found.heard(1, snapshot(gone=(Gone("t", 0, 50, 5, 500, 3),)))
+    assert not list(found.rows)
+    found.heard(2, snapshot(row(records=10, batches=1, bytes=100, filled=1)))
+    assert found.totals() == {("t", 0): (60, 6, 600, 4)}
+    found.heard(2, snapshot(gone=(Gone("t", 0, 10, 1, 100, 1),)))
+    found.heard(1, snapshot(row(records=80, batches=8, bytes=800, filled=3)))
+    assert found.totals() == {("t", 0): (90, 9, 900, 4)}
+
+
+def test_caught_up() -> None:
+    """Not before every worker is in the group, nothing is sought, and nothing lags. Halted ones do not count."""
+    found = fleet()
+    assert not caught_up(found)
+    found.heard(1, snapshot(row()))
+    assert not caught_up(found)
+    found.heard(2, snapshot(row(partition=1, state="locating")))
+    assert not caught_up(found)
+    found.heard(2, snapshot(row(partition=1, lag_records=3)))
+    assert not caught_up(found)
+    found.heard(2, snapshot(row(partition=1, state="halted", reason="foreign_writer")))
+    assert caught_up(found)
+    assert not all_halted(found)
+    found.heard(1, snapshot(row(state="halted", reason="foreign_writer")))
+    assert all_halted(found)
+
+
+def test_lag_in_seconds() -> None:
+    """The age of the last replicated batch while records lag; unknown before the first one; 0 when nothing lags."""
+    found = fleet(1)
+    old = time.time() - 100
+    found.heard(
+        1,
+        snapshot(
+            row(lag_records=5, max_timestamp_ms=round(old * 1000)),
+            row(partition=1, lag_records=5, max_timestamp_ms=-1),
+            row(partition=2, max_timestamp_ms=1),
+        ),
+    )
+    seconds = sample(found, "mirror_replication_lag_seconds", partition="0")
+    assert seconds is not None
+    assert 100 <= seconds < 1_000
+    assert sample(found, "mirror_replication_lag_seconds", partition="1") is None
+    assert sample(found, "mirror_replication_lag_seconds", partition="2") == 0
+
+
+def test_names_and_units() -> None:
+    """Help on everything, base units, no family twice, totals are counters."""
+    found = fleet()
+    found.heard(1, snapshot(row(), skipped=(Skipped("t", 0, 10, 20, "on.gap", NOW_MS),)))
+    families = list(text_string_to_metric_families(render(found, "1").decode()))
+    names = [family.name for family in families]
+    assert len(set(names)) == len(names) > 25
+    for family in families:
+        assert family.documentation.endswith("."), family.name
+        assert not family.name.endswith(("_ms", "_milliseconds", "_kb", "_mb", "_created")), family.name
+        assert family.type in ("counter", "gauge", "histogram"), family.name
+    assert sample(found, "mirror_skipped_offsets_total", reason="on.gap") == 10
+
+
+def told(found: Fleet) -> Any:
+    return status(found, version="1", started=True, group="g", address="127.0.0.1:1", pid=1)
+
+
+def test_status() -> None:
+    """States, halts with remedies, skipped ranges, workers: in the object, as text and as a page that escapes."""
+    found = fleet()
+    found.heard(
+        1,
+        snapshot(
+            row(topic="b", committed=-1),
+            row(topic="a<b>", state="halted", position=-1, reason="recreated", detail="id 1, before 2", remedy="do it"),
+            skipped=(Skipped("b", 0, 10, 20, "on.gap", NOW_MS),),
+        ),
+    )
+    now = told(found)
+    assert [one["topic"] for one in now["partitions"]] == ["a<b>", "b"]
+    assert (now["partitions"][0]["position"], now["partitions"][1]["committed"]) == (None, None)
+    assert now["skipped"][0]["next"] == 20
+    text = as_text(now)
+    for line in (
+        "partitions: 1 active, 1 halted; 2 in the flow",
+        "  a<b>-0: recreated",
+        "    remedy: do it",
+        "2023-11-14 22:13:20Z",
+        "joining",
+    ):
+        assert line in text
+    assert max(map(len, text.splitlines())) < 120
+    page = as_html(now)
+    assert "a&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert "<script" not in page
+
+
+def test_a_worker_that_is_not_heard_of() -> None:
+    """Stuck or stopped: health says so, whatever brokers do. One that is down is the supervisor's concern."""
+    found = fleet()
+    assert late_workers(found, time.time()) == []
+    assert late_workers(found, time.time() + 61) == [1, 2]
+    found.ended(1)
+    assert late_workers(found, time.time() + 61) == [2]

@@ -1,0 +1,105 @@
+"""The membership's own decisions, without a broker: settings, missing rights, what is worth a line."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from mirror.relay.assignment import Committable, Key
+from mirror.relay.partition import Committed
+from mirror.service.handover import GroupSettings
+from mirror.service.membership import Membership, consumer_config
+from tests.fakes.loop import some_turns
+from tests.relay.flows import Log
+
+
+class Nothing:
+    """Copies nothing."""
+
+    def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None: ...
+
+    async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
+        return {}
+
+    def lose(self, keys: Iterable[Key]) -> None: ...
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return consumer_config(
+        GroupSettings(group_id="g", **changes),
+        bootstrap="a:1",
+        client_id="mirror",
+        drain_timeout_ms=15_000,
+        refresh_topics_interval_ms=600_000,
+    )
+
+
+def membership(log: Log) -> Membership:
+    settings = GroupSettings(group_id="g")
+    return Membership(
+        Nothing(),
+        settings,
+        bootstrap="a:1",
+        client_id="mirror",
+        drain_timeout_ms=1,
+        refresh_topics_interval_ms=1,
+        log=log,
+    )
+
+
+def test_kinds_of_membership() -> None:
+    """What is the brokers' with the new protocol is not set; offsets are never committed by librdkafka itself."""
+    classic, static = config(session_timeout_ms=6_000), config(instance_id="here-1")
+    assert (classic["partition.assignment.strategy"], classic["session.timeout.ms"]) == ("cooperative-sticky", 6_000)
+    assert classic["heartbeat.interval.ms"] == 2_000
+    assert "group.instance.id" not in classic
+    assert static["group.instance.id"] == "here-1"
+    new = config(protocol="consumer")
+    assert not {"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"} & new.keys()
+    assert all(each["enable.auto.commit"] is False for each in (classic, static, new))
+
+
+def test_a_drain_fits_between_two_polls() -> None:
+    long = consumer_config(
+        GroupSettings(group_id="g"),
+        bootstrap="a:1",
+        client_id="m",
+        drain_timeout_ms=600_000,
+        refresh_topics_interval_ms=1_000,
+    )
+    assert long["max.poll.interval.ms"] > 600_000
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "grant Read on the group g at the source"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "grant Read on the mirrored topics at the source"),
+    ],
+)
+async def test_a_missing_right_is_named_once(code: int, right: str) -> None:
+    """Whether joining or committing meets it first."""
+    log = Log()
+    seat = membership(log)
+    seat._commit_failed(KafkaError(code))
+    seat._on_error(KafkaError(code))
+    await some_turns()
+    (line,) = log.of("not_authorized")
+    assert line["remedy"] == right
+
+
+async def test_everyday_errors_are_the_data_plane_s() -> None:
+    """A broker that is away is told by those who copy from it; a commit that a rebalance overtook is no news."""
+    log = Log()
+    seat = membership(log)
+    seat._on_error(KafkaError(KafkaError._TRANSPORT))
+    seat._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    seat._commit_failed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+    seat._commit_failed(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE))
+    await asyncio.sleep(0)
+    await some_turns()
+    (line,) = log.lines
+    assert line.event == "offsets_not_committed"
+    assert seat.counters == {"commits/failed": 2}
