@@ -1,0 +1,120 @@
+"""What the source holds in one run, drawn from a seed: records in and out of transactions, markers, gaps."""
+
+import random
+from typing import NamedTuple
+
+from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL
+from tests.records.builders import raw_batch
+from tests.simulation.broker import ABORT, COMMIT, PartitionModel, marker_batch
+
+START_MS = 1_800_000_000_000
+"""What the clock says when a run begins."""
+DAY_MS = 86_400_000
+PRODUCERS = (11, 12)
+
+
+class Recipe(NamedTuple):
+    """What kind of source it is. Shares are per batch."""
+
+    batches: int = 24
+    transactional: float = 0.4
+    aborted: float = 0.4
+    """Share of the transactions that are aborted."""
+    gaps: float = 0.0
+    """Offsets that compaction took, and batches that it emptied."""
+    old: bool = False
+    """The records are two days old: the destination forgets their producer at its next sweep."""
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> "Recipe":
+        """Any of them."""
+        return cls(
+            batches=chance.randint(4, 32),
+            transactional=chance.choice([0.0, 0.5, 0.9]),
+            aborted=chance.choice([0.2, 0.5, 1.0]),
+            gaps=chance.choice([0.0, 0.0, 0.1, 0.3]),
+            old=chance.random() < 0.25,
+        )
+
+
+class SourceLog:
+    """Grows batch by batch into a ``PartitionModel``."""
+
+    def __init__(self, recipe: Recipe, chance: random.Random) -> None:
+        self.recipe = recipe
+        self.model = PartitionModel()
+        self._chance = chance
+        self._open: dict[int, int] = {}
+        """Producer id -> batches that its transaction has."""
+        self._left = recipe.batches
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will come."""
+        return not self._left and not self._open
+
+    def grow(self, now_ms: int) -> None:
+        """One batch more, of whatever kind."""
+        chance, recipe = self._chance, self.recipe
+        if self._open and (not self._left or chance.random() < 0.4):
+            self._end(chance.choice(list(self._open)), now_ms)
+            return
+        self._left -= 1
+        draw = chance.random()
+        if draw < recipe.gaps:
+            self._gap(now_ms)
+            return
+        producer_id = chance.choice(PRODUCERS) if chance.random() < recipe.transactional else NO_PRODUCER_ID
+        if producer_id != NO_PRODUCER_ID:
+            self._open[producer_id] = self._open.get(producer_id, 0) + 1
+        self._batch(chance.randint(1, 4), now_ms, producer_id)
+
+    def _batch(self, count: int, now_ms: int, producer_id: int, *, records: int | None = None) -> None:
+        base = self.model.end
+        transactional = producer_id != NO_PRODUCER_ID
+        stamp = now_ms - (2 * DAY_MS if self.recipe.old else 0)
+        batch = raw_batch(
+            b"records %d to %d;" % (base, base + count - 1),
+            base_offset=base,
+            leader_epoch=self.model.epoch,
+            attributes=TRANSACTIONAL if transactional else 0,
+            last_offset_delta=count - 1,
+            base_timestamp=stamp,
+            max_timestamp=stamp,
+            producer_id=producer_id,
+            producer_epoch=0 if transactional else -1,
+            base_sequence=base if transactional else -1,
+            record_count=count if records is None else records,
+        )
+        self.model.store(batch)
+
+    def _gap(self, now_ms: int) -> None:
+        """Compaction left nothing there, or an empty batch to keep the offsets; the next batch is an ordinary one."""
+        count = self._chance.randint(1, 5)
+        if self._chance.random() < 0.3:
+            self._batch(count, now_ms, NO_PRODUCER_ID, records=0)
+        else:
+            self.model.end += count
+            self._batch(1, now_ms, NO_PRODUCER_ID)
+
+    def _end(self, producer_id: int, now_ms: int) -> None:
+        del self._open[producer_id]
+        kind = ABORT if self._chance.random() < self.recipe.aborted else COMMIT
+        self.model.store(marker_batch(self.model.end, producer_id, 0, kind=kind, timestamp=now_ms))
+
+    # -- what a copy of it must be -------------------------------------------------------------------------------------
+
+    def visible(self) -> dict[int, tuple[int, bytes]]:
+        """Base offset -> (offsets, payload) of each batch that a read_committed consumer gets."""
+        model = self.model
+        found: dict[int, tuple[int, bytes]] = {}
+        for stored in model.batches:
+            header = stored.header
+            if header.base_offset >= model.last_stable:
+                break
+            if header.is_control or not header.record_count:
+                continue
+            if header.is_transactional and model.is_aborted(header):
+                continue
+            found[header.base_offset] = (header.last_offset_delta + 1, stored.payload)
+        return found
