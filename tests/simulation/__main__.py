@@ -1,4 +1,4 @@
-"""``python -m tests.simulation SEED``: one run with its trace. ``FIRST LAST``: all of these, and what became of them."""
+"""``python -m tests.simulation SEED``: one run with its trace. ``FIRST LAST``: these runs, and what became of them."""
 
 import sys
 import time

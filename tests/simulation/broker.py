@@ -1,9 +1,9 @@
 """A model of what a broker does with one partition: exact where the mirror's protocol depends on it, absent elsewhere.
 
 A log of whole batches as they are stored; a high watermark that trails its end; the idempotence rules; transaction
-markers; truncation by a leader change; producer state that is rebuilt, swept, or partly forgotten. Nothing here awaits or
-draws lots: a method is what the leader does with one request at one instant. ``tests/simulation/test_broker_real.py``
-holds it against a real broker, answer by answer.
+markers; truncation by a leader change; producer state that is rebuilt, swept, or partly forgotten. Nothing here awaits
+or draws lots: a method is what the leader does with one request at one instant.
+``tests/simulation/test_broker_real.py`` holds it against a real broker, answer by answer.
 
 Sources: Kafka's ProducerStateManager and ProducerAppendInfo, and what was measured on brokers (4.3.0, 3.9.2).
 """
@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 from crc32c import crc32c
 
+from mirror.net.coordinator import Ownership
 from mirror.records.header import (
     CONTROL,
     CRC_AT,
@@ -258,8 +259,8 @@ class PartitionModel:
         return low
 
     def read(self, offset: int, max_bytes: int = 1, *, committed: bool = False) -> list[Stored]:
-        """A Fetch from ``offset``: whole batches below the high watermark (``committed``: below the last stable offset),
-        at least one if there is any."""
+        """A Fetch from ``offset``: whole batches below the high watermark, at least one if there is any. ``committed``:
+        below the last stable offset."""
         out: list[Stored] = []
         size = 0
         until = self.last_stable if committed else self.replicated
@@ -289,7 +290,7 @@ class PartitionModel:
     # -- the log's ends ----------------------------------------------------------------------------------------------
 
     def delete_before(self, offset: int) -> int:
-        """DeleteRecords: the log start moves, up to the high watermark. On disk it moves at the next checkpoint only."""
+        """DeleteRecords: the log start moves, up to the high watermark. On disk it moves at the next checkpoint."""
         if not 0 <= offset <= self.replicated:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         self.start = max(self.start, offset)
@@ -386,32 +387,25 @@ def _sequence_error(header: BatchHeader, state: ProducerState) -> int:
 
 def control_kind(batch: bytes) -> int:
     """Of a control batch: ABORT or COMMIT."""
-    return _MARKER_RECORD.unpack_from(batch, HEADER_SIZE)[6]
-
-
-class Owner(NamedTuple):
-    """Of a transactional id."""
-
-    producer_id: int
-    epoch: int
+    return int(_MARKER_RECORD.unpack_from(batch, HEADER_SIZE)[6])
 
 
 class CoordinatorModel:
     """Who owns each transactional id: the last who asked."""
 
     def __init__(self) -> None:
-        self.owners: dict[str, Owner] = {}
+        self.owners: dict[str, Ownership] = {}
         self._next_id = 1000
 
-    def init_producer_id(self, transactional_id: str) -> Owner:
+    def init_producer_id(self, transactional_id: str) -> Ownership:
         """A new epoch, which fences all before it."""
         before = self.owners.get(transactional_id)
         if before is None:
             self._next_id += 1
-        owner = Owner(self._next_id, 0) if before is None else before._replace(epoch=before.epoch + 1)
+        owner = Ownership(self._next_id, 0) if before is None else before._replace(epoch=before.epoch + 1)
         self.owners[transactional_id] = owner
         return owner
 
-    def describe(self, transactional_id: str) -> Owner | None:
+    def describe(self, transactional_id: str) -> Ownership | None:
         """DescribeTransactions: the present owner."""
         return self.owners.get(transactional_id)

@@ -268,13 +268,13 @@ class SimulatedCoordinator:
 
         def execute(reply: Reply) -> None:
             owner = self._model.init_producer_id(transactional_id)
-            self._cluster.site.owned(who, Ownership(owner.producer_id, owner.epoch))
+            self._cluster.site.owned(who, owner)
             reply(owner)
 
         for _ in range(20):
             try:
-                owner = await self._ask("init", execute)
-                return Ownership(owner.producer_id, owner.epoch)
+                owner: Ownership = await self._ask("init", execute)
+                return owner
             except NetworkError:
                 await asyncio.sleep(0.05)
         raise Unreachable(f"{self._cluster.name}: the coordinator does not answer")
@@ -289,8 +289,8 @@ class SimulatedCoordinator:
             self._cluster.site.asked(who)
             reply(self._model.describe(transactional_id))
 
-        owner = await self._ask("describe", execute)
-        return Ownership(owner.producer_id, owner.epoch) if owner else None
+        owner: Ownership | None = await self._ask("describe", execute)
+        return owner
 
     async def abort_empty(self, transactional_id: str, owner: Ownership, topic: str, index: int) -> None:
         """Not simulated: ``fill: transaction`` has a weaker promise."""

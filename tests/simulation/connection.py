@@ -1,4 +1,4 @@
-"""A data connection: what ``net.connection.Connection`` is to a lane and to a fetcher, speaking Produce v8 and Fetch v11.
+"""A data connection: what ``net.connection.Connection`` is to a lane and to a fetcher. Produce v8 and Fetch v11.
 
 The two requests are read and answered in plain structs, one partition each: a run has thousands of them.
 """

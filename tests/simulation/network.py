@@ -83,7 +83,7 @@ class Broker:
         self.paused = False
         self.late_by = 0.0
         """How long ago the client of the request that is executed now let go of its connection."""
-        self.links: list["Link"] = []
+        self.links: list[Link] = []
 
     def pause(self) -> None:
         """SIGSTOP: what arrives waits."""
@@ -211,6 +211,18 @@ class Link:
         """The client ends it, by intent or by dying."""
         if self.abandoned_at is None:
             self._abandon()
+
+    @property
+    def late(self) -> bool:
+        """Whether something of it is still under way although nobody waits for it any more."""
+        return self.abandoned_at is not None and bool(self._travelling)
+
+    def hasten(self) -> None:
+        """What is late arrives now, of all moments."""
+        for _, timer in self._travelling:
+            timer.cancel()
+        while self._travelling:
+            self._arrive()
 
     def refuse(self) -> None:
         """The broker died: what was under way to it finds nobody, and the client is told."""

@@ -1,8 +1,8 @@
 """One worker: the product's own relay, from the fetched record set to the acknowledged batch, on simulated clusters.
 
-Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward``, ``Lane``, ``Partition``, ``Locator``,
-``Resync``, ``Filling``. Simulated are sockets, clusters and clocks: ``net.cluster.Cluster``, ``net.connection.Connection``,
-``net.log.PartitionLog``, ``net.coordinator.Coordinator``.
+Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward``, ``Lane``, ``Partition``,
+``Locator``, ``Resync``, ``Filling``. Simulated are sockets, clusters and clocks: ``net.cluster.Cluster``,
+``net.connection.Connection``, ``net.log.PartitionLog``, ``net.coordinator.Coordinator``.
 """
 
 import asyncio
@@ -13,8 +13,10 @@ from unittest.mock import patch
 
 from mirror.net import backoff
 from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
 from mirror.relay import fill, position, relay
+from mirror.relay.forward import Shapes
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
@@ -22,7 +24,7 @@ from mirror.relay.topics import Pair
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.cluster import TOPIC, SimulatedCluster, SimulatedCoordinator, SimulatedLog
 from tests.simulation.connection import PRODUCE_VERSION
-from tests.simulation.network import Process, Trace
+from tests.simulation.network import Trace
 from tests.simulation.source import DAY_MS, START_MS
 
 SETTLE_S = 0.3
@@ -125,14 +127,14 @@ class Worker:
         one: Any = self.relay
         one.failed = asyncio.get_running_loop().create_future()
         one._produce_version = PRODUCE_VERSION
-        one.shapes = relay.Shapes(PRODUCE_VERSION)
+        one.shapes = Shapes(PRODUCE_VERSION)
         one._remembers_ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         for cluster in (self.here, self.there):
             while not cluster.topics:
                 try:
                     await cluster.refresh([TOPIC])
-                except relay.NetworkError:
+                except NetworkError:
                     await asyncio.sleep(wait.next_s())
         one.pairs = {TOPIC: Pair(source=self.here.topics[TOPIC], terms=self._terms, partitions_there=1)}
         one.adopt((TOPIC, 0))
@@ -179,5 +181,3 @@ class Worker:
         if self.process.paused and not self.process.dead:
             self._trace(self.name, "goes on")
             self.process.resume()
-
-

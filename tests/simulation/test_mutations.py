@@ -1,0 +1,131 @@
+"""The simulation can fail: with any rule of the protocol taken away, it finds what the rule is there for.
+
+Each mutation replaces one function of the product by what it would be without the rule; some seed within the given
+number must then end in a violation.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+
+from mirror.net.errors import NetworkError
+from mirror.records.identity import Identity
+from mirror.relay import fill, resync
+from mirror.relay.partition import Partition, Phase
+from mirror.relay.position import Locator
+from mirror.relay.resync import Resync
+from mirror.relay.sink import Lane
+from tests.simulation.run import Violation, play
+
+
+class Mutation(NamedTuple):
+    """What is replaced by what; ``within``: so many seeds must show it."""
+
+    rule: str
+    patches: tuple[tuple[Any, str, Any], ...]
+    within: int
+
+
+async def _true_end(there: Any, log: Any) -> int:
+    """The log end, replicated or not."""
+    end: int = await there.true_end()
+    return end
+
+
+async def _visible_end(there: Any, log: Any) -> int:
+    """What consumers see, whatever stands above it."""
+    try:
+        end: int = await there.visible_end()
+    except NetworkError:
+        end = await there.true_end()
+    return end
+
+
+_rules = Locator.rules
+
+
+def _without_settle(self: Locator, partition: Partition) -> resync.Rules:
+    return replace(_rules(self, partition), settle_s=0.0)
+
+
+_by_markers = fill.ByMarkers.__init__
+
+
+def _same_coordinator(self: fill.ByMarkers, there: Any, before: Identity, coordinator_epoch: int) -> None:
+    _by_markers(self, there, before, 0)
+
+
+_start = Partition.start
+
+
+def _with_full_window(self: Partition, location: Any, *, topic_head: bytes) -> None:
+    _start(self, location, topic_head=topic_head)
+    self.checking = False
+    self.window = 5
+
+
+def _believing(self: Any, partition: Partition, answer: Any, response: Any) -> None:
+    """An error code is taken for an acknowledgement."""
+    if partition.phase is not Phase.ACTIVE or not partition.in_flight:
+        self._let_go(partition)
+        return
+    batch = partition.in_flight[0]
+    partition.acknowledged += batch[2]
+    partition.pop_unbelieved()
+
+
+async def _without_looking(self: Any) -> None:
+    """Markers are written, and their answers believed."""
+    await self._look(self._offset)
+    await self._write(self._until - self._offset)
+
+
+async def _owner(self: Locator, partition: Partition) -> bool:
+    return True
+
+
+_stand_still: Callable[..., Awaitable[Any]] = Resync._stand_still
+
+
+async def _asked_later(self: Any, *arguments: Any) -> Any:
+    _, end, tail = await _stand_still(self, *arguments)
+    return await self._there.producers(), end, tail
+
+
+MUTATIONS = (
+    Mutation("barrier: unreplicated offsets", ((resync, "barrier", _true_end), (fill, "barrier", _true_end)), 300),
+    Mutation("barrier: hidden offsets", ((resync, "barrier", _visible_end), (fill, "barrier", _visible_end)), 300),
+    # Either of the two makes up for the other nearly always.
+    Mutation(
+        "settle, and coordinator epochs",
+        ((Locator, "rules", _without_settle), (fill.ByMarkers, "__init__", _same_coordinator)),
+        900,
+    ),
+    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 900),
+    Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
+    Mutation("markers: look at the end", ((fill.Filling, "run", _without_looking),), 900),
+    Mutation("markers: ask for the owner", ((Locator, "owns", _owner),), 900),
+    Mutation(
+        "markers: an epoch of their own",
+        ((Identity, "marker_epoch", property(lambda self: self.epoch)), (Identity, "behind_markers", lambda self: self)),
+        300,
+    ),
+    Mutation("producers before the end", ((Resync, "_stand_still", _asked_later),), 900),
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
+def test_without_the_rule_something_is_found(mutation: Mutation) -> None:
+    with ExitStack() as stack:
+        for owner, name, replacement in mutation.patches:
+            stack.enter_context(patch.object(owner, name, replacement))
+        for seed in range(1, mutation.within + 1):
+            try:
+                play(seed)
+            except Violation:
+                return
+    pytest.fail(f"no violation in {mutation.within} runs without the rule: {mutation.rule}")

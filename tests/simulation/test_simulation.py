@@ -1,0 +1,47 @@
+"""Thousands of runs of the real relay against the model, each another order of events; and the same seed twice.
+
+``SIM_RUNS`` asks for more of them, ``SIM_SEED`` for the first one. ``python -m tests.simulation SEED`` prints a run.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.run import Outcome, play
+
+RUNS = int(os.environ.get("SIM_RUNS", "2000"))
+FIRST = int(os.environ.get("SIM_SEED", "1"))
+PIECES = 8
+"""The runs come in so many tests."""
+
+
+def runs(piece: int) -> range:
+    """The seeds of one piece."""
+    return range(FIRST + RUNS * piece // PIECES, FIRST + RUNS * (piece + 1) // PIECES)
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_records_keep_their_offsets_whatever_goes_wrong(piece: int) -> None:
+    """
+    1. A source with transactions, aborted ones, markers and gaps grows while one or more workers copy it.
+    2. Workers are killed, stopped, doubled; connections cut, their bytes late; leaders changed, stalled, restarted.
+    3. Whatever consumers of the destination see, at any moment, is the source's record of that offset, or nothing.
+    4. Once nothing goes wrong any more, the copy becomes complete, unless a stray marker or batch has halted it.
+    """
+    outcomes = [play(seed) for seed in runs(piece)]
+    halted = Counter(outcome.halted for outcome in outcomes)
+    assert halted[""] >= 0.97 * len(outcomes), halted
+    assert all(outcome.strays for outcome in outcomes if outcome.halted)
+
+
+def test_a_seed_is_the_same_run_every_time() -> None:
+    assert [play(seed) for seed in range(40, 46)] == [play(seed) for seed in range(40, 46)]
+
+
+def test_enough_goes_wrong() -> None:
+    """The runs are worth something only if the protocol has to work in them."""
+    outcomes: list[Outcome] = [play(seed) for seed in range(1, 61)]
+    assert sum(outcome.resyncs for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.markers for outcome in outcomes) > 5 * len(outcomes)
+    assert any(outcome.strays for outcome in outcomes) or len(outcomes) < 200
