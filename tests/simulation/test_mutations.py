@@ -111,7 +111,10 @@ MUTATIONS = (
     Mutation("markers: ask for the owner", ((Locator, "owns", _owner),), 900),
     Mutation(
         "markers: an epoch of their own",
-        ((Identity, "marker_epoch", property(lambda self: self.epoch)), (Identity, "behind_markers", lambda self: self)),
+        (
+            (Identity, "marker_epoch", property(lambda self: self.epoch)),
+            (Identity, "behind_markers", lambda self: self),
+        ),
         300,
     ),
     Mutation("producers before the end", ((Resync, "_stand_still", _asked_later),), 900),

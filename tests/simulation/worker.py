@@ -6,8 +6,9 @@ Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward`
 """
 
 import asyncio
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -15,7 +16,7 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay import fill, position, relay
+from mirror.relay import cleanup, position
 from mirror.relay.forward import Shapes
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.relay import Relay
@@ -59,15 +60,21 @@ class _Random:
 @contextmanager
 def simulated() -> Iterator[None]:
     """The product's relay takes the simulated clocks, logs and coordinators for the real ones."""
-    with (
-        patch.object(position, "PartitionLog", SimulatedLog),
-        patch.object(position, "Coordinator", SimulatedCoordinator),
-        patch.object(fill, "time", _Time),
-        patch.object(relay, "time", _Time),
-        patch.object(relay, "random", _Random),
-        patch.object(backoff, "random", _Random),
-    ):
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(position, "PartitionLog", SimulatedLog))
+        patches.enter_context(patch.object(position, "Coordinator", SimulatedCoordinator))
+        patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
+        for name, module in list(sys.modules.items()):
+            if name.startswith("mirror.relay.") and hasattr(module, "time"):
+                patches.enter_context(patch.object(module, "time", _Time))
+            if (name.startswith("mirror.relay.") or module is backoff) and hasattr(module, "random"):
+                patches.enter_context(patch.object(module, "random", _Random))
         yield
+
+
+async def _no_configs(*_: object) -> dict[str, object]:
+    """Topics have no configs here."""
+    return {}
 
 
 def settings() -> RelaySettings:
@@ -136,7 +143,9 @@ class Worker:
                     await cluster.refresh([TOPIC])
                 except NetworkError:
                     await asyncio.sleep(wait.next_s())
-        one.pairs = {TOPIC: Pair(source=self.here.topics[TOPIC], terms=self._terms, partitions_there=1)}
+        one.pairs = {
+            TOPIC: Pair(source=self.here.topics[TOPIC], destination=TOPIC, terms=self._terms, partitions_there=1)
+        }
         one.adopt((TOPIC, 0))
 
     @property
