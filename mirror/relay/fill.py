@@ -148,10 +148,10 @@ class Filling:
             PartitionHalted: the mirror may not write markers.
             NetworkError: a look failed before any marker was sent; after one, it is ``Moved``.
         """
-        if not await self._owns():
-            raise NotOwner
         end = self._offset
-        await self._look(end)
+        owns, _ = await asyncio.gather(self._owns(), self._look(end))
+        if not owns:
+            raise NotOwner
         while end < self._until:
             count = min(self._until - end, self._writer.most)
             await self._pace.take(count)

@@ -8,6 +8,7 @@ from mirror.records.admit import Cause
 from mirror.relay.assignment import Key
 from mirror.relay.fill import Moved, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted
+from mirror.relay.parking import park
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
@@ -61,6 +62,8 @@ class Holes:
         """The next thing to send is a hole, and nothing is under way. May be called again while it is being filled."""
         if not partition.filling and partition.phase is Phase.ACTIVE:
             partition.filling = True
+            if not partition.parked:
+                park(partition)
             self._owner.work(partition, self._fill(partition))
 
     async def _fill(self, partition: Partition) -> None:

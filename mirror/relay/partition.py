@@ -163,6 +163,7 @@ class Partition:
         "old",
         "outbox",
         "ownership",
+        "parked",
         "phase",
         "proven",
         "queued",
@@ -229,6 +230,8 @@ class Partition:
         """Whether a transaction was seen in it, which explains gaps."""
         self.queued = False
         """Whether the lane has it among those with something to send."""
+        self.parked = 0
+        """Bytes that wait behind a hole outside of any frame (``relay.parking``); nothing is fetched meanwhile."""
         self.frames = 0
         """Frames that its batches keep from being reused."""
         self.generation = 0
@@ -332,7 +335,7 @@ class Partition:
         assert isinstance(hole, Hole), self.name
         self.acknowledged += hole.records
         self.filled += hole.records
-        self._let_go(hole)
+        self.let_go(hole)
         return hole
 
     def pass_jump(self) -> Jump | None:
@@ -376,20 +379,21 @@ class Partition:
     def pop_unbelieved(self) -> None:
         """The answer for the oldest batch under way came, or will never come, and it does not count."""
         if self.in_flight:
-            self._let_go(self.in_flight.popleft())
+            self.let_go(self.in_flight.popleft())
 
     def _drop(self) -> None:
         if self.acknowledged >= 0:
             self.tally.dropped(self.acknowledged, self.in_flight, self.outbox)
         self.acknowledged = IN_DOUBT
         self.ending = None
+        self.parked = 0
         self.generation += 1
         if self.in_flight and self.in_flight[-1][3] is None:
             # Its record set goes on in the outbox, whose last batch has the frame. The bytes under way may not be sent
             # yet: they keep the frame until their answer, or it would be received into while it is sent from.
             self._hand_over()
         while self.outbox:
-            self._let_go(self.outbox.popleft())
+            self.let_go(self.outbox.popleft())
 
     def _hand_over(self) -> None:
         """The frame of the record set that is partly under way goes to the last batch under way."""
@@ -400,7 +404,8 @@ class Partition:
                 self.in_flight.append(Batch(head, payload, records, frame))
                 return
 
-    def _let_go(self, batch: Batch | Hole) -> None:
+    def let_go(self, batch: Batch | Hole) -> None:
+        """It left its queue, and needs its frame no more."""
         frame = batch[3]
         if frame is not None:
             self.frames -= 1

@@ -130,7 +130,11 @@ class Fetcher:
             return
         active = [partition for partition in self._rotation if partition.phase is Phase.ACTIVE]
         wanted = [
-            partition for partition in active if partition.frames < FRAMES_PER_PARTITION and partition.ending is None
+            partition
+            for partition in active
+            if partition.frames < FRAMES_PER_PARTITION
+            and partition.ending is None
+            and (not partition.parked or _unparked(partition))
         ]
         if not wanted:
             return
@@ -238,6 +242,8 @@ class Fetcher:
         for fetched in fetch.partitions:
             partition, generation = asked.get((fetched.topic, fetched.partition), (None, 0))
             if partition is None or partition.generation != generation or partition.phase is not Phase.ACTIVE:
+                continue
+            if partition.parked:
                 continue
             if fetched.error or fetch.error:
                 self._refused(partition, fetched, fetch)
@@ -379,6 +385,14 @@ class Fetcher:
             self._dialling.cancel()
         if self._connection is not None:
             self._connection.close()
+
+
+def _unparked(partition: Partition) -> bool:
+    """Whether what was parked is done with."""
+    if partition.outbox or partition.in_flight:
+        return False
+    partition.parked = 0
+    return True
 
 
 def _stale(partition: Partition, settings: RelaySettings) -> bool:

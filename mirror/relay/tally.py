@@ -59,6 +59,10 @@ class Tally:
             if batch[0]:
                 self._take_back(_size(batch))
                 self._doubtful.append((end, _size(batch)))
+        self.returned(outbox)
+
+    def returned(self, outbox: Iterable[Any]) -> None:
+        """These were put on their way, and are not any more: they will be fetched again."""
         for batch in outbox:
             if batch[0]:
                 self._take_back(_size(batch))
