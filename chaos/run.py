@@ -103,6 +103,7 @@ class _Suite:
                 workers=self._plan.workers,
                 seed=seed,
                 writers=self._plan.writers,
+                quick=self._plan.quick,
             ) as stage:
                 outcome = stage.play(self._progress.detail)
                 self._keep_logs(stage)

@@ -61,6 +61,7 @@ class Stage:
         seed: of everything drawn by chance.
         workers: of its mirrors, at least.
         writers: the kinds of producers that write; all by default. Topics of others are left out.
+        quick: whether an act that can be smaller is to be.
 
     Attributes:
         source, destination: the two sides.
@@ -75,7 +76,7 @@ class Stage:
 
     def __init__(
         self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
-        seed: int = 0, writers: Container[str] | None = None,
+        seed: int = 0, writers: Container[str] | None = None, quick: bool = False,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self.pair = pair
@@ -83,6 +84,7 @@ class Stage:
         self.destination: Side = pair.destination
         self.prefix = prefix
         self.repetitions = repetitions
+        self.quick = quick
         plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
         self.topics = named(plans, prefix)
         self.chance = random.Random(f"{scenario.name}/{seed}")
@@ -129,6 +131,11 @@ class Stage:
     @property
     def stream(self) -> Stream:
         return self.streams[0]
+
+    @property
+    def ended(self) -> int:
+        """Transactions that the stage's producers have ended."""
+        return sum(stream.transactions for stream in self.streams)
 
     def repeat(self) -> Iterator[int]:
         """``for _ in stage.repeat()``: as often as the stage is to repeat its fault, counting."""

@@ -40,7 +40,7 @@ class Records:
 
     def __init__(self, topic: str, *, seed: int = 0) -> None:
         self._topic = topic
-        self._seed = seed
+        self.seed = seed
         self._chance = random.Random(f"{topic}/{seed}")
         self.count = 0
 
@@ -51,7 +51,7 @@ class Records:
         size = draw.choice((10, 40, 100, 100, 400, 1_500))
         key = None if number % 9 == 8 else f"key-{draw.randrange(200)}".encode()
         value = None if number % 17 == 16 and key else f"{number} {draw.randbytes(size).hex()}".encode()
-        headers: tuple[tuple[str, bytes | None], ...] = (("n", f"{self._topic}/{self._seed}/{number}".encode()),)
+        headers: tuple[tuple[str, bytes | None], ...] = (("n", f"{self._topic}/{self.seed}/{number}".encode()),)
         if number % 5 == 0:
             headers += (("empty", None),)
         return Record(key, value, headers)
@@ -86,6 +86,11 @@ class Stream:
     def written(self) -> int:
         """Records handed to the producers so far, those of aborted transactions included."""
         return sum(writer.records.count for writer in self._writers)
+
+    @property
+    def transactions(self) -> int:
+        """Transactions that were committed or aborted so far."""
+        return sum(writer.transactions for writer in self._writers)
 
     def start(self) -> Self:
         """Start all producers."""
@@ -134,6 +139,7 @@ class _Writer(threading.Thread):
         super().__init__(name=f"stream {plan.name}", daemon=True)
         self.plan = plan
         self.records = records
+        self.transactions = 0
         self.failure: BaseException | None = None
         self._bootstrap_servers = bootstrap_servers
         self._folder = folder
@@ -217,13 +223,12 @@ class _Transactional(_Writer):
     """librdkafka with a transactional id: some records, then a commit or, one time in five, an abort."""
 
     def write(self) -> None:
-        number = 0
         producer = self._ready()
         while not self._stopping.is_set() and producer is not None:
             began_at = time.monotonic()
             try:
-                self._transaction(producer, abort=number % ABORT_EVERY == ABORT_EVERY - 1)
-                number += 1
+                self._transaction(producer, abort=self.transactions % ABORT_EVERY == ABORT_EVERY - 1)
+                self.transactions += 1
             except KafkaException as error:
                 if not self._recovers(producer, error.args[0]):
                     producer = self._ready()
@@ -233,7 +238,7 @@ class _Transactional(_Writer):
         """A new producer under the same id, which also ends what the one before left open."""
         producer = self._producer(
             **{
-                "transactional.id": f"chaos-{self.plan.name}",
+                "transactional.id": f"chaos-{self.plan.name}-{self.records.seed}",
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "message.timeout.ms": _TRANSACTION_MS,
             }

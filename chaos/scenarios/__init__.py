@@ -5,5 +5,6 @@ from chaos.scenarios import brokers  # isort: skip
 from chaos.scenarios import network  # isort: skip
 from chaos.scenarios import data  # isort: skip
 from chaos.scenarios import mapped  # isort: skip
+from chaos.scenarios import promises  # isort: skip
 
-__all__ = ["brokers", "data", "mapped", "network", "processes"]
+__all__ = ["brokers", "data", "mapped", "network", "processes", "promises"]

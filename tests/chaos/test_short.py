@@ -12,10 +12,9 @@ from chaos.clusters import Clusters
 from chaos.scenario import SCENARIOS, Scenario, Shape
 from chaos.sides import Pair
 from chaos.stage import Outcome, Stage
-from chaos.topics import PLAIN
+from chaos.topics import PLAIN, USUAL
 
 pytestmark = pytest.mark.broker
-NATIVE = PLAIN
 _numbers = count(1)
 
 
@@ -35,7 +34,7 @@ def play(scenario: Scenario, pair: Pair, repetitions: int = 1) -> Outcome:
     ("name", "repetitions"), [("worker-kill", 2), ("two-start-on-nothing", 1), ("destination-leader-kill", 1)]
 )
 def test_scenario(pair: Pair, name: str, repetitions: int) -> None:
-    outcome = play(replace(SCENARIOS[name], topics=NATIVE), pair, repetitions)
+    outcome = play(replace(SCENARIOS[name], topics=USUAL), pair, repetitions)
     assert outcome.problems == []
     assert outcome.repetitions == repetitions
     assert outcome.compared.identical

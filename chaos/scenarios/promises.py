@@ -1,0 +1,103 @@
+"""What users are promised, at the size in which they are promised it."""
+
+import subprocess
+from collections import Counter
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+from chaos.errors import ChaosError
+from chaos.scenario import scenario
+from chaos.sides import Name, Side
+from chaos.stage import Stage
+from chaos.topics import TopicPlan
+from chaos.waiting import until
+from mirror.demo.writers import KAFKA_TOOLS
+from mirror.sandbox import jars
+from mirror.sandbox.jvm import Jvm
+
+GROUP = "Promises"
+_CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+_IDLE_MS = 10_000
+_END_TIMEOUT_S = 240.0
+TRANSACTIONS, TRANSACTIONS_QUICK = 10_000, 1_000
+SMALL = TopicPlan(name="txn-none", writing="transactional", partitions=2)
+
+
+@scenario(
+    "ten-thousand-transactions", group=GROUP, full=1, quick=1, bare=True, rate=400.0, topics=(SMALL,),
+    does="10,000 small transactions (1,000 in a quick run), one in five aborted; the worker is killed in the middle",
+)  # fmt: skip
+def ten_thousand_transactions(stage: Stage) -> None:
+    wanted = TRANSACTIONS_QUICK if stage.quick else TRANSACTIONS
+    stage.create_topics()
+    for _ in range(4):  # producers: one alone waits for the coordinator most of the time
+        stage.start_stream()
+    stage.start_mirror()
+    stage.flowing()
+    for _ in stage.repeat():
+        until(lambda: stage.ended >= wanted // 2, "half of the transactions", timeout_s=_END_TIMEOUT_S * 4)
+        stage.mirror.kill_worker()
+        stage.recovered()
+        until(lambda: stage.ended >= wanted, "all of the transactions", timeout_s=_END_TIMEOUT_S * 4)
+        stage.note("transactions", stage.ended)
+
+
+@scenario(
+    "java-consumer-moves", group=GROUP, full=3, quick=1,
+    topics=(SMALL, TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4")),
+    does="Kafka's own consumer reads half of a topic at the source and, with its committed offsets as they are, the "
+    "rest at the destination: misses nothing, repeats nothing",
+)  # fmt: skip
+def java_consumer_moves(stage: Stage) -> None:
+    topic = stage.topic("txn-none")
+    names = [(topic, index) for index in range(SMALL.partitions)]
+    for _ in stage.repeat():
+        group = f"{stage.prefix}-readers"
+        until(lambda: sum(stage.source.ends(names, committed=True).values()) > 400, "400 offsets")
+        first = _consume(stage, stage.source, topic, group, most=150)
+        _move(stage, group)
+        stage.stream.stop()
+        stage.caught_up()
+        second = _consume(stage, stage.destination, topic, group)
+        everything = _consume(stage, stage.source, topic, f"{group}-all")
+        repeated = [place for place, times in Counter(first + second).items() if times > 1]
+        if repeated or sorted(first + second) != sorted(everything):
+            raise ChaosError(
+                f"read {len(first)} at the source and {len(second)} at the destination of {len(everything)}; "
+                f"repeated {repeated[:5]}, missed {sorted(set(everything) - set(first) - set(second))[:5]}, "
+                f"not of the source {sorted({*first, *second} - set(everything))[:5]}"
+            )
+
+
+def _move(stage: Stage, group: str) -> None:
+    """The committed offsets of a group at the source are committed at the destination, without leader epochs."""
+    asked = [ConsumerGroupTopicPartitions(group)]
+    (found,) = stage.source.admin.list_consumer_group_offsets(asked).values()
+    offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in found.result(30).topic_partitions or []]
+    stage.caught_up()
+    (moved,) = stage.destination.admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, offsets)]
+    ).values()
+    moved.result(30)
+
+
+def _consume(stage: Stage, side: Side, topic: str, group: str, *, most: int | None = None) -> list[tuple[Name, int]]:
+    """What Kafka's console consumer reads as a member of a group, committing: partition and offset of each record."""
+    arguments = ["--bootstrap-server", side.bootstrap_servers, "--topic", topic, "--group", group]
+    arguments += ["--timeout-ms", str(_IDLE_MS), "--isolation-level", "read_committed"]
+    arguments += ["--command-property", "auto.offset.reset=earliest"]
+    for shown in ("partition=true", "offset=true", "value=false"):
+        arguments += ["--formatter-property", f"print.{shown}"]
+    if most is not None:
+        # The limit counts records handed out, and no more than those are committed.
+        arguments += ["--max-messages", str(most)]
+    folder = stage.processes.folder
+    command = Jvm().command(jars.classpath_of([KAFKA_TOOLS]), _CONSOLE_CONSUMER, arguments, folder=folder, small=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_END_TIMEOUT_S, check=False)
+    found = []
+    for line in done.stdout.splitlines():
+        partition, offset = (part.split(":")[1] for part in line.split()[:2])
+        found.append(((topic, int(partition)), int(offset)))
+    if not found:
+        raise ChaosError(f"Kafka's consumer read nothing of {topic} at {side.name}: {done.stderr[-2000:]}")
+    return found
