@@ -249,8 +249,9 @@ def _admin(settings: ClusterSettings) -> AdminClient:
 
 def _committed(settings: ClusterSettings, group: str) -> list[TopicPartition]:
     request = ConsumerGroupTopicPartitions(group)
+    admin = _admin(settings)  # its requests end with it
     try:
-        (future,) = _admin(settings).list_consumer_group_offsets([request], request_timeout=ADMIN_TIMEOUT_S).values()
+        (future,) = admin.list_consumer_group_offsets([request], request_timeout=ADMIN_TIMEOUT_S).values()
         return list(future.result().topic_partitions)
     except KafkaException as error:
         raise NotTranslated(f"cannot read the offsets of group {group}: {error.args[0].str()}") from error

@@ -81,10 +81,12 @@ async def mapping(
         assert relay.pool.used == 0, "frames that were not given back"
 
 
-async def written_map(destination: Sandbox, topic: str, *, into: str | None = None, partition: int = 0) -> OffsetMap:
+async def written_map(
+    destination: Sandbox, topic: str, *, into: str | None = None, partition: int = 0, flow: str = FLOW
+) -> OffsetMap:
     """What the internal topic says."""
     async with opened(destination) as there:
-        state = State(there, FLOW)
+        state = State(there, flow)
         assert await state.open(create=False)
         return state.ledger.map(Side(topic, partition, into or topic))
 

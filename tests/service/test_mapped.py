@@ -1,6 +1,5 @@
 """``offsets: mapped`` as its users run it: processes that are killed, others that write, and offsets translated."""
 
-import random
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,11 +10,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from mirror.sandbox import Cluster as Sandbox
+from mirror.service.config import load
+from mirror.service.offsets import Translator
 from tests.relay.mapping import assert_exact, written_map
-from tests.service.kafka_side import create_topic, produce, writing
+from tests.service.kafka_side import CODECS, create_topic, produce
 from tests.service.running import MIRROR, Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
+KILLS = 3
 FLOW = {"offsets": "mapped", "checkpoint.interval.ms": 300, "settle.ms": 1000}
 
 
@@ -33,7 +35,9 @@ def consumer(sandbox: Sandbox, group: str = "none") -> Consumer:
     )
 
 
-def read_from(sandbox: Sandbox, topic: str, offset: int, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
+def read_from(
+    sandbox: Sandbox, topic: str, offset: int, count: int = 1 << 30
+) -> list[tuple[int, bytes | None, bytes | None]]:
     """(offset, key, value) of the first records that a plain consumer gets there; fewer at the end."""
     found: list[tuple[int, bytes | None, bytes | None]] = []
     reader = consumer(sandbox)
@@ -63,13 +67,17 @@ def translate(config: Path, *arguments: str) -> tuple[int, str]:
 
 
 @contextmanager
-def others_writing(sandbox: Sandbox, topic: str) -> Iterator[None]:
-    """Somebody else's records, all the time."""
+def writing(sandbox: Sandbox, *topics: str) -> Iterator[None]:
+    """Somebody writes to these topics all the time, a batch now and then."""
     stop = threading.Event()
 
     def write() -> None:
+        number = 0
         while not stop.wait(0.05):
-            produce(sandbox.bootstrap_servers, topic, 7, seed=random.randrange(1 << 30))
+            for topic in topics:
+                codec = CODECS[number % len(CODECS)]
+                produce(sandbox.bootstrap_servers, topic, 9, codec=codec, seed=number)
+            number += 1
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -87,7 +95,7 @@ async def test_killed_again_and_again_while_others_write(
     1. Two source topics into one destination topic, which somebody else writes to as well, all of them all the time.
     2. The mirror is killed with SIGKILL several times in the middle, and started again.
     3. It catches up, stops cleanly: every record is there once, and the map that was written down is exact.
-    4. Offsets translate both ways, to what plain consumers read there.
+    4. Every record's offset translates both ways, to the record that a plain consumer reads there.
     5. A consumer group moves over: it goes on with the very next record of its topic.
     """
     east, west, merged = f"{topic_name}-east", f"{topic_name}-west", f"{topic_name}-all"
@@ -97,33 +105,28 @@ async def test_killed_again_and_again_while_others_write(
     create_topic(destination, merged)
     config = tmp_path / "mirror.yaml"
     flow = {**FLOW, "topic.rename": {f"{topic_name}-(east|west)": merged}}
-    text = config_text(source, destination, [east, west], flow=flow)
-    with writing(source, east, 1), writing(source, west, 1), others_writing(destination_cluster, merged):
-        for _ in range(4):
+    text = config_text(source, destination, [east, west], flow=flow, top={"session.timeout.ms": 6000})
+    with writing(source_cluster, east, west), writing(destination_cluster, merged):
+        for _ in range(KILLS):
             with mirror(config, text) as process:
-                _wait_for_bytes(process, 20_000)
+                _wait_for_bytes(process, 5_000)
                 process.process.kill()
                 process.wait()
     with mirror(config, text) as process:
         process.wait_event("caught_up")
         assert process.stop() == 0
-    # async: the comparison runs in this test's loop.
-    for topic in (east, west):
-        found = await written_map(destination_cluster, topic, into=merged)
-        assert await assert_exact(source_cluster, destination_cluster, topic, found, into=merged) > 0
-    step = max(1, found.source_end // 12)
-    for offset in [*range(0, found.source_end, step), found.source_end - 1]:
-        here = read_from(source_cluster, west, offset, 1)
-        code, told = translate(config, "--topic", west, "--offset", str(offset))
-        assert code == 0, told
-        there = read_from(destination_cluster, merged, int(told), 1)
-        assert there[0][1:] == here[0][1:]
-        code, back = translate(
-            config, "--topic", west, "--offset", told.strip(), "--direction", "destination-to-source"
-        )
-        assert (code, int(back)) == (0, offset)
-    assert translate(config, "--topic", west, "--offset", str(found.source_end + 5))[0] == 1
-    _move_group(source_cluster, destination_cluster, config, west, merged, found.source_end // 2)
+    there = {at: rest for at, *rest in read_from(destination_cluster, merged, 0)}
+    async with Translator(load(config, {})) as translator:
+        for topic in (east, west):
+            found = await written_map(destination_cluster, topic, into=merged)
+            assert await assert_exact(source_cluster, destination_cluster, topic, found, into=merged) > 0
+            for offset, *record in read_from(source_cluster, topic, 0):
+                place = await translator.to_destination(topic, 0, offset)
+                assert place is not None
+                assert place.exact
+                assert there[place.offset] == record
+                assert await translator.to_source(topic, 0, place.offset) == (offset, True)
+    _move_group(source_cluster, destination_cluster, config, west, merged, found.source_end)
 
 
 def _wait_for_bytes(process: Mirror, count: int) -> None:
@@ -131,8 +134,9 @@ def _wait_for_bytes(process: Mirror, count: int) -> None:
     process.wait_for(lambda: any(line["bytes"] > count for line in process.of("progress")), f"{count} bytes")
 
 
-def _move_group(source: Sandbox, destination: Sandbox, config: Path, topic: str, merged: str, offset: int) -> None:
-    group = f"group-{topic}"
+def _move_group(source: Sandbox, destination: Sandbox, config: Path, topic: str, merged: str, end: int) -> None:
+    """By the command line, as an operator would."""
+    offset, group = end // 2, f"group-{topic}"
     reader = consumer(source, group)
     reader.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     reader.close()
@@ -145,5 +149,11 @@ def _move_group(source: Sandbox, destination: Sandbox, config: Path, topic: str,
     (here,), (there,) = read_from(source, topic, offset, 1), read_from(destination, merged, committed.offset, 1)
     assert there[1:] == here[1:]
     assert there[0] == committed.offset
+    code, told = translate(config, "--topic", topic, "--offset", str(offset))
+    assert (code, told) == (0, f"{committed.offset}\n")
+    code, told = translate(config, "--topic", topic, "--offset", told.strip(), "--direction", "destination-to-source")
+    assert (code, told) == (0, f"{offset}\n")
+    code, told = translate(config, "--topic", topic, "--offset", str(end + 1))
+    assert (code, f"copied up to offset {end}" in told) == (1, True), told
     code, told = translate(config, "--group", "never-heard-of")
     assert (code, "no offset" in told) == (1, True), told
