@@ -88,7 +88,8 @@ class LockStep:
         source_epoch: leader epoch of the source's last matched batch; -1 if there is none.
         identity: of the batch that comes next; None as long as it is not known.
         matched: batches so far.
-        overtaken: still, see ``__init__``; ``passed`` counts the copies whose originals are gone.
+        overtaken: the source no longer has what is at ``source_offset``, and nothing was matched since; ``passed``
+            counts the copies whose originals are gone.
     """
 
     def __init__(
@@ -102,15 +103,15 @@ class LockStep:
         identity: Identity | None,
         own: Collection[int],
         committed: bool,
-        overtaken: bool = False,
+        source_start: int = 0,
     ) -> None:
         """
         Args:
             identity: what the first of the flow's batches must have, if that is known.
             own: producer ids of the flow.
             committed: whether only what is committed is mirrored.
-            overtaken: the source has deleted what is at ``source_offset``, and begins there: copies are passed over
-                until one equals its first batch.
+            source_start: where the source begins. If that is behind ``source_offset``, copies are passed over until
+                one equals its first batch.
         """
         self.source = source
         self.destination = destination
@@ -120,10 +121,10 @@ class LockStep:
         self.identity = identity
         self.map = OffsetMap()
         self.matched = 0
-        self.overtaken = overtaken
+        self.overtaken = source_offset < source_start
         self.passed = 0
         self._own = own
-        self._originals = Originals(source, source_offset, committed=committed)
+        self._originals = Originals(source, max(source_offset, source_start), committed=committed)
         self._ahead: Found | None = None
 
     async def advance(self, end: int) -> int:

@@ -67,12 +67,12 @@ async def translation(
     step = LockStep(
         source,
         destination,
-        source_offset=max(checkpoint.source_offset, source_start),
+        source_offset=checkpoint.source_offset,
         destination_offset=max(checkpoint.destination_offset, await destination.start()),
         identity=checkpoint.identity,
         own=known.union(own),
         committed=committed,
-        overtaken=checkpoint.source_offset < source_start,
+        source_start=source_start,
     )
     await step.advance(await destination.visible_end())
     found = state.ledger.map(side)

@@ -212,13 +212,13 @@ class _Look:
         return LockStep(
             self._here,
             self._there,
-            source_offset=max(start.source, self._source_start),
+            source_offset=start.source,
             destination_offset=max(start.destination, self._log_start),
             source_epoch=start.source_epoch,
             identity=start.identity,
             own=own,
             committed=self._rules.committed,
-            overtaken=start.source < self._source_start,
+            source_start=self._source_start,
         )
 
     async def _advance(self, step: LockStep, end: int) -> int:

@@ -156,14 +156,14 @@ async def test_originals_that_the_source_deleted(
     async with pair(source_cluster, destination_cluster, topic_name) as both:
         await both.copy(3)
         await both.source.delete_before(6)
-        step = both.step(source=6, overtaken=True)
+        step = both.step(source_start=6)
         assert await step.advance(7) == 2
         assert (step.passed, step.overtaken) == (1, False)
         assert list(step.map) == [Run(6, 3, 2), Run(9, 5, 2)]
         await both.source.delete_before(11)
-        step = both.step(source=11, overtaken=True)
+        step = both.step(source_start=11)
         assert await step.advance(7) == 0
-        assert (step.passed, step.overtaken, step.identity) == (3, True, both.identity)
+        assert (step.passed, step.overtaken, step.source_offset, step.identity) == (3, True, 0, both.identity)
 
 
 async def test_a_destination_that_lost_its_end_is_seen(
