@@ -202,7 +202,7 @@ class Resync:
             proven, last_epoch = await self._prove(tail, source_start, end)
             await self._check_holes(tail, source_start, end)
         except PartitionHalted:
-            await self._blame(tail, log_start)
+            await self._blame(tail, log_start, source_start)
             raise
         return Found(
             offset=end,
@@ -264,13 +264,16 @@ class Resync:
                 f"{self._rules.name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}",
             )
 
-    async def _blame(self, tail: Tail, log_start: int) -> None:
-        """The last batch is ours, and does not fit the source. If somebody else has written just before it, that is
-        why: a whole window of ours may have landed behind."""
+    async def _blame(self, tail: Tail, log_start: int, source_start: int) -> None:
+        """The last batch is ours, and does not fit the source. If somebody else has written just before it, or a marker
+        stands there in the place of a record, that is why: a whole window of ours may have landed behind."""
         for _ in range(self._rules.window):
             if tail.data is None:
                 return
-            tail = await self.tail(log_start, tail.data[0].base_offset)
+            base = tail.data[0].base_offset
+            tail = await self.tail(log_start, base)
+            if tail.holes_from < base:
+                await self._check_holes(tail, source_start, base)
 
     # -- the source --------------------------------------------------------------------------------------------------
 
