@@ -236,14 +236,20 @@ class Stage:
         if not self.scenario.exact:
             self._copied_by_count(names)
             return
-        wanted = until(lambda: self._ends_of_source(names), f"the source's ends; {self.told()}")
+        wanted = until(lambda: self._ends_of_source(names), lambda: f"the source's ends; {self.told()}")
+        ends: dict[Name, int] = {}
 
         def there() -> bool:
             self.look()
-            ends = self.destination.ends(names)
+            ends.update(self.destination.ends(names))
             return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
 
-        until(there, lambda: f"the destination to reach {self._behind(wanted)}; {self.told()}")
+        # A partition that has what is wanted goes on, too: what counts is that one of the others does.
+        until(
+            there,
+            lambda: f"the destination to reach {self._behind(wanted)}; {self.told()}",
+            moving=lambda: [ends.get(name) for name, end in wanted.items() if ends.get(name, -1) < end],
+        )
 
     def _copied_by_count(self, names: list[Name]) -> None:
         """The same where offsets differ: as many records, those of strangers not counted."""

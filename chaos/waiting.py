@@ -6,31 +6,46 @@ from typing import TypeVar
 
 from chaos.errors import ChaosError
 
-__all__ = ["PATIENCE_S", "until"]
+__all__ = ["LONGEST_S", "PATIENCE_S", "until"]
 
 PATIENCE_S = 150.0
 """Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
+
+LONGEST_S = 600.0
+"""No wait takes longer, even while something moves."""
 
 _LOOK_EVERY_S = 0.05
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str | Callable[[], str], *, timeout_s: float = PATIENCE_S) -> T:
+def until(
+    condition: Callable[[], T],
+    what: str | Callable[[], str],
+    *,
+    timeout_s: float = PATIENCE_S,
+    moving: Callable[[], object] | None = None,
+) -> T:
     """Look until the condition holds; its value.
 
     Args:
         condition: holds when it is true.
         what: is waited for, in words; a function is asked only when the time is over.
         timeout_s: how long to wait.
+        moving: as long as its value changes, the time begins anew, up to ``LONGEST_S`` in all: slow is not stuck.
 
     Raises:
         ChaosError: the time is over.
     """
-    deadline_at = time.monotonic() + timeout_s
+    began_at = time.monotonic()
+    deadline_at, last_at = began_at + timeout_s, began_at + max(timeout_s, LONGEST_S)
+    seen = moving() if moving else None
     while True:
         if value := condition():
             return value
-        if time.monotonic() > deadline_at:
+        now = time.monotonic()
+        if moving and (state := moving()) != seen:
+            seen, deadline_at = state, now + timeout_s
+        if now > min(deadline_at, last_at):
             said = what if isinstance(what, str) else what()
-            raise ChaosError(f"waited {timeout_s:.0f} s in vain for {said}")
+            raise ChaosError(f"waited {now - began_at:.0f} s in vain for {said}")
         time.sleep(_LOOK_EVERY_S)
