@@ -18,6 +18,8 @@ RESTART_LEAST_MS = 200
 RESTART_MOST_MS = 30_000
 GOOD_LIFE_S = 10.0
 """A worker that ran for so long after it was ready has started well: its next restart is quick again."""
+END_S = 10.0
+"""A worker that has closed its channel has so long to end."""
 _START = (
     "import sys; sys.path[:] = sys.argv[1].split(chr(10)); "
     "from mirror.service.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
@@ -39,6 +41,7 @@ class Child:
         self._settings = settings
         self._hear = hear
         self._channel: Channel | None = None
+        self._stop_asked = False
         self._process: subprocess.Popen[bytes] | None = None
         self._backoff = Backoff(least_ms=RESTART_LEAST_MS, most_ms=RESTART_MOST_MS)
 
@@ -48,24 +51,30 @@ class Child:
         process, mine = self._start()
         self._process, self.pid = process, process.pid
         on_start(self)
-        self._channel = channel = await Channel.open(mine)
+        channel: Channel | None = None
         try:
+            self._channel = channel = await Channel.open(mine)
             channel.send(say.HANDOVER, settings=self._settings.pack())
+            if self._stop_asked:
+                channel.send(say.STOP)
             while (message := await channel.receive()) is not None:
                 if message["kind"] == say.STOPPED:
                     self.stopped = True
                 if message["kind"] == say.READY:
                     self.ready_at = asyncio.get_running_loop().time()
                 self._hear(self, message)
-            # Its end of the channel is closed: it has ended, or is about to.
-            self.code = await asyncio.to_thread(process.wait)
+            # Its end of the channel is closed: it has ended, or is about to. If not, it is ended below.
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(process.wait, END_S)
         finally:
             self._channel = None
             if process.poll() is None:
                 process.kill()
                 process.wait()
             self.code = process.returncode
-            await channel.close()
+            if channel is not None:
+                await channel.close()
+            mine.close()
         return self.code
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
@@ -87,7 +96,8 @@ class Child:
         return process, mine
 
     def send(self, kind: str, **fields: object) -> bool:
-        """Tells the worker; False if there is none."""
+        """Tells the worker; False if there is none. One that is just being started is told to stop all the same."""
+        self._stop_asked = self._stop_asked or kind == say.STOP
         if self._channel is None:
             return False
         self._channel.send(kind, **fields)

@@ -287,4 +287,7 @@ def main(descriptor: int, parent_pid: int) -> None:
     """The process. ``descriptor``: its end of the channel, inherited."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(parent_pid)
-    sys.exit(asyncio.run(_serve(socket.socket(fileno=descriptor))))
+    code = asyncio.run(_serve(socket.socket(fileno=descriptor)))
+    # Everything is told and closed; what librdkafka may still wait for is not worth waiting for.
+    sys.stderr.flush()
+    os._exit(code)
