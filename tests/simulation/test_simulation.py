@@ -31,7 +31,7 @@ def test_records_keep_their_offsets_whatever_goes_wrong(piece: int) -> None:
     """
     outcomes = [play(seed) for seed in runs(piece)]
     halted = Counter(outcome.halted for outcome in outcomes)
-    assert halted[""] >= 0.97 * len(outcomes), halted
+    assert halted[""] >= 0.9 * len(outcomes), halted
     assert all(outcome.strays for outcome in outcomes if outcome.halted)
 
 
