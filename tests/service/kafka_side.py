@@ -59,9 +59,18 @@ def _wait_for_topic(admin: AdminClient, name: str, partitions: int) -> None:
 
 
 def produce(
-    bootstrap: str, topic: str, count: int, *, partitions: int = 1, codec: str = "none", size: int = 200, seed: int = 0
+    bootstrap: str,
+    topic: str,
+    count: int,
+    *,
+    partitions: int = 1,
+    codec: str = "none",
+    size: int = 200,
+    seed: int = 0,
+    keyed: bool = False,
 ) -> None:
-    """So many records by librdkafka, spread over the partitions: keys, headers and null values among them."""
+    """So many records by librdkafka, spread over the partitions: keys (of each, if ``keyed``), headers and null values
+    among them."""
     chance = random.Random(f"{topic}{codec}{seed}")
     settings = {
         "bootstrap.servers": bootstrap,
@@ -78,7 +87,7 @@ def produce(
         producer.produce(
             topic,
             value=value,
-            key=None if number % 3 else b"key-%d" % number,
+            key=None if number % 3 and not keyed else b"key-%d" % number,
             headers=[("trace", b"%d" % number), ("empty", None)] if number % 5 == 0 else None,
             partition=number % partitions,
         )
@@ -143,6 +152,12 @@ def _offset(ask: Any, topic: str, partition: int, timestamp: int) -> int:
     assert answer.error_code == 0, answer
     offset: int = answer.offset
     return offset
+
+
+def start_of(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """Where the log begins."""
+    with _client(bootstrap) as ask:
+        return _offset(ask, topic, partition, -2)
 
 
 def end_of(bootstrap: str, topic: str, partition: int = 0) -> int:
