@@ -10,6 +10,7 @@ for the same offsets: a repeat is answered with the old offset, and nobody has t
 
 import struct
 import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 
 import zstandard
@@ -35,6 +36,8 @@ _ZSTD_LEVEL = 5
 """0.7 bytes an offset; higher levels are slower and give more."""
 _GZIP_LEVEL = 1
 """1.4 bytes an offset at any level."""
+_TWO_BYTES, _THREE_BYTES = 1 << 6, 1 << 13
+"""From these offset deltas on, the varint has so many; a million still fits in three."""
 _GZIP = 31
 """zlib's way to ask for gzip framing with the largest window."""
 
@@ -97,34 +100,32 @@ def _payload(count: int, codec: Codec) -> bytes:
     """The compressed records. A flow needs those of a full batch again and again, and few others once."""
     if not 1 <= count <= STRIDES[0]:
         raise ValueError(f"{count} records of filler, not 1 to {STRIDES[0]}")
-    records = bytes(_records(count))
-    if codec is Codec.ZSTD:
-        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(records)
-    assert codec is Codec.GZIP, codec
-    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
-    return packer.compress(records) + packer.flush()
+    assert codec in (Codec.ZSTD, Codec.GZIP), codec
+    packer = (
+        zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
+        if codec is Codec.ZSTD
+        else zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
+    )
+    return b"".join([*(packer.compress(records) for records in _records(count)), packer.flush()])
 
 
-def _records(count: int) -> bytearray:
-    """The records, one after another: 7 to 9 bytes each, as wide as their offset delta.
+def _records(count: int) -> Iterator[bytes]:
+    """The records, some thousand at a time: 7 to 9 bytes each, as wide as their offset delta.
 
     A record (KIP-98): length varint, attributes i8, timestamp delta varint, offset delta varint, key length varint
     (-1), value length varint (-1), count of headers varint. Varints are zigzag: 1 stands for -1, 2 n for n.
     """
-    out = bytearray()
     first = 0
-    for width, last in ((1, 1 << 6), (2, 1 << 13), (3, 1 << 20)):
-        here = min(last, count) - first
-        if here <= 0:
-            break
+    while first < count:
+        width = 1 if first < _TWO_BYTES else 2 if first < _THREE_BYTES else 3
+        last = min(count, _TWO_BYTES if width == 1 else _THREE_BYTES if width == 2 else first + _THREE_BYTES)
         size = 6 + width
         record = bytes([2 * (size - 1), 0, 0, *bytes(width), 1, 1, 0])
-        block = bytearray(record * here)
+        block = bytearray(record * (last - first))
         for digit in range(width):
-            block[3 + digit :: size] = _digits(first, here, digit, more=digit < width - 1)
-        out += block
+            block[3 + digit :: size] = _digits(first, last - first, digit, more=digit < width - 1)
+        yield bytes(block)
         first = last
-    return out
 
 
 def _digits(first: int, count: int, digit: int, *, more: bool) -> bytes:
