@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirror.audit.errors import AuditError
+from mirror.audit.mapped import MappedPartition, freeze_mapped
 from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition
 from mirror.audit.offsets import LATEST, list_offsets, log_spans
 from mirror.audit.policies import compacted
@@ -46,6 +47,8 @@ class Frozen:
     destination_topic_ids: dict[str, str]
     compacted: Mapping[Side, frozenset[str]] = field(default_factory=dict)
     """Topics that a log cleaner works on."""
+    mapped: Mapping[TopicPartition, MappedPartition] = field(default_factory=dict)
+    """With ``offsets: mapped``: where the copies are."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -57,20 +60,29 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     """
     _check_two(source, destination)
     names = await selected(source, request)
-    await destination.refresh(names)
+    there = {name: request.destination_of(name) for name in names}
+    await destination.refresh(sorted(set(there.values())))
     findings: list[Finding] = []
     wanted: list[TopicPartition] = []
     spare: list[TopicPartition] = []
     for name in names:
-        ours, theirs = partitions(source, name), partitions(destination, name)
+        ours, theirs = partitions(source, name), partitions(destination, there[name])
         if not theirs:
-            findings.append(_absent(name, None, f"the topic is not at {destination.name}"))
+            named = f"topic {there[name]}" if there[name] != name else "the topic"
+            findings.append(_absent(name, None, f"{named} is not at {destination.name}"))
         else:
             findings += [_absent(name, p, f"{destination.name} has no such partition") for p in sorted(ours - theirs)]
-            spare += [TopicPartition(name, p) for p in sorted(theirs - ours)]
+            # Of a topic that others write to, partitions may be theirs alone.
+            spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
     starts, ends = await log_spans(source, wanted, committed=request.committed)
-    bounds = await _freeze_destination(source, destination, starts, ends, request)
+    mapped: dict[TopicPartition, MappedPartition] = {}
+    if request.mapped:
+        found = await freeze_mapped(source, destination, starts, ends, request)
+        mapped, bounds = found.partitions, found.bounds
+        findings += found.findings
+    else:
+        bounds = await _freeze_destination(source, destination, starts, ends, request)
     findings += await _spare(destination, source.name, spare)
     return Frozen(
         source_cluster_id=source.cluster_id,
@@ -78,7 +90,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         bounds=tuple(bounds),
         findings=tuple(findings),
         source_topic_ids=_topic_ids(source, names),
-        destination_topic_ids=_topic_ids(destination, names),
+        destination_topic_ids=_topic_ids(destination, there.values()),
+        mapped=mapped,
         compacted={
             Side.SOURCE: await compacted(source, names),
             Side.DESTINATION: await compacted(destination, [name for name in names if partitions(destination, name)]),

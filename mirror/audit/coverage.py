@@ -122,10 +122,11 @@ def coverage_of(
     return rows
 
 
-def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> None:
+def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, mapped: bool = False) -> None:
     """Where nothing was found, the destination has as many records and markers as the source has records and holes.
 
-    It follows from what was compared; that it is asked all the same is this module's business.
+    It follows from what was compared; that it is asked all the same is this module's business. ``mapped``: holes are
+    not filled, and only records count.
 
     Raises:
         AuditError: it is not so.
@@ -134,7 +135,8 @@ def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> No
     sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
     for row in coverage:
         holes = row.holes if row.side is Side.SOURCE else row.control
-        sides[row.topic, row.partition][row.side] = row.records, row.offsets, holes
+        counted = (row.records, 0, 0) if mapped else (row.records, row.offsets, holes)
+        sides[row.topic, row.partition][row.side] = counted
     for (topic, partition), found in sides.items():
         if (topic, partition) not in told and len(set(found.values())) > 1:
             ours, theirs = found[Side.SOURCE], found[Side.DESTINATION]
@@ -143,6 +145,19 @@ def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> No
                 f"{theirs} at the destination, and no difference was found",
                 BUG,
             )
+
+
+def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
+    """Batches of the flow at the destination that its offset map does not have."""
+    return [
+        Finding(
+            kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=Span(*span), batches=1,
+            records=span[1] - span[0],
+            detail=f"a batch of the flow at {alias} that its offset map does not have: copied twice",
+        )
+        for (topic, partition, _, _), part in sorted(read.items())
+        for span in part.unmapped
+    ]  # fmt: skip
 
 
 def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:

@@ -140,6 +140,7 @@ def summary(result: AuditResult) -> dict[str, Any]:
         "flow": result.flow,
         "identical": result.identical,
         "identity": "payload",
+        "offsets": result.offsets,
         "isolation_level": result.isolation_level,
         "digest": result.digest,
         "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},

@@ -41,17 +41,19 @@ class Rules:
     """How one side's batches are told apart.
 
     ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill
-    whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id).
+    whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are not
+    filled at all, and the sides are not compared in them.
     """
 
     side: Side = Side.SOURCE
     committed: bool = False
     strangers: bool = False
+    mapped: bool = False
 
     @property
     def odd(self) -> frozenset[What]:
         """What is a finding by itself: nothing at the source, all but markers at the destination."""
-        if self.side is Side.SOURCE:
+        if self.side is Side.SOURCE or self.mapped:
             return frozenset()
         return frozenset(What) - {What.DATA, What.CONTROL}
 

@@ -19,6 +19,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.estimate import estimates
 from mirror.audit.holes import Rules
 from mirror.audit.leading import visible_filler
+from mirror.audit.mapped import at_destination, placed
 from mirror.audit.model import (
     AuditRequest,
     AuditResult,
@@ -87,7 +88,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
             for side, cluster_id in _cluster_ids(frozen).items()
             for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
         ]
-    cover.check_fills(coverage, findings)
+    cover.check_fills(coverage, findings, mapped=request.mapped)
     findings, cleaned = _apart(findings)
     return AuditResult(
         flow=request.flow,
@@ -101,6 +102,7 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
         notes=tuple([*_notes(frozen.bounds, request), *cleaned]),
         elapsed_s=time.monotonic() - began_at,
         isolation_level=request.isolation_level,
+        offsets=request.offsets,
     )
 
 
@@ -114,8 +116,12 @@ async def _prepare(request: AuditRequest) -> Prepared:
             source = await stack.enter_async_context(await _open(request.source))
             destination = await stack.enter_async_context(await _open(request.destination))
             frozen = await freeze(source, destination, request)
-            filler = await visible_filler(
-                destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
+            filler = (
+                await visible_filler(
+                    destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
+                )
+                if not request.mapped
+                else []
             )
             sizes = await estimates(source, request.source.client_id, frozen.bounds)
             return Prepared(frozen, sizes, tuple(filler))
@@ -192,7 +198,8 @@ class _Audit:
             findings += cover.broken_logs(side, endpoint.alias, read)
         if compared.differing:
             findings += self._differences(compared, ranges, findings)
-        return findings, coverage
+        findings = at_destination(findings, self.frozen.mapped)
+        return findings + cover.unmapped(self.request.destination.alias, compared.coverage[Side.DESTINATION]), coverage
 
     def _differences(
         self, compared: Compared, ranges: dict[TopicPartition, list[Range]], broken: list[Finding]
@@ -239,12 +246,13 @@ class _Audit:
             cluster_id=_cluster_ids(self.frozen)[side],
             topic_ids=self.frozen.source_topic_ids if is_source else self.frozen.destination_topic_ids,
             digest=self.request.digest,
-            tasks=tasks,
+            tasks=tasks if is_source else placed(tasks, self.frozen.mapped),
             rows=rows,
             rules=Rules(
                 side=side,
                 committed=is_source and self.request.committed,
                 strangers=self.request.fill == "transaction",
+                mapped=self.request.mapped,
             ),
         )
 

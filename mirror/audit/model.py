@@ -8,6 +8,7 @@ from typing import NamedTuple
 DIGESTS = ("xxh3_128", "sha256")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 FILLS = ("markers", "transaction")
+OFFSETS = ("exact", "mapped")
 
 
 class Side(Enum):
@@ -35,7 +36,8 @@ class AuditRequest:
     ``topics`` are names; ``selects``, where given, picks further ones among the source's topics, internal ones never.
     ``catch_up_s`` is how long the destination may take to reach the source's end, which is frozen first: a mirror that
     is running has batches on their way. ``isolation_level`` and ``fill`` are the flow's: whether aborted data is due at
-    the destination, and whose markers fill its holes.
+    the destination, and whose markers fill its holes. ``offsets: mapped`` copies have offsets of their own, and may be
+    in topics of other names, which ``rename`` gives.
     """
 
     flow: str
@@ -47,15 +49,27 @@ class AuditRequest:
     catch_up_s: float = 10.0
     isolation_level: str = "read_committed"
     fill: str = "markers"
+    offsets: str = "exact"
+    rename: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("digest", self.digest, DIGESTS),
             ("isolation level", self.isolation_level, ISOLATION_LEVELS),
             ("fill", self.fill, FILLS),
+            ("offsets", self.offsets, OFFSETS),
         ):
             if value not in known:
                 raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
+
+    @property
+    def mapped(self) -> bool:
+        """The destination's offsets are its own."""
+        return self.offsets == "mapped"
+
+    def destination_of(self, topic: str) -> str:
+        """The topic that this one is copied into."""
+        return self.rename(topic) if self.rename is not None else topic
 
     @property
     def committed(self) -> bool:
@@ -271,6 +285,7 @@ class AuditResult:
     notes: tuple[str, ...] = field(default=())
     elapsed_s: float = 0.0
     isolation_level: str = "read_committed"
+    offsets: str = "exact"
 
     @property
     def identical(self) -> bool:

@@ -6,10 +6,12 @@ Both sides are read by the same tasks, so that each range's coverage on one side
 import itertools
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mirror.audit.model import Span, TopicPartition
+from mirror.records.mapping import OffsetMap, Run
 
 MIB = 1 << 20
 TASK_BYTES = 128 * MIB
@@ -22,12 +24,57 @@ MOST_TASKS = 5_000
 """Each task's ranges travel in the plan; larger logs get larger tasks."""
 
 
+class Copied(NamedTuple):
+    """Where a range's source offsets are at the destination.
+
+    ``start`` and ``end``: what is to be read there, of topic ``topic``. ``own``: producer ids of the flow. ``runs``: of
+    the map, as far as they touch the range.
+    """
+
+    topic: str
+    start: int
+    end: int
+    own: tuple[int, ...]
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def read(cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]]) -> "Copied":
+        """From JSON's lists."""
+        return cls(topic, int(start), int(end), tuple(map(int, own)), tuple(Run(*map(int, run)) for run in runs))
+
+
+def copied(
+    offsets: OffsetMap, start: int, end: int, *, topic: str, first: bool, bounds: Span, own: Iterable[int]
+) -> Copied:
+    """Where source offsets ``start`` to before ``end`` are, in ``topic`` of the destination.
+
+    Ranges that touch at the source touch at the destination, so that nothing between them is left out.
+
+    Args:
+        offsets: the partition's whole map.
+        start: of the range.
+        end: of the range.
+        topic: at the destination.
+        first: the partition's first range, which begins where the destination is read at all.
+        bounds: the destination's offsets that all ranges together read.
+        own: producer ids of the flow.
+    """
+    begins, ends = offsets.to_destination(start), offsets.to_destination(end)
+    here = bounds.start if first else bounds.end if begins is None else begins.offset
+    there = bounds.end if ends is None else ends.offset
+    low = min(max(here, bounds.start), bounds.end)
+    at = bisect_right(offsets, start, key=lambda run: run.source_end)
+    runs = itertools.takewhile(lambda run: run.source < end, (offsets[index] for index in range(at, len(offsets))))
+    return Copied(topic, low, max(low, min(there, bounds.end)), tuple(own), tuple(runs))
+
+
 class Range(NamedTuple):
     """Offsets of one partition that one task reads. A batch belongs to the range in which its base offset lies.
 
     ``first``: the partition's first range, which also owns the batch that begins before it and reaches into it (a log
     may start inside a batch, after DeleteRecords).
     ``width``: offsets in one chunk; the first chunk begins at ``start``.
+    ``copied``: where these offsets are, at a destination with offsets of its own (``offsets: mapped``).
     """
 
     topic: str
@@ -36,6 +83,7 @@ class Range(NamedTuple):
     end: int
     first: bool
     width: int
+    copied: Copied | None = None
 
     @property
     def key(self) -> TopicPartition:
@@ -106,14 +154,17 @@ def from_json(text: str) -> list[Task]:
         return [tuple(_range(*entry) for entry in task) for task in json.loads(text)]
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"ranges are not a list of lists of [topic, partition, start, end, first, width]: {error}"
+            f"ranges are not a list of lists of [topic, partition, start, end, first, width, copied]: {error}"
         ) from error
 
 
-def _range(topic: str, partition: int, start: int, end: int, first: bool, width: int) -> Range:
+def _range(
+    topic: str, partition: int, start: int, end: int, first: bool, width: int, where: list[Any] | None = None
+) -> Range:
     if not isinstance(topic, str) or not 0 <= start < end or partition < 0 or width < 1:
         raise ValueError(f"range {start} to {end} of partition {partition!r}, chunks of {width}")
-    return Range(topic, int(partition), int(start), int(end), bool(first), int(width))
+    found = Copied.read(*where) if where is not None else None
+    return Range(topic, int(partition), int(start), int(end), bool(first), int(width), found)
 
 
 def chunk_range(whole: Range, start: int) -> Range:

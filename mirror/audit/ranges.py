@@ -51,8 +51,10 @@ class RangeCoverage:
     """What was read of a range: its own batches of records, and every offset of it by what it is.
 
     ``offsets`` are those in batches of records; ``control``, ``aborted``, ``empty`` and ``gap_offsets`` are the holes
-    (the first gaps by name too), ``odd`` what has no business at a destination. ``next_offset`` is where reading came
-    to; the range was read when that is its end. ``broken`` says why the log could not be read further.
+    (the first gaps by name too), ``odd`` what has no business at a destination. With ``offsets: mapped``, the gaps of a
+    destination are what the map does not have, and ``unmapped`` are the destination's offsets of batches of the flow
+    that are not in it. ``next_offset`` is where reading came to; the range was read when that is its end. ``broken``
+    says why the log could not be read further.
     """
 
     batches: int = 0
@@ -64,6 +66,7 @@ class RangeCoverage:
     empty: int = 0
     gap_offsets: int = 0
     odd: int = 0
+    unmapped: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     next_offset: int = 0
     broken: str | None = None

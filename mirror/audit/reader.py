@@ -17,6 +17,7 @@ from mirror.audit.options import FETCH_BYTES
 from mirror.audit.plan import Range
 from mirror.audit.ranges import Piece, RangeCoverage, cut_records
 from mirror.audit.rows import Block, digester, make_block
+from mirror.audit.selecting import Selector
 from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
@@ -119,6 +120,29 @@ class Reader:
         Raises:
             AuditError: the range cannot be read to its end for any other reason.
         """
+        if wanted.copied is None:
+            async for block in self._read(wanted, coverage):
+                yield block
+            return
+        where = wanted.copied
+        selector = Selector(where)
+        found = RangeCoverage()
+        coverage.next_offset = wanted.start
+        if where.start < where.end:
+            there = wanted._replace(topic=where.topic, start=where.start, end=where.end, copied=None)
+            async for block in self._read(there, found, selector):
+                yield block
+        coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
+        coverage.unmapped, coverage.broken = selector.unmapped, found.broken
+        if not found.broken:
+            coverage.next_offset = wanted.end
+            coverage.offsets = selector.offsets
+            coverage.gap_offsets = wanted.end - wanted.start - selector.offsets
+
+    async def _read(
+        self, wanted: Range, coverage: RangeCoverage, selector: Selector | None = None
+    ) -> AsyncIterator[Block]:
+        """See ``blocks``; the range's offsets are those of the log that is read."""
         coverage.next_offset = wanted.start
         backoff = Backoff(least_ms=100, most_ms=5_000)
         empty = 0
@@ -142,6 +166,8 @@ class Reader:
                 )
                 if coverage.next_offset < piece.next_offset < wanted.end and not piece.broken:
                     sent = self._send_ahead(wanted, piece.next_offset)
+                if selector is not None:
+                    piece = selector(piece)
                 block = self._block(frame, piece)
             finally:
                 frame.release()

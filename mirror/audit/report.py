@@ -113,10 +113,11 @@ def verdict(result: AuditResult) -> str:
     if result.identical:
         batches, records = sum(row.batches for row in ours), sum(row.records for row in ours)
         holes = sum(row.holes for row in ours)
-        filled = f", and {holes:,} holes filled" if holes else ""
+        filled = f", and {holes:,} holes filled" if holes and result.offsets == "exact" else ""
+        where = "at the same offsets" if result.offsets == "exact" else "in the same order"
         return (
             f"[bold green]identical[/bold green]: {names} hold the same {records:,} records in {batches:,} batches, "
-            f"byte for byte at the same offsets{filled} ({len(ours):,} partitions, {read})"
+            f"byte for byte {where}{filled} ({len(ours):,} partitions, {read})"
         )
     kinds = Counter(finding.kind.value for finding in result.findings)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())

@@ -49,7 +49,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
         rules=options.rules,
     )
     try:
-        await reader.open({wanted.topic for wanted in task})
+        await reader.open({wanted.copied.topic if wanted.copied else wanted.topic for wanted in task})
         for wanted in task:
             coverage = RangeCoverage()
             name = cluster, wanted.topic, wanted.partition
@@ -64,8 +64,9 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
                 async for block in reader.blocks(wanted, coverage):
                     if len(block.headers):
                         yield batch_rows(*name, block)
-                    for rows in runs.rows(*name, runs.take(block.holes)):
-                        yield rows
+                    if not options.rules.mapped:
+                        for rows in runs.rows(*name, runs.take(block.holes)):
+                            yield rows
                 for rows in runs.rows(*name, runs.close()):
                     yield rows
             yield coverage_row(cluster, wanted.topic, wanted.partition, wanted.start, wanted.end, coverage.to_json())
