@@ -157,6 +157,8 @@ def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
         digest=digest,
         isolation_level=flow.settings.isolation_level,
         fill=flow.settings.fill,
+        offsets=flow.settings.offsets,
+        rename=flow.settings.selection.destination_of,
     )
     sys.exit(audit_flow(request, out=out, limit=limit))
 

@@ -8,7 +8,7 @@ identity fills one offset; whatever else is no record batch has no business ther
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,8 +108,8 @@ def sorted_out(
     flags = headers["attributes"].astype(np.int16)
     control = (flags & CONTROL) != 0
     if rules.side is Side.DESTINATION:
-        for index in np.flatnonzero(control).tolist():
-            whats[index] = _marker(rules, body, places[index], headers[index])
+        for index, what in _markers(rules, body, places, headers, control) if control.any() else ():
+            whats[index] = what
     else:
         whats[control] = What.CONTROL
         if rules.committed:
@@ -123,14 +123,21 @@ def _bytes(body: memoryview, place: Place) -> memoryview:
     return body[place.at : place.at + place.size]
 
 
-def _marker(rules: Rules, body: memoryview, place: Place, header: Any) -> What:
-    """What a control batch at the destination is."""
-    if checksum(_bytes(body, place)) != int(header["crc"]):
-        return What.DAMAGED
-    own = bool(int(header["producer_id"]) & MIRROR_BIT) and int(header["producer_epoch"]) % 2 == 1
-    one = int(header["last_offset_delta"]) == 0
-    fills = (own or rules.strangers) and one and marker_kind(_bytes(body, place)) == ABORT
-    return What.CONTROL if fills else What.FOREIGN
+def _markers(
+    rules: Rules, body: memoryview, places: Sequence[Place], headers: NDArray[np.void], control: NDArray[np.bool_]
+) -> list[tuple[int, What]]:
+    """Index and ``What`` of each control batch at the destination."""
+    found = headers[control]
+    own = (found["producer_id"] & MIRROR_BIT != 0) & (found["producer_epoch"] % 2 == 1)
+    may_fill = (own | rules.strangers) & (found["last_offset_delta"] == 0)
+    whats = []
+    for index, crc, may in zip(np.flatnonzero(control).tolist(), found["crc"].tolist(), may_fill.tolist(), strict=True):
+        batch = _bytes(body, places[index])
+        if checksum(batch) != crc:
+            whats.append((index, What.DAMAGED))
+        else:
+            whats.append((index, What.CONTROL if may and marker_kind(batch) == ABORT else What.FOREIGN))
+    return whats
 
 
 def _aborted(
