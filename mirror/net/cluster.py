@@ -9,7 +9,7 @@ it.
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from kafka.protocol.metadata import MetadataRequest
@@ -54,9 +54,6 @@ class ClusterOptions:
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     backoff_ms: int = 50
     backoff_max_ms: int = 10_000
-    writing_user_timeout_ms: int = 0
-    """TCP_USER_TIMEOUT of the connections that markers go over: how long those of a dead process may still arrive.
-    0: as the other connections have it."""
 
 
 class Cluster:
@@ -228,14 +225,8 @@ class Cluster:
         async with self._dialling.setdefault((node_id, writing), asyncio.Lock()):
             connection = connections.get(node_id)
             if connection is None or connection.closed:
-                options = self._writing_options() if writing else None
-                connection = connections[node_id] = await self.dial(node_id, options=options)
+                connection = connections[node_id] = await self.dial(node_id)
         return connection
-
-    def _writing_options(self) -> ConnectionOptions:
-        timeout_ms = self.options.writing_user_timeout_ms
-        options = self.options.connection
-        return replace(options, user_timeout_ms=timeout_ms) if timeout_ms else options
 
     def batcher(self, key: Hashable, make: Callable[[], Batcher[Item, Answer]]) -> Batcher[Item, Answer]:
         """What shares the calls of one kind to one broker; made when it is first asked for."""

@@ -6,15 +6,25 @@ from typing import Any
 
 import pytest
 
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.errors import ConnectionLost, NetworkError, Refused
-from mirror.net.offsets import EARLIEST, LATEST, TRUE_END, Producer, describe_producers, list_offset, read_batch
+from mirror.net.log import PartitionLog
+from mirror.net.questions import EARLIEST, LATEST, TRUE_END, Producer, describe_producers, list_offset
+from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import legacy_message, raw_batch
 
 LED = Leader(1, 0)
+
+
+async def read_batch(
+    cluster: Cluster, topic: str, topic_id: bytes | None, partition: int, leader: Leader, offset: int
+) -> tuple[BatchHeader, bytes] | None:
+    """The batch that holds an offset."""
+    found = Topic(name=topic, topic_id=topic_id, internal=False)
+    return await PartitionLog(cluster, found, partition, leader).batch_at(offset)
 
 
 def batches(count: int, payload: bytes = b"p" * 50) -> list[bytes]:
