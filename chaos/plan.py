@@ -47,6 +47,7 @@ class Plan:
             self.workers > 1
         )
         parts += [f"CHAOS_WRITERS={','.join(sorted(self.writers))}"] if self.writers else []
+        parts += [] if self.audit else ["CHAOS_AUDIT=0"]
         return " ".join([*parts, "make chaos"])
 
     def select(self, scenarios: Mapping[str, Scenario]) -> list[Scenario]:

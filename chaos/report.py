@@ -24,6 +24,8 @@ timestamps, and the logs have to end at the same offset. After that `mirror audi
   source. **misplaced**: at another offset, or not of the source at all.
 * **halted**: partitions that stopped as they should, with the reason, while the others went on.
 * **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).
+  Clusters, producers, the mirror and whatever else the machine does share its cores: the last table has its load.
+* **audit**: what `mirror audit` said of the topics; *not run* where it was left out, or the scenario had not held.
 * **held**: yes, if there was nothing else than what was intended.
 """
 
@@ -55,8 +57,13 @@ def _summary(rows: Sequence[Row]) -> str:
         f"**{held} of {len(rows)} scenarios held**, over {sum(row.repetitions for row in rows)} repetitions and "
         f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
         f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
-        f"{halts} partitions halted as intended.\n"
+        f"{halts} partitions halted as intended. {_audited(rows)}\n"
     )
+
+
+def _audited(rows: Sequence[Row]) -> str:
+    count = sum(row.audit == "identical" for row in rows)
+    return f"The audit found {count} identical; {sum(row.audit == 'not run' for row in rows)} were not audited."
 
 
 def _table(rows: list[Row]) -> str:
@@ -87,12 +94,16 @@ def _failure(row: Row) -> str:
 def _provenance(rows: Sequence[Row]) -> str:
     lines = [
         "## What was run\n",
-        "| scenarios | command | when, UTC | Kafka | brokers | minutes |",
-        "|---|---|---|---|---|---:|",
+        "| scenarios | command | when, UTC | Kafka | brokers | minutes | load average |",
+        "|---|---|---|---|---|---:|---:|",
     ]
     key = lambda row: (row.command, row.at[:10], row.version, row.brokers)  # noqa: E731 - used twice, here alone
     for (command, day, version, brokers), members in groupby(sorted(rows, key=key), key=key):
         found = list(members)
         minutes = sum(row.seconds for row in found) / 60
-        lines.append(f"| {len(found)} | `{command}` | {day} | {version} | {brokers} + {brokers} | {minutes:.1f} |")
+        loads = [row.load for row in found if row.load]
+        load = f"{min(loads):.0f} to {max(loads):.0f}" if loads else ""
+        lines.append(
+            f"| {len(found)} | `{command}` | {day} | {version} | {brokers} + {brokers} | {minutes:.1f} | {load} |"
+        )
     return "\n".join(lines) + "\n"

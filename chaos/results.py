@@ -19,6 +19,7 @@ class Row:
         brokers: of each cluster.
         command: what was typed.
         at: when it began, UTC.
+        load: the machine's load average when it ended; recovery takes longer on a busy one. 0: not known.
         seconds: how long it took.
         repetitions: of the fault, carried out.
         wanted: repetitions asked for.
@@ -40,6 +41,7 @@ class Row:
     command: str
     at: str
     seconds: float = 0.0
+    load: float = 0.0
     repetitions: int = 0
     wanted: int = 0
     records: int = 0

@@ -1,6 +1,7 @@
 """A run: scenarios by the clusters that they need, each stage played, compared, audited; the report after each."""
 
 import datetime
+import os
 import shutil
 import tempfile
 import time
@@ -83,6 +84,7 @@ class _Suite:
                 row.problems.append("the scenario counted no repetition")
                 break
         row.seconds = round(time.monotonic() - began_at, 1)
+        row.load = round(os.getloadavg()[0], 1)
         if topics and not row.problems:
             self._unaudited.append((row, topics, str(one.flow.get("offsets", "exact"))))
         self._tell(row)
