@@ -213,8 +213,6 @@ def translate(
 
     from mirror.net.errors import NetworkError
     from mirror.net.lockstep import Differs
-    from mirror.net.state import StateUnusable
-    from mirror.records.state import StateError
     from mirror.service import offsets
 
     config = _load(path)
@@ -227,7 +225,7 @@ def translate(
         _fail("give --topic and --offset (and --partition), or --group (and --apply)", EXIT_CONFIG)
     try:
         click.echo(asyncio.run(work))
-    except (offsets.NotTranslated, NetworkError, Differs, StateError, StateUnusable) as error:
+    except (offsets.NotTranslated, NetworkError, Differs) as error:
         _fail(str(error), 1)
 
 

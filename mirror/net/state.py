@@ -19,7 +19,7 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.log import PartitionLog
-from mirror.records.state import Entry, Ledger, Side, Skipped
+from mirror.records.state import Entry, Ledger, Side, Skipped, StateError
 from mirror.wire.errors import ErrorCode, Outcome, outcome_of
 
 PREFIX = "mirror-internal."
@@ -41,8 +41,10 @@ Row = tuple[bytes, bytes | None]
 _T = TypeVar("_T")
 
 
-class StateUnusable(Exception):
+class StateUnusable(NetworkError):
     """The internal topic is not what it has to be; the message says what to do."""
+
+    slug = "state_unusable"
 
 
 def state_topic(flow: str) -> str:
@@ -54,7 +56,7 @@ class State:
     """The flow's internal topic. ``open`` it; then ``ledger`` has what it says, as of the last ``load``.
 
     ``lean``: see ``Ledger``. Every coroutine raises ``NetworkError`` when the destination does not answer after some
-    tries, and ``records.state.StateError`` for a record that is not ours.
+    tries, among them ``StateUnusable`` for a topic that holds something else than our records.
     """
 
     def __init__(self, cluster: Cluster, flow: str, *, lean: bool = False) -> None:
@@ -167,7 +169,9 @@ class State:
             try:
                 return await attempt()
             except NetworkError as error:
-                final = isinstance(error, Refused) and outcome_of(error.code) is Outcome.HALT
+                final = isinstance(error, StateUnusable) or (
+                    isinstance(error, Refused) and outcome_of(error.code) is Outcome.HALT
+                )
                 if final or backoff.tries == TRIES - 1:
                     raise
             await asyncio.sleep(backoff.next_s())
@@ -195,9 +199,18 @@ class State:
             for header, batch in segment.batches:
                 offset = header.next_offset
                 if not header.is_control and header.record_count:
-                    for record in DefaultRecordBatch(bytes(batch)):
-                        self.ledger.apply(record.key or b"", record.value)
+                    self._apply(bytes(batch), header.base_offset)
                 self._next = offset
+
+    def _apply(self, batch: bytes, offset: int) -> None:
+        try:
+            for record in DefaultRecordBatch(batch):
+                self.ledger.apply(record.key or b"", record.value)
+        except StateError as error:
+            raise StateUnusable(
+                f"topic {self.topic} at {self._cluster.name}, batch at offset {offset}: {error}; nobody but a mirror "
+                "of this version may write there: restore the topic, or give the flow a new destination topic"
+            ) from error
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[bytes]:

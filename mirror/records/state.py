@@ -184,16 +184,20 @@ def _key(kind: str, side: Side, **rest: object) -> bytes:
 
 
 def read_entry(key: bytes, value: bytes) -> Entry | None:
-    """The entry of one record; None for a kind that this version does not know.
+    """The entry of one record; None for a kind that this version does not know, and for a key that is none of ours.
 
     Raises:
-        StateError: it is none.
+        StateError: a key of ours, and a value that is not.
     """
     try:
-        named, told = json.loads(key), json.loads(value)
-        kind = _KINDS.get(named["kind"])
-        if kind is None:
-            return None
+        named = json.loads(key)
+    except ValueError:
+        return None
+    kind = _KINDS.get(str(named.get("kind"))) if isinstance(named, dict) else None
+    if kind is None:
+        return None
+    try:
+        told = json.loads(value)
         if told["v"] != VERSION:
             raise StateError(f"{key!r} is of version {told['v']}; this program knows {VERSION}")
         return kind._load(Side(named["topic"], named["partition"], named["into"]), named, told)

@@ -18,6 +18,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.net.state import State
 from mirror.records.admit import Cause
+from mirror.records.state import Side
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable
 from mirror.relay.forward import Shapes
@@ -389,6 +390,18 @@ class Relay:
         self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
         detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
         self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
+        self._spawn(self._record_skipped(partition.side, start, end))
+
+    async def _record_skipped(self, side: Side, start: int, end: int) -> None:
+        """In the internal topic, which exact offsets need for nothing else."""
+        state = self.state or State(self.destination, self.settings.flow, lean=True)
+        try:
+            if state is not self.state:
+                await state.open(replication_factor=self.settings.state_replication_factor)
+            await state.skip(side, start, end, "on.gap")
+        except NetworkError as error:
+            detail = f"offsets {start} to {end - 1}: {error}"
+            self.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)
 
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 

@@ -39,11 +39,11 @@ async def log_of(cluster: Cluster, topic: str, partition: int = 0) -> PartitionL
         await asyncio.sleep(0.02)
 
 
-def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: int = 0) -> None:
+def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: int = 0, key: str | None = None) -> None:
     """Plain records, a batch."""
     producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 1000, "log_level": 0})
     for value in values:
-        producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, key=key, partition=partition)
     producer.flush()
 
 
