@@ -6,7 +6,11 @@ A lane of its own kind, so that the one for exact offsets pays nothing for it.
 from mirror.net.connection import Connection, Piece
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.sink import Lane
+from mirror.wire.errors import ErrorCode
 from mirror.wire.primitives import MalformedFrame
+from mirror.wire.produce import Produced, ProduceResponse
+
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 class AppendingLane(Lane):
@@ -61,3 +65,10 @@ class AppendingLane(Lane):
             if partition.outbox and not partition.queued:
                 partition.queued = True
                 self._ready.append(partition)
+
+    def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
+        """See ``Lane``. Behind somebody else's fence the partition is left to them, and taken over anew later: brokers
+        before 3.0 cannot be asked whose it is."""
+        if answer.error in FENCED and partition.phase is Phase.ACTIVE:
+            partition.released = True
+        super()._refused(partition, answer, response)
