@@ -203,3 +203,27 @@ async def test_a_destination_that_lost_its_end(
         assert await flow.relay.drain()
     found = await written_map(destination_cluster, topic_name)
     assert await assert_exact(source_cluster, destination_cluster, topic_name, found) == 2
+
+
+async def test_two_workers_that_fence_each_other(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+) -> None:
+    """Neither knows of the other, and each takes the partition from the other; nothing is lost or doubled by it."""
+    create(source_cluster, topic_name)
+    create(destination_cluster, topic_name)
+    async with mapping(source_cluster, destination_cluster, topic_name) as second:
+        async with mapping(source_cluster, destination_cluster, topic_name) as first:
+            await until(lambda: first.log.of("located") and second.log.of("located"))
+            fenced: set[str] = set()
+            number = 0
+            while not fenced:
+                await asyncio.to_thread(write, source_cluster, topic_name, number, 1)
+                number += 1
+                fenced = {"invalid_producer_epoch", "not_owner"} & {
+                    *first.relay.stats.resyncs,
+                    *second.relay.stats.resyncs,
+                }
+        await second.copied(topic_name)
+        assert await second.relay.drain()
+    found = await written_map(destination_cluster, topic_name)
+    assert await assert_exact(source_cluster, destination_cluster, topic_name, found) == 0
