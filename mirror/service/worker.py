@@ -33,7 +33,13 @@ from mirror.service.pauses import Pauses
 from mirror.service.snapshot import Snapshots
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+JOIN_SESSIONS = 3
+JOIN_MARGIN_S = 60.0
 WATCH_S = 0.1
+
+
+class NotJoined(Exception):
+    """The consumer group does not take this worker in."""
 
 
 class Member(Protocol):
@@ -104,7 +110,7 @@ class Worker:
         self._pauses.watch()
         try:
             return await self._run(handover)
-        except (NetworkError, SameCluster, NothingToMirror) as error:
+        except (NetworkError, SameCluster, NothingToMirror, NotJoined) as error:
             self._channel.send(say.FAILED, reason=type(error).__name__, detail=str(error))
             return EXIT_FAILED
         except asyncio.CancelledError:
@@ -179,6 +185,7 @@ class Worker:
         """Until it is told to stop; has commits made on the way."""
         loop = asyncio.get_running_loop()
         commit_at = loop.time() + commit_interval_s
+        give_up_at = loop.time() + self._join_patience_s()
         assert relay.failed is not None
         while not self._stop.is_set():
             for failed in (self._bug, member.failed):
@@ -186,12 +193,24 @@ class Worker:
                     raise failed
             if relay.failed.done():
                 relay.failed.result()
+            if not member.joined and loop.time() >= give_up_at:
+                raise NotJoined(
+                    f"the consumer group gave this worker no assignment, not even an empty one, for "
+                    f"{self._join_patience_s():.0f} s; it is started again"
+                )
             member.subscribe(relay.pairs)
             if loop.time() >= commit_at:
                 commit_at = loop.time() + commit_interval_s
                 member.commit(relay.committable())
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, commit_interval_s))
+
+    def _join_patience_s(self) -> float:
+        """Longer than the other members take to drain and to join again; then it is this one's own connection or
+        library that hangs, and a new process has neither."""
+        assert self._handover is not None
+        group = self._handover.group
+        return (self._handover.relay.drain_timeout_ms + JOIN_SESSIONS * group.session_timeout_ms) / 1000 + JOIN_MARGIN_S
 
     async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
         while True:

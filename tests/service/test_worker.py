@@ -432,3 +432,15 @@ async def test_a_bug_in_the_membership(tmp_path: Path) -> None:
             assert await worker.task == 1
             await until(lambda: worker.of("failed"))
             assert worker.of("failed")[0]["detail"] == "ZeroDivisionError: a bug"
+
+
+async def test_the_group_never_takes_it_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hanging membership ends the worker with a word, so that it is started again."""
+    monkeypatch.setattr("mirror.service.worker.Worker._join_patience_s", lambda _: 0.1)
+    monkeypatch.setattr(Seat, "start", lambda self, topics: None)
+    async with clusters() as (source, destination):
+        scene(source)
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            assert await worker.task == 1
+            await until(lambda: worker.of("failed"))
+            assert worker.of("failed")[0]["reason"] == "NotJoined"
