@@ -156,7 +156,7 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
                 ("[a]", "must be a mapping of keys and values"),
             )
         ),
-        ({"flow": "identity: strict"}, FLOW, AT_FLOW + "identity: 'strict' is not in this release; write stamped"),
+        ({"flow": "identity: strict"}, FLOW, AT_FLOW + "identity: strict needs a source that is read uncommitted"),
         (
             {"top": "log.level: loud"},
             TOP,
