@@ -99,7 +99,10 @@ class Cleanup:
         """What the topic had when it was suspended, as far as a later process can tell: it compacts, as the source's
         does if that is known, and the rest is the source's where it is synchronised."""
         policy, own = await self._look(self._source)
-        values: Values = {name: own[name] if name in self._synced else None for name in SUSPENDED}
+        # A source that is a mirror's destination itself may be suspended, too.
+        values: Values = {
+            name: own[name] if name in self._synced and own[name] != FOR_EVER else None for name in SUSPENDED
+        }
         return values | {CLEANUP_POLICY: policy if "compact" in policy else "compact"}
 
     async def _look(self, cluster: Cluster) -> tuple[str, Values]:

@@ -396,7 +396,7 @@ async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -
             await at.cleanup.finish()
             assert configs_of(sandbox, topic_name) == suspended
         # The source of this one is itself, and is suspended, too: that it compacts is sure, the rest is not.
-        assert configs_of(sandbox, topic_name)["cleanup.policy"] == "compact"
+        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
 
 
 async def test_compacted_by_two(sandbox: Sandbox, topic_name: str) -> None:
