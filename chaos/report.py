@@ -36,7 +36,7 @@ def markdown(rows: Sequence[Row]) -> str:
     for group, members in groupby(rows, key=lambda row: row.group):
         parts.append(f"## {group}\n\n{_table(list(members))}")
     if failed := [row for row in rows if not row.held]:
-        parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed))
+        parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed) + "\n")
     parts.append(_provenance(rows))
     return "\n".join(parts)
 
@@ -103,7 +103,7 @@ def _provenance(rows: Sequence[Row]) -> str:
         minutes = sum(row.seconds for row in found) / 60
         loads = [row.load for row in found if row.load]
         load = f"{min(loads):.0f} to {max(loads):.0f}" if loads else ""
-        lines.append(
-            f"| {len(found)} | `{command}` | {day} | {version} | {brokers} + {brokers} | {minutes:.1f} | {load} |"
-        )
+        typed = command.replace("|", "\\|")  # a bar would end the cell
+        cells = (len(found), f"`{typed}`", day, version, f"{brokers} + {brokers}", f"{minutes:.1f}", load)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
