@@ -199,8 +199,10 @@ def compacted(stage: Stage) -> None:
             topic, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01", delete_retention_ms="0"
         )
         until(lambda: _cleaned(stage, topic, due), f"the cleaner to have been at {topic}")  # noqa: B023
-        # What is compared is to stay as it is.
-        stage.source.alter(topic, cleanup_policy="delete", segment_ms="86400000")
+        # What is compared is to stay as it is, in a topic that is compacted all the same.
+        stage.source.alter(
+            topic, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="86400000", segment_ms="86400000"
+        )
         stage.compare_since({(topic, 0): due})
         stage.mirror.start()
         stage.recovered()
