@@ -230,6 +230,19 @@ def _with_error(change: Any) -> Any:
     return changed
 
 
+def _once_for_several(change: Any) -> Any:
+    """Of the answers to come, the first that is for several partitions."""
+    done = False
+
+    def changed(answer: Any) -> None:
+        nonlocal done
+        if not done and len(answer.responses[0].partition_responses) > 1:
+            done = True
+            change(answer)
+
+    return changed
+
+
 SPOILT = [_twice, _left_out, _too_many, _another_partition, _another_topic, _nothing]
 
 
@@ -243,9 +256,11 @@ async def test_an_answer_for_other_partitions(change: Any, plain: bool, version:
     """
     async with clusters(versions={"Produce": (3, version)}) as (source, destination):
         fill(source, partitions=3)
+        change = _once_for_several(change if plain else _with_error(change))
         for _ in range(3):
             destination.next("Produce", faults.Fault())
-        destination.next("Produce", faults.alter(change if plain else _with_error(change)))
+        for _ in range(DATA):
+            destination.next("Produce", faults.alter(change))
         async with mirroring(source, destination, connections_per_broker=1) as flow:
             await flow.copied()
             assert flow.relay.stats.resyncs.keys() <= {"connection_lost", "not_enough_replicas"}
