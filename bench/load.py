@@ -75,16 +75,22 @@ def main(arguments: dict[str, Any]) -> None:
         "queue.buffering.max.kbytes": 1_000_000,
         "message.timeout.ms": 120_000,
         "log_level": 2,
-        **({"transactional.id": f"{arguments['topic']}-{partitions[0]}"} if per_transaction else {}),
+        **(
+            {"transactional.id": f"{arguments['topic']}-{partitions[0]}", "transaction.timeout.ms": 120_000}
+            if per_transaction
+            else {}
+        ),
     })  # fmt: skip
     most_queued = max(per_batch * len(partitions), min(_QUEUE_RECORDS, _QUEUE_BYTES // arguments["record_bytes"]))
     written_at = {"timestamp": round((time.time() - arguments["age_s"]) * 1000)} if arguments.get("age_s") else {}
     messages: list[dict[str, Any]] = [{"value": value, **written_at} for value in pool]
     messages += messages[:per_batch]  # so that a batch may begin anywhere
     topic, at = arguments["topic"], 0
+    records = rounds * len(partitions) * per_batch
     if per_transaction:
-        _transactions(producer, topic, partitions, messages, per_transaction, rounds * per_batch)
-        rounds = 0
+        transactions = math.ceil(rounds * per_batch / per_transaction)
+        _transactions(producer, topic, partitions, messages, per_transaction, transactions)
+        rounds, records = 0, transactions * per_transaction * len(partitions)
     for _ in range(rounds):
         for partition in partitions:
             while len(producer) > most_queued:
@@ -94,7 +100,7 @@ def main(arguments: dict[str, Any]) -> None:
     deadline_at = time.monotonic() + 180
     while producer.flush(1.0) and time.monotonic() < deadline_at:
         pass
-    print(json.dumps({"records": rounds * len(partitions) * per_batch, "per_batch": per_batch, "left": len(producer)}))
+    print(json.dumps({"records": records, "per_batch": per_batch, "left": len(producer)}))
 
 
 def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
@@ -109,10 +115,10 @@ def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]], par
 def _transactions(
     producer: Producer, topic: str, partitions: list[int], messages: list[dict[str, Any]], size: int, count: int
 ) -> None:
-    """``count`` records of each partition, in transactions of ``size`` records of each."""
+    """``count`` transactions of ``size`` records of each partition."""
     producer.init_transactions(60)
-    for first in range(0, count, size):
-        at = first % (len(messages) - size)
+    for number in range(count):
+        at = number * size % (len(messages) - size)
         producer.begin_transaction()
         for partition in partitions:
             _produce(producer, topic, messages[at : at + size], partition)
