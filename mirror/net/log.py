@@ -12,12 +12,13 @@ from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.questions import EARLIEST, LATEST, TRUE_END, Marker, Producer
 from mirror.net.reading import ONE_BATCH, Segment
 from mirror.records.header import BatchHeader
+from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import TopicKey
 from mirror.wire.primitives import MalformedFrame, array_size
 from mirror.wire.produce import after_batch, read_produce_response, request_head, topic_head, topics_size
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
-__all__ = ["Marker", "PartitionLog", "Producer", "Segment"]
+__all__ = ["Marker", "PartitionLog", "Producer", "Segment", "SourceLog"]
 
 ZSTD_SINCE = 7
 _TIMEOUT_SHARE = 0.9
@@ -162,3 +163,28 @@ class PartitionLog:
 
     def _timeout_ms(self) -> int:
         return round(self.cluster.options.connection.request_timeout_s * 1000 * _TIMEOUT_SHARE)
+
+
+class SourceLog(PartitionLog):
+    """A log to be copied batch by batch. Where it begins inside a batch (DeleteRecords can do that), it begins for a
+    mirror where that batch does: the batch is copied whole, and the copy's start is then moved to ``floor``, too."""
+
+    floor = 0
+    """The first offset that consumers find, and the least that the broker answers a Fetch for; as of ``start``."""
+
+    async def start(self) -> int:
+        """The base offset of the batch that holds the first offset."""
+        self.floor = floor = await super().start()
+        if not floor:
+            return 0
+        try:
+            found = await self.batch_at(floor)
+        except Refused as error:
+            if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
+                raise
+            return floor
+        return min(floor, found[0].base_offset) if found is not None else floor
+
+    async def read(self, offset: int, *, max_bytes: int = ONE_BATCH, committed: bool = False) -> Segment:
+        """As ``PartitionLog`` does, also for the offsets before ``floor`` that its first batch has."""
+        return await super().read(max(offset, self.floor), max_bytes=max_bytes, committed=committed)

@@ -36,8 +36,14 @@ class Moved(Exception):
         self.unsettled = unsettled
 
 
+NOT_OWNER = "not_owner"
+
+
 class NotOwner(Exception):
-    """Another worker has taken the partition over; it fills the hole."""
+    """Another worker has taken the partition over, and goes on with it."""
+
+    def __init__(self) -> None:
+        super().__init__("another worker has taken the partition over")
 
 
 class Pace:

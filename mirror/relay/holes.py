@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Key
-from mirror.relay.fill import Moved, NotOwner
+from mirror.relay.fill import NOT_OWNER, Moved, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.parking import park
 from mirror.relay.partition import Partition, Phase
@@ -14,7 +14,6 @@ from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 from mirror.relay.stats import Stats
 
-NOT_OWNER = "not_owner"
 MANY_HOLES = 0.5
 """Share of a flow's offsets that are holes above which ``offsets: mapped`` is the better choice."""
 WORTH_A_LOOK = 10_000
@@ -77,8 +76,8 @@ class Holes:
         except Moved as moved:
             cause, detail = moved.cause, str(moved)
             partition.unsettled = partition.unsettled or moved.unsettled
-        except NotOwner:
-            cause, detail = NOT_OWNER, "another worker has taken the partition over"
+        except NotOwner as error:
+            cause, detail = NOT_OWNER, str(error)
             partition.released = True
         except NetworkError as error:
             cause, detail = error.slug, str(error)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.lockstep import Differs, LockStep, lost_from
-from mirror.net.log import PartitionLog, Producer
+from mirror.net.log import PartitionLog, Producer, SourceLog
 from mirror.net.state import State
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap, Run
@@ -131,7 +131,7 @@ class _Look:
     """One look at both logs of a partition."""
 
     def __init__(
-        self, locator: MappedLocator, partition: Partition, here: PartitionLog, there: PartitionLog, rules: Rules
+        self, locator: MappedLocator, partition: Partition, here: SourceLog, there: PartitionLog, rules: Rules
     ) -> None:
         self._locator = locator
         self._partition = partition
@@ -385,6 +385,7 @@ class _Look:
             proven=True,
             coordinator_epoch=0,
             source_start=self._source_start,
+            floor=self._here.floor,
         )
 
 

@@ -94,7 +94,9 @@ class Location(NamedTuple):
     coordinator_epoch: int
     """For markers: one more than any that the destination's leader remembers of ours."""
     source_start: int
-    """The source's first offset; above ``offset`` only if the gap was accepted."""
+    """The base offset of the source's first batch; above ``offset`` only if the gap was accepted."""
+    floor: int = 0
+    """The source's first offset, which may lie inside its first batch: the least that a Fetch may ask for."""
 
 
 class Mark(NamedTuple):
@@ -147,6 +149,7 @@ class Partition:
         "ending",
         "filled",
         "filling",
+        "floor",
         "forgotten",
         "frames",
         "generation",
@@ -173,6 +176,7 @@ class Partition:
         "source_id",
         "source_leader",
         "source_leader_epoch",
+        "source_start",
         "tally",
         "terms",
         "topic",
@@ -240,6 +244,8 @@ class Partition:
         """Doubts in a row without an acknowledgement in between."""
         self.missing = 0
         """Looks in a row at which a cluster did not know the topic."""
+        self.floor = self.source_start = 0
+        """Where the source begins, as of the last position, and where the batch that holds that offset does."""
         self.source_leader = self.source_leader_epoch = -1
         self.destination_leader = -1
         self.source_id: bytes | None = None
@@ -298,6 +304,7 @@ class Partition:
         """Takes its place; from here on it is fetched and sent."""
         self.move("located")
         self.due = self.acknowledged = location.offset
+        self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity
         self.last_epoch = location.last_epoch
         self.source_leader, self.source_leader_epoch = location.source_leader

@@ -3,11 +3,11 @@
 from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable, Unsupported
-from mirror.net.log import PartitionLog
+from mirror.net.log import PartitionLog, SourceLog
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import Cleanups
-from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, Pace, Writer
+from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, NotOwner, Pace, Writer
 from mirror.relay.halts import Trouble, halt
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
@@ -64,18 +64,36 @@ class Locator:
             proven=found.proven,
             coordinator_epoch=found.coordinator_epoch,
             source_start=found.source_start,
+            floor=here.floor,
         )
 
-    async def moved(self, partition: Partition) -> str:
-        """Whether the destination's log no longer ends where the partition's next batch belongs, or another worker has
-        taken it over: what was found, or nothing.
+    async def cut(self, partition: Partition, offset: int) -> None:
+        """Moves the destination's start into its first batch, where the source begins inside of it. ``offset``: all
+        before it is copied.
 
         Raises:
+            NetworkError: not done now; the next position that is sought has it done.
+        """
+        if partition.copied is not None or not partition.source_start < partition.floor < offset:
+            return
+        _, there = self.logs(partition)
+        if await there.start() == partition.source_start:
+            await there.delete_before(partition.floor)
+            self.log.info(
+                "leading_offsets_trimmed", detail=f"{there.name}: to {partition.floor}, inside its first batch"
+            )
+
+    async def moved(self, partition: Partition) -> str:
+        """Whether the destination's log no longer ends where the partition's next batch belongs: what was found, or
+        nothing.
+
+        Raises:
+            NotOwner: another worker has taken it over.
             PartitionHalted, NetworkError: as ``locate``.
         """
         _, there = self.logs(partition)
         if not await self.owns(partition):
-            return "another worker has taken the partition over"
+            raise NotOwner
         end = await barrier(there, self.log)
         return "" if end == partition.acknowledged else f"{there.name} ends at {end}, not {partition.acknowledged}"
 
@@ -163,14 +181,14 @@ class Locator:
             strict=settings.strict,
         )
 
-    def logs(self, partition: Partition) -> tuple[PartitionLog, PartitionLog]:
+    def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
         """Source and destination, each with its leader as last heard. The topics stay the ones they were at first."""
         there = self._topic(self._destination, partition, partition.destination, partition.destination_id)
         here = self._topic(self._source, partition, partition.topic, partition.source_id)
         partition.destination_id, partition.source_id = there.topic_id, here.topic_id
         partition.missing = 0
         return (
-            PartitionLog(self._source, here, partition.index, self._leader(self._source, here, partition.index)),
+            SourceLog(self._source, here, partition.index, self._leader(self._source, here, partition.index)),
             PartitionLog(
                 self._destination, there, partition.index, self._leader(self._destination, there, partition.index)
             ),

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.errors import NetworkError
+from mirror.relay.fill import NOT_OWNER, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.position import Locator
@@ -63,6 +64,14 @@ class Proofs:
             detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
             owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
             return
+        try:
+            await owner.locator.cut(partition, found[0].next_offset)
+        except NetworkError as error:
+            if partition.generation == generation:
+                owner.doubt_now(partition, error.slug, str(error))
+            return
+        if partition.generation != generation:
+            return
         partition.proven = True
         partition.widen(owner.settings.max_in_flight)
         self._offer(partition)
@@ -74,20 +83,24 @@ class Proofs:
             self._owner.work(partition, self._reconfirm(partition, partition.generation))
 
     async def _reconfirm(self, partition: Partition, generation: int) -> None:
+        cause = "end_moved"
         try:
             moved = await self._owner.locator.moved(partition)
+        except NotOwner as error:
+            cause, moved = NOT_OWNER, str(error)
         except PartitionHalted as stop:
             if partition.generation == generation:
                 self._owner.halt(partition, stop.halted)
             return
         except NetworkError as error:
-            moved = str(error)
+            cause, moved = error.slug, str(error)
         finally:
             partition.reconfirming = False
         if partition.generation != generation or partition.phase is not Phase.ACTIVE:
             return
         if moved:
-            self._owner.doubt_now(partition, "end_moved", moved)
+            partition.released = cause == NOT_OWNER
+            self._owner.doubt_now(partition, cause, moved)
         else:
             partition.confirmed_at = time.monotonic()
             self._offer(partition)

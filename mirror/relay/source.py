@@ -175,7 +175,7 @@ class Fetcher:
                 FetchPartition(
                     key,
                     partition.index,
-                    partition.due,
+                    max(partition.due, partition.floor),
                     max_bytes,
                     partition.source_leader_epoch,
                     partition.last_epoch,

@@ -149,7 +149,9 @@ class SimulatedCluster:
 
 
 class SimulatedLog:
-    """A ``PartitionLog``."""
+    """A ``PartitionLog``; its batches are never cut, so it is a ``SourceLog`` as well."""
+
+    floor = 0
 
     def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader) -> None:
         assert isinstance(cluster, SimulatedCluster)

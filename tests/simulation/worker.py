@@ -62,6 +62,7 @@ def simulated() -> Iterator[None]:
     """The product's relay takes the simulated clocks, logs and coordinators for the real ones."""
     with ExitStack() as patches:
         patches.enter_context(patch.object(position, "PartitionLog", SimulatedLog))
+        patches.enter_context(patch.object(position, "SourceLog", SimulatedLog))
         patches.enter_context(patch.object(position, "Coordinator", SimulatedCoordinator))
         patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
         for name, module in list(sys.modules.items()):
