@@ -38,6 +38,8 @@ def config_text(
             "flows": {"source->destination": {"topics": topics} | dict(flow or {})},
             "progress.interval.ms": 100,
             "http.listen": "127.0.0.1:0",
+            # What was killed is missed for so long; the least that brokers allow unless told otherwise.
+            "session.timeout.ms": 6_000,
         }
         | dict(top or {})
     )

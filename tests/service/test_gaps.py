@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirror.sandbox import Cluster
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
@@ -52,3 +52,30 @@ def test_retention_overtook(
     assert [record.offset for record in wanted] == list(range(15, 30))
     for isolation in ("read_committed", "read_uncommitted"):
         assert consumed(destination, topic_name, isolation)[10:] == wanted
+
+
+def test_a_source_that_begins_inside_a_batch(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """DeleteRecords moved its start there: the batch is copied whole, and the copy begins at the same offset."""
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    create_topic(source, topic_name)
+    plain(source, topic_name, 20)
+    plain(source, topic_name, 20)
+    delete_before(source, topic_name, 7)
+    text = config_text(source, destination, [topic_name])
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        wait_for_equal_ends(process, source, destination, topic_name)
+        process.wait_for(lambda: first_of(destination, topic_name) == 7, "the copy to begin where its source does")
+        assert process.stop() == 0
+    wanted = consumed(source, topic_name, "read_committed")
+    assert [record.offset for record in wanted] == list(range(7, 40))
+    assert consumed(destination, topic_name, "read_uncommitted") == wanted
+
+
+def first_of(bootstrap: str, topic: str) -> int:
+    """The log's start."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partition = TopicPartition(topic, 0)
+    (future,) = admin.list_offsets({partition: OffsetSpec.earliest()}).values()
+    return int(future.result(PATIENCE_S).offset)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from mirror.sandbox import Cluster
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
@@ -73,7 +73,7 @@ def consumed(bootstrap: str, topic: str, isolation: str) -> list[Record]:
             "enable.auto.commit": False,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     records: list[Record] = []
     try:
         while True:
