@@ -19,7 +19,7 @@ demo: $(READY)
 	$(BIN)/mirror demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .

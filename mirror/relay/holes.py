@@ -9,7 +9,7 @@ from mirror.relay.assignment import Key
 from mirror.relay.fill import NOT_OWNER, Moved, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.parking import park
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Batch, Hole, Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 from mirror.relay.stats import Stats
@@ -63,14 +63,16 @@ class Holes:
             partition.filling = True
             if not partition.parked:
                 park(partition)
-            self._owner.work(partition, self._fill(partition))
+            self._owner.work(partition, self._fill(partition, partition.outbox[0]))
 
-    async def _fill(self, partition: Partition) -> None:
-        owner, hole = self._owner, partition.outbox[0]
+    async def _fill(self, partition: Partition, hole: Batch | Hole) -> None:
+        owner = self._owner
         cause = detail = ""
         halted: Halted | None = None
         try:
-            await owner.locator.filling(partition).run()
+            # Between the wish and this task's turn the partition may have come into doubt.
+            if _is_next(hole, partition):
+                await owner.locator.filling(partition).run()
         except PartitionHalted as stop:
             halted = stop.halted
         except Moved as moved:
@@ -83,7 +85,7 @@ class Holes:
             cause, detail = error.slug, str(error)
         finally:
             partition.filling = False
-        if partition.phase is not Phase.ACTIVE or not partition.outbox or partition.outbox[0] is not hole:
+        if not _is_next(hole, partition):
             # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
             partition.unsettled = True
             if partition.emptied():
@@ -121,3 +123,8 @@ class Holes:
             f"{MANY_HOLES:.0%}",
             remedy="set offsets: mapped for these topics, if equal offsets are not needed",
         )
+
+
+def _is_next(hole: Batch | Hole, partition: Partition) -> bool:
+    """Whether it is still what the partition has to send next."""
+    return partition.phase is Phase.ACTIVE and bool(partition.outbox) and partition.outbox[0] is hole

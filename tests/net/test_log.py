@@ -143,7 +143,7 @@ async def test_markers_of_many_partitions(sandbox: Sandbox, topic_name: str) -> 
         assert await asyncio.gather(*(log.true_end() for log in logs)) == list(range(1, 51))
         assert await asyncio.gather(*(log.start() for log in logs)) == [0] * 50
         for log, found in zip(logs, await asyncio.gather(*(log.producers() for log in logs)), strict=True):
-            assert found == [Producer(OURS + 256 * log.index, 1, -1)]
+            assert found == [Producer(OURS + 256 * log.index, 1, -1, 0)]
 
 
 async def test_markers_for_a_partition_that_is_not_there(sandbox: Sandbox, topic_name: str) -> None:

@@ -163,8 +163,8 @@ def test_unassigned_attribute_bits_and_codecs_halt(attributes: int) -> None:
     assert reason(admit(header_of(attributes=attributes), DUE, TERMS)) is HaltReason.UNKNOWN_ATTRIBUTES
 
 
-@pytest.mark.parametrize("record_count", range(5))
-def test_a_batch_with_holes_or_without_records_is_sparse(record_count: int) -> None:
+@pytest.mark.parametrize("record_count", range(1, 5))
+def test_a_batch_with_holes_is_sparse(record_count: int) -> None:
     assert reason(admit(header_of(record_count=record_count), DUE, TERMS)) is HaltReason.SPARSE_BATCH
 
 
@@ -224,7 +224,7 @@ def check_verdict(header: BatchHeader, due: int, limit: int | None) -> None:
 
 def test_slugs_are_unique_and_fit_for_labels() -> None:
     slugs = [halt.slug for halt in HaltReason]
-    assert len(set(slugs)) == len(slugs) == len(FAULTS)
+    assert len(set(slugs)) == len(slugs)
     assert all(slug.isidentifier() and slug == slug.lower() for slug in slugs)
 
 

@@ -222,7 +222,7 @@ def test_keys_that_are_no_text(loading: Load) -> None:
 def test_messages_stay_on_their_line(loading: Load) -> None:
     """Control characters are escaped, long values and keys cut: a message is one line that prints."""
     (error,) = loading.errors(base(flow=r'offsets: "a\nb\e[31m' + "x" * 100 + '"'))
-    assert error.startswith(rf"9: {AT_FLOW}offsets: must be exact, not 'a\nb\x1b[31mxxx")
+    assert error.startswith(rf"9: {AT_FLOW}offsets: must be exact or mapped, not 'a\nb\x1b[31mxxx")
     assert "xxx...'; write exact" in error
     (error,) = loading.errors(base(top=r'"k\r' + "y" * 200 + '": 1'))
     assert error.startswith(r"10: k\ryyy")
