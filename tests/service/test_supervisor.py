@@ -305,7 +305,7 @@ def test_a_halted_partition_is_told(two: Two) -> None:
 
         told = cli(process, two.folder, "partition", "resume", two.topic, "1")
         assert told.returncode == 1
-        assert "not halted but active" in told.stderr
+        assert "is not resumed: not halted but" in told.stderr
         told = cli(process, two.folder, "partition", "resume", "nothing", "0")
         assert "no worker here has that partition" in told.stderr
         path = f"http://{address(process)}/api/v1/partitions/{two.topic}/0/resume"

@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         "settle, and coordinator epochs",
         ((Locator, "rules", _without_settle), (fill.ByMarkers, "__init__", _same_coordinator)),
-        900,
+        6000,
     ),
     Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 900),
     Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
@@ -117,7 +117,7 @@ MUTATIONS = (
         ),
         300,
     ),
-    Mutation("producers before the end", ((Resync, "_stand_still", _asked_later),), 900),
+    Mutation("producers before the end", ((Resync, "_stand_still", _asked_later),), 6000),
 )
 
 
