@@ -7,6 +7,7 @@ ends them. What they believe to have written does not matter; what the source ho
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -129,7 +130,7 @@ class Stream:
                 writer.join(_STEP_TIMEOUT_S)
 
 
-class _Writer(threading.Thread):
+class _Writer(threading.Thread, ABC):
     """What all kinds share: the pace."""
 
     def __init__(
@@ -154,9 +155,9 @@ class _Writer(threading.Thread):
         except BaseException as error:  # raised by whoever ends the stream
             self.failure = error
 
+    @abstractmethod
     def write(self) -> None:
         """Until ``_stopping``."""
-        raise NotImplementedError
 
     def _producer(self, **more: object) -> Producer:
         return Producer({

@@ -20,7 +20,6 @@ from .errors import SandboxError
 __all__ = ["retrieve", "say"]
 
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
-_M2 = "{http://maven.apache.org/SETTINGS/1.0.0}"
 
 
 def say(line: str) -> None:
@@ -141,10 +140,9 @@ def _maven_mirror(settings: Path) -> str | None:
         root = ET.parse(settings).getroot()
     except (OSError, ET.ParseError):
         return None
-    for prefix in (_M2, ""):
-        for mirror in root.iter(f"{prefix}mirror"):
-            of = (mirror.findtext(f"{prefix}mirrorOf") or "").strip()
-            url = (mirror.findtext(f"{prefix}url") or "").strip()
-            if url and any(name in ("*", "external:*", "central") for name in of.split(",")):
-                return url
+    for mirror in root.iterfind(".//{*}mirror"):  # with or without Maven's namespace
+        of = (mirror.findtext("{*}mirrorOf") or "").strip()
+        url = (mirror.findtext("{*}url") or "").strip()
+        if url and any(name in ("*", "external:*", "central") for name in of.split(",")):
+            return url
     return None

@@ -216,7 +216,7 @@ def test_the_machines_ivy_settings_are_used(home: Path, tmp_path: Path, monkeypa
     assert f"-settings {named}" in calls(home)[-1]
 
 
-@pytest.mark.parametrize("namespace", ["", ' xmlns="http://maven.apache.org/SETTINGS/1.0.0"'])
+@pytest.mark.parametrize("namespace", ["", ' xmlns="urn:maven-settings"'])
 def test_mavens_mirror_is_used(home: Path, tmp_path: Path, namespace: str) -> None:
     settings = tmp_path / "home" / ".m2" / "settings.xml"
     settings.parent.mkdir()

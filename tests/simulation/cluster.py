@@ -295,8 +295,8 @@ class SimulatedCoordinator:
         return owner
 
     async def abort_empty(self, transactional_id: str, owner: Ownership, topic: str, index: int) -> None:
-        """Not simulated: ``fill: transaction`` has a weaker promise."""
-        raise NotImplementedError
+        """No run of the simulation fills by transactions: they promise less than what is asserted of it."""
+        raise AssertionError(f"fill: transaction, of {topic}-{index}")
 
     async def _ask(self, what: str, execute: Callable[[Reply], None]) -> Any:
         nodes = [broker.node_id for broker in self._cluster.site.brokers.values() if broker.up]
