@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -74,7 +74,11 @@ class Stream:
     ) -> None:
         self._stop = threading.Event()
         self._kill = threading.Event()
-        made = {"idempotent": _Idempotent, "transactional": _Transactional, "java": _Java}
+        made: dict[str, Callable[..., _Writer]] = {
+            "idempotent": _Idempotent,
+            "transactional": _Transactional,
+            "java": _Java,
+        }
         self._writers = [
             made[plan.writing](
                 bootstrap_servers, plan, folder, rate, Records(plan.name, seed=seed), self._stop, self._kill

@@ -5,7 +5,6 @@ fetchers and lanes report to it.
 """
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import Coroutine
@@ -15,20 +14,20 @@ from typing import Any
 from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Unsupported
-from mirror.net.state import State
+from mirror.net.errors import NetworkError
 from mirror.records.admit import Cause
-from mirror.records.state import Side
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable
+from mirror.relay.books import Books
 from mirror.relay.forward import Shapes
-from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.halts import Halted
 from mirror.relay.holes import Holes
-from mirror.relay.mapped import MappedLocator, NotOurs, write_down
+from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.proofs import Proofs
 from mirror.relay.resync import Log
+from mirror.relay.seeking import Seeking
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
@@ -36,13 +35,6 @@ from mirror.relay.stats import Stats
 from mirror.relay.topics import Pair, pair_topics, producer_memory_ms
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
-
-LOCATE_AT_ONCE = 64
-"""Positions sought at the same time; each takes about eight small requests."""
-REFRESH_AT_MOST_EVERY_S = 0.2
-WARN_AFTER_TRIES = 6
-RELEASED_FOR_SETTLES = (5.0, 15.0)
-"""A partition that another worker has taken over is left to it for so many times ``settle.ms``."""
 
 
 class SameCluster(Exception):
@@ -74,10 +66,11 @@ class Relay:
         self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.shapes = Shapes(self._produce_version)
-        self.state = State(destination, settings.flow, lean=True) if settings.mapped else None
+        self.books = Books(self)
         self.locator = self._make_locator()
         self._holes = Holes(self)
         self._proofs = Proofs(self)
+        self._seeking = Seeking(self)
         self._fetchers: dict[int, Fetcher] = {}
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
@@ -87,8 +80,6 @@ class Relay:
         self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
-        self._seats = asyncio.Semaphore(LOCATE_AT_ONCE)
-        self._refreshing = asyncio.Lock()
         self._remembers_ms = 0.0
         self._draining = False
         self._nothing_pending = asyncio.Event()
@@ -98,10 +89,11 @@ class Relay:
 
     def _make_locator(self) -> Locator:
         source, destination, settings, log = self.source, self.destination, self.settings, self.log
-        if self.state is None:
+        state = self.books.state
+        if state is None:
             return Locator(source=source, destination=destination, settings=settings, log=log)
         return MappedLocator(
-            state=self.state,
+            state=state,
             forgets_before_ms=self.forgets_before_ms,
             source=source,
             destination=destination,
@@ -126,8 +118,7 @@ class Relay:
             )
         await self._choose_produce_version()
         self._remembers_ms = await producer_memory_ms(self.destination)
-        if self.state is not None:
-            await self.state.open(replication_factor=self.settings.state_replication_factor)
+        await self.books.open()
         found = await self._find_topics()
         if not found:
             raise NothingToMirror(
@@ -135,8 +126,7 @@ class Relay:
                 "check topics and exclude (names are matched whole), and that the mirror may Describe them"
             )
         self._spawn(self._look_for_topics())
-        if self.state is not None:
-            self._spawn(self._write_down_regularly(self.state))
+        self._spawn(self.books.keep())
 
     async def _choose_produce_version(self) -> None:
         connection = await self.destination.control(next(iter(self.destination.nodes)))
@@ -215,6 +205,9 @@ class Relay:
     def stop_fetching(self, partition: Partition) -> None:
         """Nothing more of it is fetched; an answer under way is dropped."""
         partition.generation += 1
+        self._detach(partition)
+
+    def _detach(self, partition: Partition) -> None:
         fetcher = self._fetchers.get(partition.source_leader)
         if fetcher is not None:
             fetcher.detach(partition)
@@ -263,20 +256,20 @@ class Relay:
         try:
             while self.assignment is not None and self.assignment.unknown and not self._draining:
                 await asyncio.sleep(backoff.next_s())
-                try:
-                    await self._find_topics()
-                except NetworkError as error:
-                    self.log.warning("topics_not_refreshed", detail=str(error))
+                await self._look_again()
         finally:
             self._looking = None
 
     async def _look_for_topics(self) -> None:
         while not self._draining:
             await asyncio.sleep(self.settings.refresh_topics_interval_ms / 1000)
-            try:
-                await self._find_topics()
-            except NetworkError as error:
-                self.log.warning("topics_not_refreshed", detail=str(error))
+            await self._look_again()
+
+    async def _look_again(self) -> None:
+        try:
+            await self._find_topics()
+        except NetworkError as error:
+            self.log.warning("topics_not_refreshed", detail=str(error))
 
     async def drain(self) -> bool:
         """Stops fetching and waits until what was fetched is acknowledged, ``drain_timeout_ms`` at most.
@@ -290,8 +283,7 @@ class Relay:
         self._check_drained()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nothing_pending.wait(), self.settings.drain_timeout_ms / 1000)
-        if self.state is not None:
-            await self._write_down(self.state)
+        await self.books.write_down()
         return not self.pending
 
     def _check_drained(self) -> None:
@@ -333,9 +325,7 @@ class Relay:
         self.stats.resynced(cause)
         if not self._closed:
             self.log.info("resync", topic=partition.topic, partition=partition.index, cause=cause, detail=detail)
-        fetcher = self._fetchers.get(partition.source_leader)
-        if fetcher is not None:
-            fetcher.detach(partition)
+        self._detach(partition)
         self._check_drained()
 
     def emptied(self, partition: Partition) -> None:
@@ -359,9 +349,7 @@ class Relay:
             detail=halted.detail,
             remedy=halted.remedy,
         )
-        fetcher = self._fetchers.get(partition.source_leader)
-        if fetcher is not None:
-            fetcher.detach(partition)
+        self._detach(partition)
         if self.assignment is not None:
             self.assignment.check()
 
@@ -390,18 +378,7 @@ class Relay:
         self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
         detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
         self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
-        self._spawn(self._record_skipped(partition.side, start, end))
-
-    async def _record_skipped(self, side: Side, start: int, end: int) -> None:
-        """In the internal topic, which exact offsets need for nothing else."""
-        state = self.state or State(self.destination, self.settings.flow, lean=True)
-        try:
-            if state is not self.state:
-                await state.open(replication_factor=self.settings.state_replication_factor)
-            await state.skip(side, start, end, "on.gap")
-        except NetworkError as error:
-            detail = f"offsets {start} to {end - 1}: {error}"
-            self.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)
+        self._spawn(self.books.skipped(partition.side, start, end))
 
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
@@ -410,23 +387,6 @@ class Relay:
         while (jump := partition.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self.skipped(partition, jump.start, jump.end)
-
-    async def _write_down_regularly(self, state: State) -> None:
-        while not self._draining:
-            await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
-            await self._write_down(state)
-
-    async def _write_down(self, state: State) -> None:
-        """Positions and maps as they are now. Should it fail, the next time has it all, and a start finds it again."""
-        accounts = [partition.copied for partition in self.partitions.values() if partition.copied is not None]
-        try:
-            await write_down(state, accounts)
-        except NetworkError as error:
-            self.log.warning("state_not_written", topic=state.topic, detail=str(error))
-            for partition in self.partitions.values():
-                if partition.copied is not None and partition.copied.journal.overflows:
-                    # It waits, located anew once the map can be written: memory is bounded.
-                    self.doubt_now(partition, "state_not_written", str(error))
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """Doubt from here, not from an answer: with nothing under way, the position is sought at once."""
@@ -457,7 +417,7 @@ class Relay:
     # -- positions -----------------------------------------------------------------------------------------------------
 
     def _look_for(self, partition: Partition, *, takeover: bool) -> None:
-        self.work(partition, self._seek(partition, takeover=takeover))
+        self.work(partition, self._seeking.seek(partition, takeover=takeover))
 
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         """A task that ends with the partition at the latest."""
@@ -473,64 +433,8 @@ class Relay:
 
         task.add_done_callback(ended)
 
-    async def _seek(self, partition: Partition, *, takeover: bool) -> None:
-        """Finds the position, however long it takes, and puts the partition to work."""
-        backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)
-        if partition.released:
-            await self._leave_to_the_other()
-            partition.released = False
-        elif partition.doubts:
-            await self._pause(partition, backoff)
-        while True:
-            try:
-                async with self._seats:
-                    if not takeover or backoff.tries:
-                        await self._refresh(partition)
-                    location = await self.locator.locate(partition, takeover=takeover)
-                    break
-            except PartitionHalted as stop:
-                self.halt(partition, stop.halted)
-                return
-            except Unsupported as error:
-                trouble = Trouble.NO_COMMON_VERSION
-                self.halt(partition, Halted(trouble.reason, str(error), trouble.remedy))
-                return
-            except NotOurs as error:
-                self.log.info(
-                    "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
-                )
-                await self._leave_to_the_other()
-                takeover = True
-            except NetworkError as error:
-                # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
-                tell = self.log.warning if backoff.tries >= WARN_AFTER_TRIES else self.log.info
-                tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
-                await asyncio.sleep(backoff.next_s())
-        self._place(partition, location)
-
-    async def _leave_to_the_other(self) -> None:
-        """Long enough that the other gets somewhere, and not always the same, or the two would chase each other."""
-        await asyncio.sleep(self.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
-
-    async def _pause(self, partition: Partition, backoff: Backoff) -> None:
-        """Doubt upon doubt: wait longer each time."""
-        for _ in range(min(partition.doubts - 1, 16)):
-            backoff.next_s()
-        await asyncio.sleep(backoff.next_s())
-
-    async def _refresh(self, partition: Partition) -> None:
-        """The metadata of both sides, not older than just now; many partitions share one refresh."""
-        wanted_at = time.monotonic() - REFRESH_AT_MOST_EVERY_S
-        async with self._refreshing:
-            partitions = self.partitions.values()
-            for cluster, names in (
-                (self.source, {each.topic for each in partitions}),
-                (self.destination, {each.destination for each in partitions}),
-            ):
-                if cluster.refreshed_at < wanted_at:
-                    await cluster.refresh(sorted(names))
-
-    def _place(self, partition: Partition, location: Location) -> None:
+    def place(self, partition: Partition, location: Location) -> None:
+        """Its position is found: it is fetched and sent from there on."""
         if self._draining or partition.phase is not Phase.LOCATING:
             return
         key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
@@ -553,7 +457,7 @@ class Relay:
     def _sink(self, node_id: int) -> Sink:
         sink = self._sinks.get(node_id)
         if sink is None:
-            kind = Lane if self.state is None else AppendingLane
+            kind = AppendingLane if self.settings.mapped else Lane
             sink = self._sinks[node_id] = Sink(self, node_id, version=self._produce_version, kind=kind)
         return sink
 

@@ -7,7 +7,6 @@ has at most ``max_in_flight`` requests under way, and with them no partition mor
 An answer counts only if its base offset is the expected one. Everything else is doubt, and doubt is the relay's.
 """
 
-import asyncio
 import itertools
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.relay.halts import Halted, Trouble, halted_by_error
+from mirror.relay.link import Link
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
@@ -98,20 +98,16 @@ class _Request:
         self.lane.failed(self, error)
 
 
-class Lane:
+class Lane(Link):
     """One connection and the partitions pinned to it. Dialled when there is something to send."""
 
     def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
-        self.node_id = node_id
+        super().__init__(node_id)
         self._owner = owner
         self._version = version
-        self._connection: Connection | None = None
-        self._dialling: asyncio.Task[None] | None = None
-        self._wake: asyncio.TimerHandle | None = None
         self._ready: list[Partition] = []
         self._under_way: deque[_Request] = deque()
         self._partitions: set[Partition] = set()
-        self._closed = False
         settings = owner.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
@@ -391,32 +387,19 @@ class Lane:
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
-    def _dial(self) -> None:
-        if self._dialling is None:
-            self._dialling = asyncio.get_running_loop().create_task(self._connect())
+    async def _open(self) -> Connection:
+        return await self._owner.destination.dial(self.node_id)
 
-    async def _connect(self) -> None:
-        connection: Connection | None = None
-        try:
-            connection = await self._owner.destination.dial(self.node_id)
-            connection.version_of(PRODUCE_KEY, (self._version, self._version), "Produce")
-        except NetworkError as error:
-            self._dialling = None
-            if connection is not None:
-                connection.close()
-            for partition in self.attached:
-                if partition.queued and partition.phase is Phase.ACTIVE:
-                    self._owner.doubt(partition, error.slug, str(error))
-                    self._let_go(partition)
-            return
-        self._dialling = None
-        if self._closed:
-            connection.close()
-            return
-        self._connection = connection
+    def _greet(self, connection: Connection) -> None:
+        connection.version_of(PRODUCE_KEY, (self._version, self._version), "Produce")
         connection.after_receive = self._after_receive
         connection.on_close = self._lost
-        self.pump()
+
+    def _unreachable(self, error: NetworkError) -> None:
+        for partition in self.attached:
+            if partition.queued and partition.phase is Phase.ACTIVE:
+                self._owner.doubt(partition, error.slug, str(error))
+                self._let_go(partition)
 
     def _lost(self, _: NetworkError) -> None:
         """What was under way is in doubt by now; other partitions may have batches that are still to be sent."""
@@ -437,24 +420,6 @@ class Lane:
             oldest = itertools.islice(self._under_way, ANSWERS_AT_ONCE)
             size = sum(least_answer(self._version, len(request.taken)) for request in oldest)
         connection.wake_at(size)
-
-    def _pump_later(self, pause_s: float) -> None:
-        if self._wake is None:
-            self._wake = asyncio.get_running_loop().call_later(pause_s, self._woken)
-
-    def _woken(self) -> None:
-        self._wake = None
-        self.pump()
-
-    def close(self) -> None:
-        """Ends the connection; whatever is under way fails."""
-        self._closed = True
-        if self._wake is not None:
-            self._wake.cancel()
-        if self._dialling is not None:
-            self._dialling.cancel()
-        if self._connection is not None:
-            self._connection.close()
 
 
 class Sink:

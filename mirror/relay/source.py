@@ -5,7 +5,6 @@ KIP-74: partitions are asked for in rotation, and one that gave data goes to the
 under way at a time, and only with room reserved for its answer: memory is bounded before bytes arrive, not after.
 """
 
-import asyncio
 import time
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from mirror.records.admit import Halt, HaltReason
 from mirror.records.scan import Tail, measure
 from mirror.relay.forward import Shapes, forward
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
+from mirror.relay.link import Link
 from mirror.relay.partition import Outlet, Partition, Phase
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
@@ -84,20 +84,16 @@ class SourceOwner(Protocol):
         time: their producer's state expires by it."""
 
 
-class Fetcher:
+class Fetcher(Link):
     """One broker's partitions, one connection."""
 
     def __init__(self, owner: SourceOwner, node_id: int) -> None:
-        self.node_id = node_id
+        super().__init__(node_id)
         self._owner = owner
-        self._connection: Connection | None = None
-        self._dialling: asyncio.Task[None] | None = None
-        self._wake: asyncio.TimerHandle | None = None
         self._rotation: list[Partition] = []
         self._asked: dict[tuple[TopicKey, int], tuple[Partition, int]] | None = None
         self._reserved = False
         self._version = self._asked_version = 0
-        self._closed = False
         settings = owner.settings
         self._backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
 
@@ -333,33 +329,20 @@ class Fetcher:
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
-    def _dial(self) -> None:
-        if self._dialling is None:
-            self._dialling = asyncio.get_running_loop().create_task(self._connect())
+    async def _open(self) -> Connection:
+        return await self._owner.source.dial(self.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate)
 
-    async def _connect(self) -> None:
-        owner = self._owner
-        connection: Connection | None = None
-        try:
-            connection = await owner.source.dial(self.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate)
-            self._version = connection.version_of(FETCH_KEY, FETCH_VERSIONS, "Fetch")
-        except NetworkError as error:
-            self._dialling = None
-            if connection is not None:
-                connection.close()
-            owner.log.warning("source_unreachable", cluster=owner.source.name, broker=self.node_id, detail=str(error))
-            # Its partitions may be led by others by now: they look for themselves, each with its own backoff.
-            for partition in list(self._rotation):
-                if partition.phase is Phase.ACTIVE:
-                    self._doubt(partition, error.slug, str(error))
-            return
-        self._dialling = None
-        if self._closed:
-            connection.close()
-            return
-        self._connection = connection
+    def _greet(self, connection: Connection) -> None:
+        self._version = connection.version_of(FETCH_KEY, FETCH_VERSIONS, "Fetch")
         connection.on_close = self._lost
-        self.pump()
+
+    def _unreachable(self, error: NetworkError) -> None:
+        owner = self._owner
+        owner.log.warning("source_unreachable", cluster=owner.source.name, broker=self.node_id, detail=str(error))
+        # Its partitions may be led by others by now: they look for themselves, each with its own backoff.
+        for partition in list(self._rotation):
+            if partition.phase is Phase.ACTIVE:
+                self._doubt(partition, error.slug, str(error))
 
     def _lost(self, error: NetworkError) -> None:
         if self._closed:
@@ -367,24 +350,6 @@ class Fetcher:
         owner = self._owner
         owner.log.warning("source_connection_lost", cluster=owner.source.name, broker=self.node_id, detail=str(error))
         self._pump_later(self._backoff.next_s())
-
-    def _pump_later(self, pause_s: float) -> None:
-        if self._wake is None:
-            self._wake = asyncio.get_running_loop().call_later(pause_s, self._woken)
-
-    def _woken(self) -> None:
-        self._wake = None
-        self.pump()
-
-    def close(self) -> None:
-        """Stops fetching."""
-        self._closed = True
-        if self._wake is not None:
-            self._wake.cancel()
-        if self._dialling is not None:
-            self._dialling.cancel()
-        if self._connection is not None:
-            self._connection.close()
 
 
 def _unparked(partition: Partition) -> bool:

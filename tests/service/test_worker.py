@@ -415,7 +415,7 @@ async def test_a_bug_in_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         def place(*_: object) -> None:
             raise ZeroDivisionError("a bug")
 
-        monkeypatch.setattr(Relay, "_place", place)
+        monkeypatch.setattr(Relay, "place", place)
         async with running(config_for(source, destination, tmp_path)) as worker:
             assert await worker.task == 1
             await until(lambda: worker.of("failed"))

@@ -1,0 +1,83 @@
+"""A data connection to one broker: dialled when there is something to say, waited with when the broker asks for it."""
+
+import asyncio
+from abc import ABC, abstractmethod
+
+from mirror.net.connection import Connection
+from mirror.net.errors import NetworkError
+
+
+class Link(ABC):
+    """What a fetcher and a lane have in common. ``pump`` is called whenever there may be something to do."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self._connection: Connection | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @abstractmethod
+    def pump(self) -> None:
+        """Says what there is to say, if it can be said now."""
+
+    @abstractmethod
+    async def _open(self) -> Connection:
+        """A new connection to the broker.
+
+        Raises:
+            NetworkError: it cannot be had.
+        """
+
+    @abstractmethod
+    def _greet(self, connection: Connection) -> None:
+        """Checks that the broker speaks a version that we do, and sets what is called when something happens.
+
+        Raises:
+            NetworkError: it does not.
+        """
+
+    @abstractmethod
+    def _unreachable(self, error: NetworkError) -> None:
+        """Nothing came of it; what waits for the connection has to look for another."""
+
+    def _dial(self) -> None:
+        """Opens a connection, if that is not under way; ``pump`` is called then."""
+        if self._dialling is None:
+            self._dialling = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        connection: Connection | None = None
+        try:
+            connection = await self._open()
+            self._greet(connection)
+        except NetworkError as error:
+            self._dialling = None
+            if connection is not None:
+                connection.close()
+            self._unreachable(error)
+            return
+        self._dialling = None
+        if self._closed:
+            connection.close()
+            return
+        self._connection = connection
+        self.pump()
+
+    def _pump_later(self, pause_s: float) -> None:
+        if self._wake is None:
+            self._wake = asyncio.get_running_loop().call_later(pause_s, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        self.pump()
+
+    def close(self) -> None:
+        """Ends the connection; whatever is under way fails, and nothing more is begun."""
+        self._closed = True
+        if self._wake is not None:
+            self._wake.cancel()
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._connection is not None:
+            self._connection.close()

@@ -1,0 +1,111 @@
+"""A partition's position, sought for as long as it takes: many at a time, with pauses that grow, on fresh metadata."""
+
+import asyncio
+import random
+import time
+from typing import Protocol
+
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Unsupported
+from mirror.relay.assignment import Key
+from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.mapped import NotOurs
+from mirror.relay.partition import Location, Partition
+from mirror.relay.position import Locator
+from mirror.relay.resync import Log
+from mirror.relay.settings import RelaySettings
+
+AT_ONCE = 64
+"""Positions sought at the same time; each takes about eight small requests."""
+REFRESH_AT_MOST_EVERY_S = 0.2
+WARN_AFTER_TRIES = 6
+RELEASED_FOR_SETTLES = (5.0, 15.0)
+"""A partition that another worker has taken over is left to it for so many times ``settle.ms``."""
+MOST_STEPS = 16
+"""Steps of the pause after doubts in a row; it has long reached its bound by then."""
+
+
+class SeekingOwner(Protocol):
+    """What is reported to: the relay."""
+
+    source: Cluster
+    destination: Cluster
+    settings: RelaySettings
+    log: Log
+    locator: Locator
+    partitions: dict[Key, Partition]
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+    def place(self, partition: Partition, location: Location) -> None:
+        """The partition goes on here."""
+
+
+class Seeking:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: SeekingOwner) -> None:
+        self._owner = owner
+        self._seats = asyncio.Semaphore(AT_ONCE)
+        self._refreshing = asyncio.Lock()
+
+    async def seek(self, partition: Partition, *, takeover: bool) -> None:
+        """Finds the position, however long it takes, and puts the partition to work."""
+        owner, settings = self._owner, self._owner.settings
+        backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+        if partition.released:
+            await self._leave_to_the_other()
+            partition.released = False
+        elif partition.doubts:
+            await _pause(partition, backoff)
+        while True:
+            try:
+                async with self._seats:
+                    if not takeover or backoff.tries:
+                        await self._refresh()
+                    location = await owner.locator.locate(partition, takeover=takeover)
+                    break
+            except PartitionHalted as stop:
+                owner.halt(partition, stop.halted)
+                return
+            except Unsupported as error:
+                trouble = Trouble.NO_COMMON_VERSION
+                owner.halt(partition, Halted(trouble.reason, str(error), trouble.remedy))
+                return
+            except NotOurs as error:
+                owner.log.info(
+                    "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
+                )
+                await self._leave_to_the_other()
+                takeover = True
+            except NetworkError as error:
+                # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
+                tell = owner.log.warning if backoff.tries >= WARN_AFTER_TRIES else owner.log.info
+                tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
+                await asyncio.sleep(backoff.next_s())
+        owner.place(partition, location)
+
+    async def _leave_to_the_other(self) -> None:
+        """Long enough that the other gets somewhere, and not always the same, or the two would chase each other."""
+        await asyncio.sleep(self._owner.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
+
+    async def _refresh(self) -> None:
+        """The metadata of both sides, not older than just now; many partitions share one refresh."""
+        wanted_at = time.monotonic() - REFRESH_AT_MOST_EVERY_S
+        async with self._refreshing:
+            partitions = self._owner.partitions.values()
+            for cluster, names in (
+                (self._owner.source, {each.topic for each in partitions}),
+                (self._owner.destination, {each.destination for each in partitions}),
+            ):
+                if cluster.refreshed_at < wanted_at:
+                    await cluster.refresh(sorted(names))
+
+
+async def _pause(partition: Partition, backoff: Backoff) -> None:
+    """Doubt upon doubt: wait longer each time."""
+    for _ in range(min(partition.doubts - 1, MOST_STEPS)):
+        backoff.next_s()
+    await asyncio.sleep(backoff.next_s())
