@@ -326,6 +326,10 @@ class Proxy:
         except OSError:
             client[1].transport.abort()
             return
+        except asyncio.CancelledError:
+            # The proxy closes, and does not know this connection yet.
+            client[1].transport.abort()
+            raise
         self.made += 1
         link = self._links[self.made] = Link(self, self.made, gate.node_id, client, broker, gate.weather)
         link.start()

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,13 @@ def status(process: Mirror) -> dict[str, Any]:
     return found
 
 
-def shared_out(process: Mirror, *counts: int) -> bool:
-    """Whether the workers have these numbers of partitions, all of them active."""
+def shared_out(process: Mirror, *counts: int, halted: int = 0) -> bool:
+    """Whether the workers have these numbers of partitions, so many of them halted and all others active: nothing moves
+    any more."""
     now = status(process)
     found = sorted(each["partitions"] for each in now["workers"])
-    return found == sorted(counts) and all(one["state"] == "active" for one in now["partitions"])
+    states = Counter(one["state"] for one in now["partitions"])
+    return found == sorted(counts) and states == Counter(halted=halted, active=sum(counts) - halted)
 
 
 def samples(process: Mirror) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -295,13 +298,14 @@ def test_a_halted_partition_is_told(two: Two) -> None:
     produce(two.destination, two.topic, 30, seed=5)
     with two.mirror() as process:
         process.wait_event("halted", topic=two.topic, partition=0)
-        process.wait_for(lambda: status(process)["states"] == {"halted": 1, "active": 3}, "one halted")
+        process.wait_for(lambda: shared_out(process, 2, 2, halted=1), "one halted")
         told = cli(process, two.folder, "status")
         assert told.returncode == 2
         assert f"{two.topic}-0: foreign_writer" in told.stdout
         assert "remedy: the destination's last batch was not written by this flow" in told.stdout
         assert total(process, "mirror_partition_halted", partition="0", reason="foreign_writer") == 1
-        assert total(process, "mirror_halts_total", reason="foreign_writer") == 1
+        # It may have moved to the second worker, and have halted there once more.
+        assert total(process, "mirror_halts_total", reason="foreign_writer") >= 1
 
         told = cli(process, two.folder, "partition", "resume", two.topic, "1")
         assert told.returncode == 1
@@ -326,7 +330,7 @@ def test_resumed_in_place(two: Two) -> None:
     create_topic(two.destination, two.topic, PARTITIONS - 1)
     with two.mirror() as process:
         process.wait_event("halted", topic=two.topic, partition=PARTITIONS - 1)
-        process.wait_for(lambda: status(process)["states"] == {"halted": 1, "active": 3}, "one halted")
+        process.wait_for(lambda: shared_out(process, 2, 2, halted=1), "one halted")
         last = str(PARTITIONS - 1)
         told = cli(process, two.folder, "partition", "resume", two.topic, last)
         assert told.returncode == 1
@@ -340,7 +344,7 @@ def test_resumed_in_place(two: Two) -> None:
 
         process.wait_for(resumed, "the partition to be resumed")
         two.wait_equal(process)
-        process.wait_for(lambda: status(process)["states"] == {"active": 4}, "all active")
+        process.wait_for(lambda: shared_out(process, 2, 2), "all active")
         assert process.stop() == 0
     assert two.identical() > 4
 
