@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml scripts/fastest-python
+$(READY): pyproject.toml setup.py scripts/fastest-python mirror/relay/_plain.c
 	@test -x $(BIN)/python || { python=$${PYTHON:-$$(scripts/fastest-python)} && echo "virtual environment with $$python" && $$python -m venv $(VENV); }
 	@echo "installing packages (a minute or two)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
@@ -34,4 +34,4 @@ chaos: $(READY)
 	$(BIN)/python -m chaos
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf $(VENV) build *.egg-info mirror/relay/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mirror.relay.plain import loop_form
 from mirror.sandbox import java
 
 __all__ = ["Machine", "describe"]
@@ -24,6 +25,7 @@ class Machine:
         memory_gb: 10^9 bytes.
         kernel: release.
         python: version and build.
+        inner_loop: whether mirror's was compiled.
         java: as it names itself.
         load_average: over the last minute before the run: what else was running.
     """
@@ -34,6 +36,7 @@ class Machine:
     memory_gb: float
     kernel: str
     python: str
+    inner_loop: str
     java: str
     load_average: float
 
@@ -41,7 +44,7 @@ class Machine:
         """As in a caption."""
         return (
             f"{self.date}, {self.cpu}, {self.cores} cores shared with both brokers, {self.memory_gb:.0f} GB, "
-            f"Linux {self.kernel}, Python {self.python}, {self.java}; "
+            f"Linux {self.kernel}, Python {self.python}, inner loop {self.inner_loop}, {self.java}; "
             f"load average before the run {self.load_average:.1f}"
         )
 
@@ -55,6 +58,7 @@ def describe() -> Machine:
         memory_gb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,
         kernel=platform.release(),
         python=_python(),
+        inner_loop=loop_form(),
         java=_java(),
         load_average=os.getloadavg()[0],
     )

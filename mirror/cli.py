@@ -53,8 +53,19 @@ class _Lazy(click.Group):
         return sorted([*super().list_commands(ctx), "demo", "sandbox"])
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import version
+
+    from mirror.relay.plain import loop_form
+
+    click.echo(f"mirror, version {version('mirror')}, inner loop {loop_form()}")
+    ctx.exit()
+
+
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="mirror", prog_name="mirror")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Which it is.")
 def main() -> None:
     """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof.
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mirror.cli import EXIT_CONFIG, main
+from mirror.relay.plain import loop_form
 from mirror.service import supervisor
 from mirror.service.config import Config
 from tests.service.loading import base
@@ -39,6 +40,7 @@ def test_version() -> None:
     result = CliRunner().invoke(main, ["--version"])
     assert result.exit_code == 0
     assert result.output.startswith("mirror, version ")
+    assert result.output.endswith(f", inner loop {loop_form()}\n")
 
 
 @pytest.mark.parametrize("command", ["run", "validate", "audit", "status"])

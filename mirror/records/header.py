@@ -28,6 +28,7 @@ CRC_AT = 17
 CRC_FROM = 21
 """The CRC covers the bytes from here to the batch's end."""
 BASE_TIMESTAMP_AT = 27
+MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
 RECORD_COUNT_AT = 57
 

@@ -1,19 +1,14 @@
-"""The loop that every batch goes through: a fetched record set in, batches ready to be sent out.
+"""What every fetched record set goes through: batches ready to be sent out, in their order, and the holes between them.
 
-For the batch that needs nothing but a new identity, which is nearly every batch, scan, admit and restamp are done here
-in one pass of plain integer work; a Python call costs as much as all of it (see docs/DESIGN.md, "The hot path").
-Whatever is not plainly that batch goes to ``records.scan`` and ``records.admit``, which have the last word: the
-conditions here are a subset of theirs, and ``tests/relay/test_forward.py`` holds the two ways against each other.
-
-A compiled version would replace this one function.
+``relay.plain`` takes the batches that need nothing but a new identity, which is nearly all. Whatever is not plainly
+one of them goes through ``records.scan`` and ``records.admit``, which have the last word;
+``tests/relay/test_forward.py`` holds the two ways against each other.
 """
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
-
-from crc32c import crc32c
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.records.admit import Cause, Fill, Halt, HaltReason, Skip, Verdict, admit
@@ -21,72 +16,31 @@ from mirror.records.header import (
     HEADER_SIZE,
     MAGIC,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
     NO_LEADER_EPOCH,
     PREFIX_SIZE,
-    SEQUENCES,
     BatchHeader,
-    Codec,
     CorruptBatch,
 )
 from mirror.records.identity import Identity
-from mirror.records.restamp import BARE, BLOCK, FULL, NEAR, OWNER, OWNER_END, Map, advance, blocks, raw_crc, restamp
+from mirror.records.restamp import restamp
 from mirror.records.scan import measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.partition import Batch, Hole, Mark, Partition
+from mirror.relay.plain import PLAIN_ATTRIBUTES, Loop
 from mirror.wire.produce import head_for, pack_head
 
-PLAIN_ATTRIBUTES = len(Codec)
-"""Attributes below this are a codec and no other bit: no transaction, marker, append time or delete horizon."""
-SHAPES_MAX = 4096
-"""Batch lengths remembered; a few hundred bytes each."""
-LEAST_LENGTH = HEADER_SIZE - PREFIX_SIZE
 NO_LIMIT = 1 << 31
+NONE_ABORTED = Aborted(())
+"""Remembers nothing, so all can share it."""
 
-_FIELDS = struct.Struct(">qiibIhi16sqhii")
-"""The header with both timestamps as one piece: they are only passed on."""
-assert _FIELDS.size == HEADER_SIZE
 _PLACE = struct.Struct(">qii")
 """Base offset, length, leader epoch: how a batch begins."""
-_WRAP = SEQUENCES - 1
-
-Shape = tuple[Callable[..., bytes], bytes, "memoryview | None", Map | None]
+_TIME = struct.Struct(">q")
 
 
-class Shapes(dict[int, Shape]):
-    """What depends on nothing but a batch's ``length``: how its head is packed, and the zeros for its checksum.
-
-    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``. Where there
-    are many, ``change`` has only those that make no whole block, and a map stands for the others.
-    """
-
-    def __init__(self, produce_version: int) -> None:
-        super().__init__()
-        self.produce_version = produce_version
-        self.change = bytearray(OWNER.size + BARE)
-
-    def __missing__(self, length: int) -> Shape:
-        if len(self) >= SHAPES_MAX:
-            self.clear()
-        behind = PREFIX_SIZE + length - OWNER_END
-        zeros: memoryview | None = None
-        rest: Map | None = None
-        if behind <= BARE:
-            zeros = memoryview(self.change)[: OWNER.size + behind]
-        elif behind <= NEAR:
-            zeros = memoryview(self.change)[: OWNER.size + behind % BLOCK]
-            rest = blocks(behind // BLOCK)
-        pack, prefix = head_for(self.produce_version, length)
-        shape = self[length] = (pack, prefix, zeros, rest)
-        return shape
-
-
-def forward(  # noqa: C901 - one function on purpose: a call per batch would cost as much as all it does
-    frame: Frame,
-    start: int,
-    end: int,
-    partition: Partition,
-    shapes: Shapes,
-    aborted: Iterable[tuple[int, int]] = (),
+def forward(
+    frame: Frame, start: int, end: int, partition: Partition, loop: Loop, aborted: Sequence[tuple[int, int]] = ()
 ) -> Halt | None:
     """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox; where there is
     no record to copy, a hole.
@@ -98,7 +52,7 @@ def forward(  # noqa: C901 - one function on purpose: a call per batch would cos
         start: where the partition's record set begins in it.
         end: where it ends.
         partition: whose.
-        shapes: of the Produce version.
+        loop: of the Produce version.
         aborted: (producer id, first offset) of the transactions that the answer says were aborted.
 
     Returns:
@@ -106,117 +60,71 @@ def forward(  # noqa: C901 - one function on purpose: a call per batch would cos
     """
     buf = frame.body
     outbox = partition.outbox
-    append: Callable[[Any], None] = outbox.append
-    index = partition.index
-    due = partition.due
-    identity = partition.identity
-    producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
+    due, identity = partition.due, partition.identity
     most_length = (partition.terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
-    unpack = _FIELDS.unpack_from
-    change = shapes.change
-    write_change = OWNER.pack_into
+    plain = 0 if partition.terms.strict else PLAIN_ATTRIBUTES
     last_fit = end - HEADER_SIZE
     halt: Halt | None = None
     at = start
     before = len(outbox)
-    leader_epoch = partition.last_epoch
-    times = b""
-    dropped = Aborted(aborted)
-    plain = 0 if partition.terms.strict else PLAIN_ATTRIBUTES
+    dropped = Aborted(aborted) if aborted else NONE_ABORTED
     left_out = holes = 0
     while at <= last_fit:
-        (
-            base,
-            length,
-            epoch_here,
-            magic,
-            crc,
-            attributes,
-            last_delta,
-            stamps,
-            old_id,
-            old_epoch,
-            old_seq,
-            records,
-        ) = unpack(buf, at)
-        stop = at + 12 + length
-        if (
-            base == due
-            and magic == 2
-            and 0 <= attributes < plain
-            and records == last_delta + 1
-            and records > 0
-            and LEAST_LENGTH <= length <= most_length
-            and stop <= end
-        ):
-            pack, prefix, zeros, rest = shapes[length]
-            if zeros is not None:
-                write_change(change, 0, old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
-                state = crc32c(zeros, FULL) ^ FULL
-                if rest is not None:
-                    low, second, third, high = rest
-                    state = low[state & 255] ^ second[state >> 8 & 255] ^ third[state >> 16 & 255] ^ high[state >> 24]
-                crc ^= state
-            else:
-                moved = OWNER.pack(old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
-                crc ^= advance(raw_crc(moved), stop - at - OWNER_END)
-            head = pack(index, prefix, crc, attributes, last_delta, stamps, producer_id, epoch, sequence, records)
-            append((head, buf[at + 61 : stop], records, None))
-        elif base == due and magic == 2 and length >= LEAST_LENGTH and stop > end:
-            # What most record sets end with: the beginning of a batch, which ``measure`` would call partial.
+        producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
+        batches, at, due, sequence, leader_epoch, max_timestamp, cut = loop.take(
+            buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
+        )
+        if batches:
+            outbox.extend(batches)  # type: ignore[arg-type]  # plain tuples of a Batch's shape
+            identity = Identity(producer_id, epoch, sequence)
+            partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
+        if cut or at > last_fit:
             break
+        judged = _judge(buf, at, end, partition, identity, due, loop.produce_version, dropped)
+        if judged is None:
+            break
+        if isinstance(judged, Halt):
+            halt = judged
+            break
+        size, item = judged.stop - at, judged.item
+        if item is None:
+            left_out += size
+        elif isinstance(item, Hole):
+            left_out += size
+            if _put_hole(partition, item, due, first=len(outbox) == before):
+                holes += 1
+                identity = identity.behind_markers()
         else:
-            mine = Identity(producer_id, epoch, sequence)
-            judged = _judge(buf, at, end, partition, mine, due, shapes, dropped)
-            if judged is None:
-                break
-            if isinstance(judged, Halt):
-                halt = judged
-                break
-            stop, item, epoch_here = judged
-            if item is None:
-                left_out += stop - at
-                at = stop
-                continue
-            records = item[2]
-            if isinstance(item, Hole):
-                due += records
-                left_out += stop - at
-                if _put_hole(partition, item, due - records, first=len(outbox) == before):
-                    holes += 1
-                    behind = mine.behind_markers()
-                    producer_id, epoch, sequence = behind.producer_id, behind.epoch, behind.sequence
-                leader_epoch = epoch_here
-                at = stop
-                continue
-            append(item)
-        due += records
-        sequence = (sequence + records) & _WRAP
-        at = stop
-        leader_epoch = epoch_here
-        times = stamps
-    else:
+            outbox.append(item)
+            identity = identity.after(item.records)
+            (partition.max_timestamp,) = _TIME.unpack_from(buf, at + MAX_TIMESTAMP_AT)
+        if item is not None:
+            due += item.records
+            partition.last_epoch = judged.leader_epoch
+        at = judged.stop
+    if at > last_fit:
         halt = _check_tail(buf, at, end)
-    forwarded = len(outbox) - before
-    if forwarded:
-        last = outbox.pop()
-        if isinstance(last, Hole):
-            append(last._replace(frame=frame))
-        else:
-            head, payload, records, _ = last
-            append((head, payload, records, frame))
-            _mark(partition, buf, at - HEADER_SIZE - len(payload), due - records, due)
-        frame.hold()
-        partition.frames += 1
-        partition.identity = Identity(producer_id, epoch, sequence)
-        if times:
-            partition.max_timestamp = int.from_bytes(times[8:], signed=True)
-        partition.batch_size = (at - start) // forwarded
-        partition.tally.put_batches += forwarded - holes
+    partition.due, partition.identity = due, identity
+    put = len(outbox) - before
+    if put:
+        _close(frame, partition, at, due)
+        partition.batch_size = (at - start) // put
+        partition.tally.put_batches += put - holes
         partition.tally.put_bytes += at - start - left_out
-    partition.due = due
-    partition.last_epoch = leader_epoch
     return halt
+
+
+def _close(frame: Frame, partition: Partition, at: int, due: int) -> None:
+    """The last of what was put has the frame; ``at`` and ``due`` are behind it."""
+    last = partition.outbox.pop()
+    if isinstance(last, Hole):
+        partition.outbox.append(last._replace(frame=frame))
+    else:
+        head, payload, records, _ = last
+        partition.outbox.append(Batch(head, payload, records, frame))
+        _mark(partition, frame.body, at - HEADER_SIZE - len(payload), due - records, due)
+    frame.hold()
+    partition.frames += 1
 
 
 def _mark(partition: Partition, buf: memoryview, at: int, base_offset: int, next_offset: int) -> None:
@@ -267,7 +175,7 @@ def _judge(
     partition: Partition,
     identity: Identity,
     due: int,
-    shapes: Shapes,
+    produce_version: int,
     dropped: Aborted,
 ) -> _Judged | Halt | None:
     """A batch that is not plain: what becomes of it, a halt, or None at the tail."""
@@ -290,7 +198,7 @@ def _judge(
             return _Judged(at, hole, NO_LEADER_EPOCH)
         return _Judged(stop, hole, header.leader_epoch)
     new = header if partition.terms.strict else restamp(header, identity, verdict.attributes)
-    head = pack_head(head_for(shapes.produce_version, header.length), partition.index, new)
+    head = pack_head(head_for(produce_version, header.length), partition.index, new)
     batch = Batch(head, buf[at + HEADER_SIZE : stop], header.last_offset_delta + 1, None)
     return _Judged(stop, batch, header.leader_epoch)
 

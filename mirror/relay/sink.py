@@ -41,8 +41,9 @@ from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY
 
 ANSWER_MARGIN_S = 5.0
 """The broker answers a produce request within its timeout; the connection is given up this much later."""
-ANSWERS_AT_ONCE = 3
-"""Answers waited for before more is sent, while the pipeline is full: one wake-up for so many requests."""
+ANSWERS_AT_ONCE = 4
+"""Answers waited for before more is sent, while the pipeline is full: one wake-up for so many requests. The broker has
+the last one to work on meanwhile."""
 STRICT_TRIES = 3
 """Doubts in a row until a sequence that is not ours counts as one that the destination will never take."""
 SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -413,8 +414,8 @@ class Lane(Link):
         self._owner.drained()
 
     def _pace(self, connection: Connection) -> None:
-        """With the pipeline full there is nothing to do at the first answer that would not be better done at the third,
-        while the broker still has the others to work on."""
+        """With the pipeline full there is nothing to do at the first answer that would not be better done later, while
+        the broker still has another request to work on."""
         size = 1
         if self._ready and len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
             oldest = itertools.islice(self._under_way, ANSWERS_AT_ONCE)

@@ -19,11 +19,14 @@ from mirror.records.identity import Identity
 from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
 from mirror.records.scan import Tail, measure
 from mirror.records.transactions import Aborted, marker_kind
-from mirror.relay.forward import SHAPES_MAX, Shapes, forward
+from mirror.relay.forward import forward
 from mirror.relay.partition import Hole, Partition
+from mirror.relay.plain import Loop, is_compiled
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
 from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
 
+FORMS = (False, True) if is_compiled() else (False,)
+"""Of the inner loop: in Python, and compiled."""
 VERSIONS = range(PRODUCE_VERSIONS[0], PRODUCE_VERSIONS[1] + 1)
 INDEX = 3
 PRODUCER = 1 << 62 | 12_345 << 8
@@ -131,7 +134,14 @@ def _head(version: int, size: int) -> bytes:
 
 
 def quickly(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") -> Outcome:
-    """``forward`` itself, with other bytes around the record set; checks the bookkeeping on the way."""
+    """``forward`` itself, with other bytes around the record set, by every form of the inner loop."""
+    outcome, *others = (forwarded(case, Loop(version, compiled=form), before, after) for form in FORMS)
+    assert all(other == outcome for other in others)
+    return outcome
+
+
+def forwarded(case: Case, loop: Loop, before: bytes, after: bytes) -> Outcome:
+    """``forward`` by one form; checks the bookkeeping on the way."""
     size = len(before) + len(case.record_set) + len(after)
     pool = FramePool(budget=max(size, 1), frame_size=max(size, 1))
     pool.reserve()
@@ -141,7 +151,7 @@ def quickly(case: Case, version: int, *, before: bytes = b"", after: bytes = b""
     partition.due, partition.identity = case.due, case.identity
     partition.terms = case.terms
     end = len(before) + len(case.record_set)
-    halt = forward(frame, len(before), end, partition, Shapes(version), case.aborted)
+    halt = forward(frame, len(before), end, partition, loop, case.aborted)
     outbox = list(partition.outbox)
     if outbox:
         assert [batch[3] for batch in outbox] == [None] * (len(outbox) - 1) + [frame]
@@ -289,7 +299,7 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
     """Sequences advance by the offsets that a batch takes, and wrap; each record set has its own frame."""
     partition = Partition("t", INDEX)
     partition.due, partition.identity = 0, Identity(PRODUCER, 0, SEQUENCES - 4)
-    shapes = Shapes(9)
+    loop = Loop(9)
     sequences = []
     for turn in range(4):
         batch = kafka_batch(base_offset=3 * turn)
@@ -297,7 +307,7 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
         pool.reserve()
         frame = pool.take(len(batch))
         frame.body[:] = batch
-        assert forward(frame, 0, len(batch), partition, shapes) is None
+        assert forward(frame, 0, len(batch), partition, loop) is None
         head = partition.outbox[-1][0]
         sequences.append(BatchHeader.read(head[-HEADER_SIZE:]).base_sequence)
     assert sequences == [SEQUENCES - 4, SEQUENCES - 1, 2, 5]
@@ -356,11 +366,3 @@ def test_old_formats(message: bytes) -> None:
     """Long and short ones, alone and behind a batch."""
     for record_set in (message, raw_batch(b"p") + message, message * 5):
         assert agree(Case(record_set), 9).halt is HaltReason.OLD_FORMAT
-
-
-def test_shapes_are_bounded() -> None:
-    """Batches of ever new lengths do not fill the memory."""
-    shapes = Shapes(9)
-    for length in range(49, 49 + 3 * SHAPES_MAX):
-        assert shapes[length]
-        assert len(shapes) <= SHAPES_MAX

@@ -8,13 +8,14 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.forward import Shapes, forward
+from mirror.relay.forward import forward
 from mirror.relay.parking import park
 from mirror.relay.partition import Hole, Partition
+from mirror.relay.plain import Loop
 from tests.records.builders import raw_batch
 
 START = Identity(1 << 62, 4, 7)
-SHAPES = Shapes(9)
+LOOP = Loop(9)
 
 
 def record_set(first: int, sizes: list[int]) -> bytes:
@@ -34,7 +35,7 @@ def receive(pool: FramePool, data: bytes, partition: Partition) -> Frame:
     assert pool.reserve()
     frame = pool.take(len(data))
     frame.body[:] = data
-    assert forward(frame, 0, len(data), partition, SHAPES) is None
+    assert forward(frame, 0, len(data), partition, LOOP) is None
     frame.release()
     return frame
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
-from mirror.relay.forward import Shapes
 from mirror.relay.partition import Partition, Phase
+from mirror.relay.plain import Loop
 from mirror.relay.source import LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats
 from tests.fakes import faults
@@ -72,7 +72,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
         stats=Stats(),
         source=SimpleNamespace(name="source"),
         pool=FramePool(budget=1 << 20, frame_size=1 << 12),
-        shapes=Shapes(9),
+        loop=Loop(9),
         pump_sinks=lambda: None,
         forgets_before_ms=lambda: 0.0,
     )

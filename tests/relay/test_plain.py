@@ -1,0 +1,101 @@
+"""The inner loop by itself; what it makes of record sets is in ``test_forward``."""
+
+import shutil
+import struct
+import sysconfig
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.restamp import checksum
+from mirror.relay import plain
+from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, Loop, Shapes, Taken, is_compiled
+from tests.records.builders import raw_batch
+
+FORMS = [False, True] if is_compiled() else [False]
+MOST = 1 << 31
+
+
+def take(loop: Loop, buf: memoryview, at: int = 0, end: int | None = None) -> Taken:
+    found = loop.take(buf, at, len(buf) if end is None else end, 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES)
+    return Taken(*found)
+
+
+def test_it_is_compiled_where_it_can_be() -> None:
+    """A machine with a compiler and Python's headers has the compiled form, so the tests here are of both."""
+    headers = Path(sysconfig.get_path("include"), "Python.h").exists()
+    assert is_compiled() or not (shutil.which("cc") and headers)
+
+
+def test_the_form_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(plain.PURE, "1")
+    assert not Loop(9).compiled
+    monkeypatch.delenv(plain.PURE)
+    assert Loop(9).compiled is is_compiled()
+    monkeypatch.setattr(plain, "_COMPILED", None)
+    assert not Loop(9).compiled
+    with pytest.raises(RuntimeError, match="was not compiled on installation"):
+        Loop(9, compiled=True)
+
+
+def test_shapes_are_bounded() -> None:
+    """Batches of ever new lengths do not fill the memory."""
+    shapes = Shapes(9)
+    for length in range(49, 49 + 3 * SHAPES_MAX):
+        assert shapes[length]
+        assert len(shapes) <= SHAPES_MAX
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@given(st.lists(st.integers(0, 3).map(lambda turns: 100 + 1024 * turns) | st.integers(0, 70_000), max_size=8))
+def test_checksums_of_all_sizes_in_a_row(compiled: bool, sizes: list[int]) -> None:
+    """What is remembered per length is not taken for that of another."""
+    batches = [raw_batch(bytes(size), base_offset=5 * turn) for turn, size in enumerate(sizes)]
+    found = take(Loop(9, compiled=compiled), memoryview(b"".join(batches)))
+    assert len(found.batches) == len(sizes)
+    for head, payload, records, _ in found.batches:
+        stored = head[-HEADER_SIZE:] + bytes(payload)
+        assert checksum(stored) == BatchHeader.read(stored).crc
+        assert records == 5
+    assert found.due == 5 * len(sizes)
+    assert found.sequence == 7 + 5 * len(sizes)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_nothing_is_kept(compiled: bool) -> None:
+    """The slices are all that holds the bytes; with them gone, the buffer is free."""
+    data = bytearray(b"".join(raw_batch(bytes(100), base_offset=5 * turn) for turn in range(10)))
+    body = memoryview(data)
+    found = take(Loop(9, compiled=compiled), body)
+    assert len(found.batches) == 10
+    with pytest.raises(BufferError):
+        data.extend(b"x")
+    del found
+    body.release()
+    data.extend(b"x")
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize(("at", "end"), [(-1, None), (0, 200), (-300, 100)])
+def test_bytes_outside_of_the_buffer(compiled: bool, at: int, end: int | None) -> None:
+    """Never asked for; and never read."""
+    body = memoryview(raw_batch(bytes(20)))
+    try:
+        found = take(Loop(9, compiled=compiled), body, at, end)
+    except (ValueError, OverflowError, struct.error):
+        return
+    assert not compiled
+    assert not found.batches or found.at <= len(body)
+
+
+@pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
+def test_what_is_no_number_is_refused() -> None:
+    loop = Loop(9, compiled=True)
+    for wrong in ("x", 1 << 64):
+        with pytest.raises((TypeError, OverflowError)):
+            loop.take(memoryview(b""), wrong, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        loop.take("text", 0, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
