@@ -417,7 +417,7 @@ class Lane(Link):
         """With the pipeline full there is nothing to do at the first answer that would not be better done later, while
         the broker still has another request to work on."""
         size = 1
-        if self._ready and len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
+        if len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
             oldest = itertools.islice(self._under_way, ANSWERS_AT_ONCE)
             size = sum(least_answer(self._version, len(request.taken)) for request in oldest)
         connection.wake_at(size)

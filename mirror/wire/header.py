@@ -1,5 +1,6 @@
 """What stands in front of every request and response (KIP-482 for the flexible ones)."""
 
+import functools
 import struct
 
 from mirror.wire.primitives import NO_TAGS, MalformedFrame, read_i32, read_tags, string
@@ -10,8 +11,14 @@ _REQUEST = struct.Struct(">hhi")
 
 def request_header(*, api_key: int, version: int, correlation_id: int, client_id: str, flexible: bool) -> bytes:
     """Request header v1, or v2 when ``flexible``. The client id is never compact (the schema says so)."""
-    head = _REQUEST.pack(api_key, version, correlation_id) + string(client_id, compact=False)
-    return head + NO_TAGS if flexible else head
+    return _REQUEST.pack(api_key, version, correlation_id) + _header_end(client_id, flexible)
+
+
+@functools.lru_cache(maxsize=64)
+def _header_end(client_id: str, flexible: bool) -> bytes:
+    """Behind the correlation id: the same for every request of a connection."""
+    name = string(client_id, compact=False)
+    return name + NO_TAGS if flexible else name
 
 
 def read_correlation_id(frame: memoryview) -> int:

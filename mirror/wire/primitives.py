@@ -3,6 +3,7 @@
 Nothing is trusted: a value that the buffer does not hold raises ``MalformedFrame``, a length is checked before use.
 """
 
+import functools
 import struct
 from typing import NoReturn
 
@@ -119,6 +120,7 @@ def string(value: str | None, *, compact: bool) -> bytes:
     return (uvarint(len(data) + 1) if compact else _I16.pack(len(data))) + data
 
 
+@functools.lru_cache(maxsize=1024)
 def array_size(count: int, *, compact: bool) -> bytes:
     """The count in front of an array."""
     return uvarint(count + 1) if compact else _I32.pack(count)

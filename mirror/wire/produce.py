@@ -169,6 +169,7 @@ class Expected(NamedTuple):
     partitions: int
 
 
+@functools.lru_cache(maxsize=1024)
 def expected(version: int, topic: bytes, partitions: int) -> Expected:
     """Of a request with so many partitions of the topic with this ``topic_head``."""
     tags = NO_TAGS if version >= PRODUCE_FLEXIBLE else b""
