@@ -12,6 +12,7 @@ from mirror.relay.mapped import write_down
 from mirror.relay.partition import Partition
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
+from mirror.relay.stats import Stats
 
 
 class BooksOwner(Protocol):
@@ -19,6 +20,7 @@ class BooksOwner(Protocol):
 
     destination: Cluster
     settings: RelaySettings
+    stats: Stats
     log: Log
     partitions: dict[Key, Partition]
 
@@ -36,13 +38,27 @@ class Books:
         self.state = State(owner.destination, settings.flow, lean=True) if settings.mapped else None
 
     async def open(self) -> None:
-        """Finds or makes the topic, where it is needed from the start.
+        """Finds or makes the topic, where it is needed from the start; and recalls what was skipped in earlier lives.
 
         Raises:
             NetworkError: the destination does not answer, or does not let us.
         """
+        settings = self._owner.settings
         if self.state is not None:
-            await self.state.open(replication_factor=self._owner.settings.state_replication_factor)
+            await self.state.open(replication_factor=settings.state_replication_factor)
+            self._recall(self.state)
+            return
+        state = State(self._owner.destination, settings.flow, lean=True)
+        try:
+            if await state.open(create=False):
+                self._recall(state)
+        except NetworkError as error:
+            # It is only shown: copying does not depend on it.
+            self._owner.log.warning("skipped_not_read", topic=state.topic, detail=str(error))
+
+    def _recall(self, state: State) -> None:
+        for each in state.ledger.skipped():
+            self._owner.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
 
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""

@@ -38,6 +38,7 @@ class Stats:
     halts: dict[str, int] = field(default_factory=dict)
     """Partitions that halted, by reason; one that is resumed and halts again counts again."""
     skipped: list[Skipped] = field(default_factory=list)
+    """Here, and as far as the internal topic told at the start."""
     filled: int = 0
     """Offsets without a record at the source that were filled at the destination."""
     unproven: int = 0
@@ -57,4 +58,8 @@ class Stats:
 
     def skip(self, topic: str, partition: int, first: int, next_offset: int, reason: str) -> None:
         """Source offsets ``first`` to ``next_offset - 1`` are not copied."""
-        self.skipped.append(Skipped(topic, partition, first, next_offset, reason, round(time.time() * 1000)))
+        self.recall(topic, partition, first, next_offset, reason, round(time.time() * 1000))
+
+    def recall(self, topic: str, partition: int, first: int, next_offset: int, reason: str, at_ms: int) -> None:
+        """The same, decided at another time: before this process began, or by another worker."""
+        self.skipped.append(Skipped(topic, partition, first, next_offset, reason, at_ms))

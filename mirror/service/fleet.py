@@ -96,7 +96,7 @@ class Fleet:
         worker.base.update(worker.counters)
         for key, totals in _totals(worker):
             self._ended[key] = _plus(self._ended.get(key, NOTHING), totals)
-        self._ended_skipped += worker.skipped
+        self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
         worker.counters, worker.gauges = {}, {}
         worker.rows.clear()
         worker.gone.clear()
@@ -137,9 +137,11 @@ class Fleet:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """Source offsets that were not copied because somebody decided so, in the order of the decisions."""
+        """Source offsets that were not copied because somebody decided so, in the order of the decisions. Workers tell
+        of what was skipped in earlier lives as well: each range is shown once."""
         found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
-        return sorted(found, key=lambda each: each.at_ms)
+        ranges = {each[:4]: each for each in sorted(found, key=lambda each: each.at_ms, reverse=True)}
+        return sorted(ranges.values(), key=lambda each: each.at_ms)
 
     @property
     def settled(self) -> bool:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,3 +140,27 @@ def mirror(config: Path, text: str) -> Iterator[Mirror]:
     config.write_text(text)
     with Mirror(config) as process:
         yield process
+
+
+def address(process: Mirror) -> str:
+    """Where it listens."""
+    return str(process.wait_event("listening")["address"])
+
+
+def get(process: Mirror, path: str, **headers: str) -> tuple[int, str]:
+    """One of its pages: the status code and the text."""
+    request = urllib.request.Request(f"http://{address(process)}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def status(process: Mirror) -> dict[str, Any]:
+    """What ``mirror status`` prints, as an object."""
+    code, text = get(process, "/api/v1/status")
+    assert code == 200
+    found: dict[str, Any] = json.loads(text)
+    return found

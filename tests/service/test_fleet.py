@@ -155,6 +155,15 @@ def test_names_and_units() -> None:
     assert sample(found, "mirror_skipped_offsets_total", reason="on.gap") == 10
 
 
+def test_a_skipped_range_counts_once() -> None:
+    """Each worker tells of what was skipped before it began, with the time of the decision as it knows it."""
+    found = fleet()
+    early, late = Skipped("t", 0, 10, 20, "on.gap", NOW_MS - 5), Skipped("t", 1, 0, 5, "on.gap", NOW_MS - 9)
+    for worker in (1, 2):
+        found.heard(worker, snapshot(skipped=(early._replace(at_ms=NOW_MS + worker), early, late)))
+    assert found.skipped == [late, early]
+
+
 def told(found: Fleet) -> Any:
     return status(found, version="1", started=True, group="g", address="127.0.0.1:1", pid=1)
 

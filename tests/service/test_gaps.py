@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirror.sandbox import Cluster
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
-from tests.service.running import config_text, mirror
+from tests.service.running import config_text, mirror, status
 from tests.service.test_holes import consumed, plain, wait_for_equal_ends
 
 pytestmark = pytest.mark.broker
@@ -27,6 +27,7 @@ def test_retention_overtook(
     """
     1. Ten records are copied; of the next twenty, the source deletes five while the mirror is stopped.
     2. It halts: nothing is skipped in silence. With ``on.gap: continue`` it goes on, says which, and offsets are equal.
+    3. Later processes show the range as well.
     """
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
     create_topic(source, topic_name)
@@ -47,6 +48,16 @@ def test_retention_overtook(
     with mirror(tmp_path / "mirror.yaml", text) as process:
         wait_for_equal_ends(process, source, destination, topic_name)
         assert "offsets 10 to 14" in str(process.wait_event("skipped")["detail"])
+        assert process.stop() == 0
+    # The internal topic has it: whoever starts later, and shares the work, shows it too, once.
+    text = config_text(source, destination, [topic_name], top={"workers": 2})
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        process.wait_for(
+            lambda: len(status(process)["workers"]) == 2 and status(process)["skipped"], "what was skipped"
+        )
+        (skipped,) = status(process)["skipped"]
+        assert (skipped["topic"], skipped["partition"], skipped["first"], skipped["next"]) == (topic_name, 0, 10, 15)
+        assert not process.of("skipped")
         assert process.stop() == 0
     wanted = consumed(source, topic_name, "read_committed")
     assert [record.offset for record in wanted] == list(range(15, 30))

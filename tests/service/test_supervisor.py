@@ -23,7 +23,7 @@ from mirror.relay.assignment import read_committed
 from mirror.sandbox import Cluster
 from mirror.service.http import GUARD
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, read_log, writing
-from tests.service.running import PATIENCE_S, Mirror, config_text, mirror
+from tests.service.running import PATIENCE_S, Mirror, address, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 4
@@ -73,27 +73,6 @@ class Two:
 @pytest.fixture
 def two(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> Two:
     return Two(source_cluster, destination_cluster, topic_name, tmp_path)
-
-
-def address(process: Mirror) -> str:
-    return str(process.wait_event("listening")["address"])
-
-
-def get(process: Mirror, path: str, **headers: str) -> tuple[int, str]:
-    request = urllib.request.Request(f"http://{address(process)}{path}", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(answer.status), answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def status(process: Mirror) -> dict[str, Any]:
-    code, text = get(process, "/api/v1/status")
-    assert code == 200
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def shared_out(process: Mirror, *counts: int, halted: int = 0) -> bool:
