@@ -65,6 +65,18 @@ def test_checksums_of_all_sizes_in_a_row(compiled: bool, sizes: list[int]) -> No
 
 
 @pytest.mark.parametrize("compiled", FORMS)
+def test_every_cut(compiled: bool) -> None:
+    """Whole batches are taken, of the cut one nothing; the buffer ends where the bytes do."""
+    batches = [raw_batch(bytes(20), base_offset=5 * turn) for turn in range(2)]
+    whole, size = b"".join(batches), len(batches[0])
+    for end in range(len(whole) + 1):
+        found = take(Loop(9, compiled=compiled), memoryview(bytearray(whole[:end])))
+        assert len(found.batches) == end // size
+        assert found.at == end - end % size
+        assert found.cut is (end % size >= HEADER_SIZE)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
 def test_nothing_is_kept(compiled: bool) -> None:
     """The slices are all that holds the bytes; with them gone, the buffer is free."""
     data = bytearray(b"".join(raw_batch(bytes(100), base_offset=5 * turn) for turn in range(10)))
