@@ -22,7 +22,8 @@ _AT_A_TIME = 1_000
 
 
 def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) -> Reading:
-    """Everything that a consumer of this isolation level gets, up to the end of each partition.
+    """Everything that a consumer of this isolation level gets, up to where each partition ends by now, and of what is
+    written meanwhile some.
 
     Raises:
         ChaosError: the cluster failed, or an end was not reached.
@@ -49,6 +50,8 @@ def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) ->
 
 
 def _drain(consumer: Consumer, found: Reading) -> None:
+    # A partition that is written to all the time has no end that a consumer would be told of.
+    ends = {name: consumer.get_watermark_offsets(TopicPartition(*name), PATIENCE_S)[1] for name in found}
     waiting = set(found)
     deadline_at = time.monotonic() + PATIENCE_S
     while waiting:
@@ -63,6 +66,8 @@ def _drain(consumer: Consumer, found: Reading) -> None:
                 if offset in found[name]:
                     raise ChaosError(f"a consumer was given offset {offset} of {name} twice")
                 found[name][offset] = digest(message)
+                if offset >= ends[name] - 1:
+                    waiting.discard(name)
             elif error.code() == KafkaError._PARTITION_EOF:
                 waiting.discard(name)
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
