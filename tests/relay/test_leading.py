@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -199,15 +199,17 @@ async def test_killed_right_after(topic_name: str) -> None:
 async def test_killed_in_the_middle(topic_name: str) -> None:
     """The broker is killed while it is filled: it goes on where the log ends."""
     with Sandbox(name="killed", quick=True) as sandbox:
-        async with leading(sandbox, topic_name, 16_000_000) as at:
+        async with leading(sandbox, topic_name, 8_000_000) as at:
             filling = asyncio.get_running_loop().create_task(at.lead())
             while (await at.bounds())[1] < 1_000_000:  # noqa: ASYNC110 - a log has no event
                 await asyncio.sleep(0)
             _restart(sandbox)
-            with pytest.raises(NetworkError):
+            # What was answered before the kill is read after it, and the next request finds a new connection: then the
+            # fill has not noticed, and ends like any other.
+            with suppress(NetworkError):
                 await filling
             await at.led()
-            assert await at.bounds() == (16_000_000, 16_000_000)
+            assert await at.bounds() == (8_000_000, 8_000_000)
 
 
 def _restart(sandbox: Sandbox) -> None:
