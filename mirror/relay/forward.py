@@ -27,7 +27,7 @@ from mirror.records.restamp import restamp
 from mirror.records.scan import measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.partition import Batch, Hole, Mark, Partition
-from mirror.relay.plain import PLAIN_ATTRIBUTES, Loop
+from mirror.relay.plain import PLAIN_ATTRIBUTES, InnerLoop
 from mirror.wire.produce import head_for, pack_head
 
 NO_LIMIT = 1 << 31
@@ -40,7 +40,12 @@ _TIME = struct.Struct(">q")
 
 
 def forward(
-    frame: Frame, start: int, end: int, partition: Partition, loop: Loop, aborted: Sequence[tuple[int, int]] = ()
+    frame: Frame,
+    start: int,
+    end: int,
+    partition: Partition,
+    inner_loop: InnerLoop,
+    aborted: Sequence[tuple[int, int]] = (),
 ) -> Halt | None:
     """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox; where there is
     no record to copy, a hole.
@@ -52,7 +57,7 @@ def forward(
         start: where the partition's record set begins in it.
         end: where it ends.
         partition: whose.
-        loop: of the Produce version.
+        inner_loop: of the Produce version.
         aborted: (producer id, first offset) of the transactions that the answer says were aborted.
 
     Returns:
@@ -71,7 +76,7 @@ def forward(
     left_out = holes = 0
     while at <= last_fit:
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
-        batches, at, due, sequence, leader_epoch, max_timestamp, cut = loop.take(
+        batches, at, due, sequence, leader_epoch, max_timestamp, cut = inner_loop.take(
             buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
         )
         if batches:
@@ -80,7 +85,7 @@ def forward(
             partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
         if cut or at > last_fit:
             break
-        judged = _judge(buf, at, end, partition, identity, due, loop.produce_version, dropped)
+        judged = _judge(buf, at, end, partition, identity, due, inner_loop.produce_version, dropped)
         if judged is None:
             break
         if isinstance(judged, Halt):

@@ -174,7 +174,7 @@ def take_plain(
     return Taken(batches, at, due, sequence, leader_epoch, max_timestamp, cut)
 
 
-class Loop:
+class InnerLoop:
     """The inner loop for one Produce version.
 
     Args:

@@ -50,6 +50,9 @@ class Proofs:
         try:
             _, there = owner.locator.logs(partition)
             found = await there.batch_at(base_offset)
+            sent = found is not None and (found[0].base_offset, found[0].crc) == (base_offset, crc)
+            if found is not None and sent and partition.generation == generation:
+                await owner.locator.cut(partition, found[0].next_offset)
         except PartitionHalted as stop:
             if partition.generation == generation:
                 owner.halt(partition, stop.halted)
@@ -60,17 +63,9 @@ class Proofs:
             return
         if partition.generation != generation:
             return
-        if found is None or (found[0].base_offset, found[0].crc) != (base_offset, crc):
+        if not sent:
             detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
             owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
-            return
-        try:
-            await owner.locator.cut(partition, found[0].next_offset)
-        except NetworkError as error:
-            if partition.generation == generation:
-                owner.doubt_now(partition, error.slug, str(error))
-            return
-        if partition.generation != generation:
             return
         partition.proven = True
         partition.widen(owner.settings.max_in_flight)

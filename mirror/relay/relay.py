@@ -23,7 +23,7 @@ from mirror.relay.halts import Halted
 from mirror.relay.holes import Holes
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
-from mirror.relay.plain import Loop
+from mirror.relay.plain import InnerLoop
 from mirror.relay.position import Locator
 from mirror.relay.proofs import Proofs
 from mirror.relay.resync import Log
@@ -65,7 +65,7 @@ class Relay:
         frame_size = settings.fetch_max_bytes + OVERHEAD
         self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
         self._produce_version = PRODUCE_VERSIONS[1]
-        self.loop = Loop(self._produce_version)
+        self.inner_loop = InnerLoop(self._produce_version)
         self.books = Books(self)
         self.locator = self._make_locator()
         self._holes = Holes(self)
@@ -132,7 +132,7 @@ class Relay:
         connection = await self.destination.control(next(iter(self.destination.nodes)))
         version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSIONS, "Produce")
         self._produce_version = version
-        self.loop = Loop(version)
+        self.inner_loop = InnerLoop(version)
 
     async def _find_topics(self) -> int:
         pairs = await pair_topics(self.source, self.destination, self.settings)
@@ -140,7 +140,7 @@ class Relay:
             topic.topic_id is None for topic in self.destination.topics.values()
         ):
             self._produce_version = PRODUCE_TOPIC_IDS - 1
-            self.loop = Loop(self._produce_version)
+            self.inner_loop = InnerLoop(self._produce_version)
         self._tell_unknown()
         self.pairs = {pair.source.name: pair for pair in pairs}
         if self.assignment is not None:

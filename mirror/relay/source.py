@@ -19,7 +19,7 @@ from mirror.relay.forward import forward
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.partition import Outlet, Partition, Phase
-from mirror.relay.plain import Loop
+from mirror.relay.plain import InnerLoop
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
@@ -56,7 +56,7 @@ class SourceOwner(Protocol):
     stats: Stats
     source: Cluster
     pool: FramePool
-    loop: Loop
+    inner_loop: InnerLoop
     log: Log
 
     def doubt(self, partition: Partition, cause: str, detail: str) -> None:
@@ -269,7 +269,7 @@ class Fetcher(Link):
 
     def _forward_partition(self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool) -> None:
         due, waiting = partition.due, bool(partition.outbox)
-        halt = forward(frame, fetched.start, fetched.end, partition, self._owner.loop, fetched.aborted)
+        halt = forward(frame, fetched.start, fetched.end, partition, self._owner.inner_loop, fetched.aborted)
         if partition.due != due:
             self._pace(partition, waiting=waiting)
         if halt is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:

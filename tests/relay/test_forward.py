@@ -21,7 +21,7 @@ from mirror.records.scan import Tail, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.forward import forward
 from mirror.relay.partition import Hole, Partition
-from mirror.relay.plain import Loop, is_compiled
+from mirror.relay.plain import InnerLoop, is_compiled
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
 from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
 
@@ -135,12 +135,12 @@ def _head(version: int, size: int) -> bytes:
 
 def quickly(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") -> Outcome:
     """``forward`` itself, with other bytes around the record set, by every form of the inner loop."""
-    outcome, *others = (forwarded(case, Loop(version, compiled=form), before, after) for form in FORMS)
+    outcome, *others = (forwarded(case, InnerLoop(version, compiled=form), before, after) for form in FORMS)
     assert all(other == outcome for other in others)
     return outcome
 
 
-def forwarded(case: Case, loop: Loop, before: bytes, after: bytes) -> Outcome:
+def forwarded(case: Case, inner_loop: InnerLoop, before: bytes, after: bytes) -> Outcome:
     """``forward`` by one form; checks the bookkeeping on the way."""
     size = len(before) + len(case.record_set) + len(after)
     pool = FramePool(budget=max(size, 1), frame_size=max(size, 1))
@@ -151,7 +151,7 @@ def forwarded(case: Case, loop: Loop, before: bytes, after: bytes) -> Outcome:
     partition.due, partition.identity = case.due, case.identity
     partition.terms = case.terms
     end = len(before) + len(case.record_set)
-    halt = forward(frame, len(before), end, partition, loop, case.aborted)
+    halt = forward(frame, len(before), end, partition, inner_loop, case.aborted)
     outbox = list(partition.outbox)
     if outbox:
         assert [batch[3] for batch in outbox] == [None] * (len(outbox) - 1) + [frame]
@@ -299,7 +299,7 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
     """Sequences advance by the offsets that a batch takes, and wrap; each record set has its own frame."""
     partition = Partition("t", INDEX)
     partition.due, partition.identity = 0, Identity(PRODUCER, 0, SEQUENCES - 4)
-    loop = Loop(9)
+    inner_loop = InnerLoop(9)
     sequences = []
     for turn in range(4):
         batch = kafka_batch(base_offset=3 * turn)
@@ -307,7 +307,7 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
         pool.reserve()
         frame = pool.take(len(batch))
         frame.body[:] = batch
-        assert forward(frame, 0, len(batch), partition, loop) is None
+        assert forward(frame, 0, len(batch), partition, inner_loop) is None
         head = partition.outbox[-1][0]
         sequences.append(BatchHeader.read(head[-HEADER_SIZE:]).base_sequence)
     assert sequences == [SEQUENCES - 4, SEQUENCES - 1, 2, 5]

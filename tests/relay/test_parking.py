@@ -11,11 +11,11 @@ from mirror.records.identity import Identity
 from mirror.relay.forward import forward
 from mirror.relay.parking import park
 from mirror.relay.partition import Hole, Partition
-from mirror.relay.plain import Loop
+from mirror.relay.plain import InnerLoop
 from tests.records.builders import raw_batch
 
 START = Identity(1 << 62, 4, 7)
-LOOP = Loop(9)
+LOOP = InnerLoop(9)
 
 
 def record_set(first: int, sizes: list[int]) -> bytes:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.restamp import checksum
 from mirror.relay import plain
-from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, Loop, Shapes, Taken, is_compiled
+from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, InnerLoop, Shapes, Taken, is_compiled
 from tests.records.builders import raw_batch
 
 FORMS = [False, True] if is_compiled() else [False]
 MOST = 1 << 31
 
 
-def take(loop: Loop, buf: memoryview, at: int = 0, end: int | None = None) -> Taken:
-    found = loop.take(buf, at, len(buf) if end is None else end, 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES)
+def take(inner_loop: InnerLoop, buf: memoryview, at: int = 0, end: int | None = None) -> Taken:
+    found = inner_loop.take(buf, at, len(buf) if end is None else end, 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES)
     return Taken(*found)
 
 
@@ -32,13 +32,13 @@ def test_it_is_compiled_where_it_can_be() -> None:
 
 def test_the_form_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(plain.PURE, "1")
-    assert not Loop(9).compiled
+    assert not InnerLoop(9).compiled
     monkeypatch.delenv(plain.PURE)
-    assert Loop(9).compiled is is_compiled()
+    assert InnerLoop(9).compiled is is_compiled()
     monkeypatch.setattr(plain, "_COMPILED", None)
-    assert not Loop(9).compiled
+    assert not InnerLoop(9).compiled
     with pytest.raises(RuntimeError, match="was not compiled on installation"):
-        Loop(9, compiled=True)
+        InnerLoop(9, compiled=True)
 
 
 def test_shapes_are_bounded() -> None:
@@ -54,7 +54,7 @@ def test_shapes_are_bounded() -> None:
 def test_checksums_of_all_sizes_in_a_row(compiled: bool, sizes: list[int]) -> None:
     """What is remembered per length is not taken for that of another."""
     batches = [raw_batch(bytes(size), base_offset=5 * turn) for turn, size in enumerate(sizes)]
-    found = take(Loop(9, compiled=compiled), memoryview(b"".join(batches)))
+    found = take(InnerLoop(9, compiled=compiled), memoryview(b"".join(batches)))
     assert len(found.batches) == len(sizes)
     for head, payload, records, _ in found.batches:
         stored = head[-HEADER_SIZE:] + bytes(payload)
@@ -70,7 +70,7 @@ def test_every_cut(compiled: bool) -> None:
     batches = [raw_batch(bytes(20), base_offset=5 * turn) for turn in range(2)]
     whole, size = b"".join(batches), len(batches[0])
     for end in range(len(whole) + 1):
-        found = take(Loop(9, compiled=compiled), memoryview(bytearray(whole[:end])))
+        found = take(InnerLoop(9, compiled=compiled), memoryview(bytearray(whole[:end])))
         assert len(found.batches) == end // size
         assert found.at == end - end % size
         assert found.cut is (end % size >= HEADER_SIZE)
@@ -81,7 +81,7 @@ def test_nothing_is_kept(compiled: bool) -> None:
     """The slices are all that holds the bytes; with them gone, the buffer is free."""
     data = bytearray(b"".join(raw_batch(bytes(100), base_offset=5 * turn) for turn in range(10)))
     body = memoryview(data)
-    found = take(Loop(9, compiled=compiled), body)
+    found = take(InnerLoop(9, compiled=compiled), body)
     assert len(found.batches) == 10
     with pytest.raises(BufferError):
         data.extend(b"x")
@@ -96,7 +96,7 @@ def test_bytes_outside_of_the_buffer(compiled: bool, at: int, end: int | None) -
     """Never asked for; and never read."""
     body = memoryview(raw_batch(bytes(20)))
     try:
-        found = take(Loop(9, compiled=compiled), body, at, end)
+        found = take(InnerLoop(9, compiled=compiled), body, at, end)
     except (ValueError, OverflowError, struct.error):
         return
     assert not compiled
@@ -105,9 +105,9 @@ def test_bytes_outside_of_the_buffer(compiled: bool, at: int, end: int | None) -
 
 @pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
 def test_what_is_no_number_is_refused() -> None:
-    loop = Loop(9, compiled=True)
+    inner_loop = InnerLoop(9, compiled=True)
     for wrong in ("x", 1 << 64):
         with pytest.raises((TypeError, OverflowError)):
-            loop.take(memoryview(b""), wrong, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
+            inner_loop.take(memoryview(b""), wrong, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        loop.take("text", 0, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
+        inner_loop.take("text", 0, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]

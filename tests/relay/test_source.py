@@ -7,7 +7,7 @@ import pytest
 
 from mirror.net.buffers import FramePool
 from mirror.relay.partition import Partition, Phase
-from mirror.relay.plain import Loop
+from mirror.relay.plain import InnerLoop
 from mirror.relay.source import LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats
 from tests.fakes import faults
@@ -72,7 +72,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
         stats=Stats(),
         source=SimpleNamespace(name="source"),
         pool=FramePool(budget=1 << 20, frame_size=1 << 12),
-        loop=Loop(9),
+        inner_loop=InnerLoop(9),
         pump_sinks=lambda: None,
         forgets_before_ms=lambda: 0.0,
     )

@@ -18,7 +18,7 @@ from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
 from mirror.relay import cleanup, position
 from mirror.relay.partition import Partition, Phase
-from mirror.relay.plain import Loop
+from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import Pair
@@ -135,7 +135,7 @@ class Worker:
         one: Any = self.relay
         one.failed = asyncio.get_running_loop().create_future()
         one._produce_version = PRODUCE_VERSION
-        one.loop = Loop(PRODUCE_VERSION)
+        one.inner_loop = InnerLoop(PRODUCE_VERSION)
         one._remembers_ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         for cluster in (self.here, self.there):

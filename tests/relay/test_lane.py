@@ -1,0 +1,80 @@
+"""One lane against a connection that only notes what it is told."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from mirror.net.connection import ConnectionOptions, Piece, Waiter
+from mirror.records.identity import Identity
+from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.settings import RelaySettings
+from mirror.relay.sink import ANSWERS_AT_ONCE, Lane
+from mirror.relay.stats import Stats
+from mirror.wire.produce import least_answer, topic_head
+
+VERSION = 9
+
+
+class Noted:
+    """A connection."""
+
+    closed = None
+    throttled_s = 0.0
+    options = ConnectionOptions()
+
+    def __init__(self) -> None:
+        self.under_way: list[Waiter] = []
+        self.sent: list[bytes] = []
+        self.woken_at = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.under_way)
+
+    def next_correlation_id(self) -> int:
+        return len(self.under_way) + 1
+
+    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float) -> None:
+        assert correlation_id == len(self.under_way) + 1
+        assert timeout_s > 0
+        self.under_way.append(waiter)
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        self.sent.append(b"".join(pieces))
+
+    def wake_at(self, size: int) -> None:
+        self.woken_at = size
+
+
+def lane_with(batches: int) -> tuple[Lane, Noted]:
+    """A lane to which one partition has so many batches."""
+    owner: Any = SimpleNamespace(
+        settings=RelaySettings(flow="a->b", selects=lambda _: True), stats=Stats(), destination=None
+    )
+    lane, connection = Lane(owner, 1, version=VERSION), Noted()
+    lane._connection = connection  # type: ignore[assignment]
+    partition = Partition("t", 0)
+    partition.phase, partition.topic_head = Phase.ACTIVE, topic_head(VERSION, "t")
+    partition.identity = Identity(1 << 62, 0, 0)
+    partition.window = owner.settings.max_in_flight
+    for number in range(batches):
+        partition.outbox.append(Batch(b"head%d" % number, memoryview(b"records"), 1, None))
+    lane.attach(partition)
+    lane.offer(partition)
+    lane.pump()
+    return lane, connection
+
+
+def test_a_full_pipeline_waits_for_several_answers() -> None:
+    """Also when all there is to send is under way: an answer at a time would cost a wake-up for each request."""
+    for batches in (5, 6):
+        _, connection = lane_with(batches)
+        assert connection.in_flight == 5
+        assert len(connection.sent) == 1, "all in one call"
+        assert connection.woken_at == ANSWERS_AT_ONCE * least_answer(VERSION, 1)
+
+
+def test_with_room_in_the_pipeline_every_answer_counts() -> None:
+    _, connection = lane_with(4)
+    assert connection.in_flight == 4
+    assert connection.woken_at == 1

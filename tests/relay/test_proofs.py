@@ -1,0 +1,84 @@
+"""Looking at the destination beside the data path, with a destination that only answers what it is told to."""
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirror.net.errors import ConnectionLost
+from mirror.records.header import BatchHeader
+from mirror.relay.halts import Halted, Trouble, halt
+from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.proofs import Proofs
+from mirror.relay.settings import RelaySettings
+from mirror.wire.produce import checksum_of
+from tests.records.builders import Record, kafka_batch
+
+SENT = kafka_batch([Record(0, 0, None, b"value")])
+OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])
+
+
+class Owner:
+    """What is reported to."""
+
+    settings = RelaySettings(flow="a->b", selects=lambda _: True)
+
+    def __init__(self, found: bytes | None, cut: Exception | None) -> None:
+        self.locator: Any = self
+        self.found, self.error = found, cut
+        self.told: list[str] = []
+        self.cuts: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def logs(self, partition: Partition) -> tuple[None, Any]:
+        async def batch_at(offset: int) -> tuple[BatchHeader, bytes] | None:
+            return (BatchHeader.read(self.found), self.found) if self.found is not None else None
+
+        return None, SimpleNamespace(batch_at=batch_at)
+
+    async def cut(self, partition: Partition, offset: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.cuts.append(offset)
+
+    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
+        self.told.append(f"doubt {cause}")
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        self.told.append(f"halt {halted.reason}")
+
+    def pump_sinks(self) -> None:
+        self.told.append("pump")
+
+    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+
+NOT_PERMITTED = halt(Trouble.FILL_NOT_PERMITTED, "DeleteRecords is refused")
+
+
+@pytest.mark.parametrize(
+    ("found", "cut", "told", "proven"),
+    [
+        (SENT, None, [], True),
+        (OTHER, None, ["halt not_a_copy"], False),
+        (None, None, ["halt not_a_copy"], False),
+        (SENT, NOT_PERMITTED, ["halt fill_not_permitted"], False),
+        (SENT, ConnectionLost("the destination is gone"), [f"doubt {ConnectionLost.slug}"], False),
+    ],
+)
+async def test_first_batch_after_a_resync(
+    found: bytes | None, cut: Exception | None, told: list[str], proven: bool
+) -> None:
+    """It is the one that was sent, or the partition halts; what is refused while its start is moved is told, too."""
+    owner = Owner(found, cut)
+    partition = Partition("t", 0)
+    partition.phase, partition.proven = Phase.ACTIVE, False
+    batch = Batch(SENT[:61], memoryview(SENT)[61:], 1, None)
+    assert checksum_of(batch[0]) == BatchHeader.read(SENT).crc
+    Proofs(owner).read_back(partition, 0, batch)
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.proven) == (told, proven)
+    assert owner.cuts == ([1] if proven else [])
