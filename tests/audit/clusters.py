@@ -4,11 +4,12 @@ The copy is the tests' own: an audit that was tried on the relay's output only w
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from kafka.protocol.producer import ProduceRequest
 
 from mirror.audit.model import Endpoint
@@ -21,6 +22,7 @@ from mirror.records.scan import scan
 from mirror.sandbox import Cluster as Sandbox
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+KNOWN_WITHIN_S = 30.0
 Batches = list[bytes]
 Change = Callable[[Batches], Sequence[bytes]]
 
@@ -36,11 +38,22 @@ def endpoint(cluster: Sandbox, alias: str) -> Endpoint:
 
 
 def create(cluster: Sandbox, topic: str, partitions: int = 1, *, replicas: int = 1, **config: str) -> None:
-    """A topic, with the config names written with underscores."""
+    """A topic, with the config names written with underscores. A broker hears of it a moment after the controller
+    has answered: it is there once it is described."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     named = {name.replace("_", "."): value for name, value in config.items()}
     for future in admin.create_topics([NewTopic(topic, partitions, replicas, config=named)]).values():
         future.result()
+    deadline = time.monotonic() + KNOWN_WITHIN_S
+    while True:
+        (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        try:
+            described.result()
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def fill(cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 0, batches: int = 8) -> None:
@@ -53,6 +66,7 @@ def fill(cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 
             "partitioner": "consistent",
         }
     )
+    producer.list_topics(topic)  # a flush while the topic is still looked up could cut a batch in two
     for batch in range(batches):
         for record in range(3 + batch % 3):
             producer.produce(

@@ -47,6 +47,10 @@ def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
     plain = Producer({"bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec, "linger.ms": 10_000})
     first, second = (_transactional(cluster, f"{topics[0]}-{name}", codec) for name in "ab")
 
+    for producer in (plain, first, second):
+        for topic in topics:
+            producer.list_topics(topic)  # a flush while the topic is still looked up could cut a batch in two
+
     def write(producer: Producer, name: str, records: int) -> None:
         for topic in topics:
             for record in range(records):

@@ -15,6 +15,9 @@ from tests.audit.clusters import addresses, create
 from tests.fakes.loop import until
 
 __all__ = ["consumed", "create", "log_of", "opened", "records", "transaction"]
+LINGER_MS = 30_000
+"""Nothing is sent before it is flushed. For that the producer has to know the topic: what waits for the topic goes to
+the partition one by one, and a flush meanwhile sends what is there as a batch of its own."""
 
 
 @asynccontextmanager
@@ -41,7 +44,8 @@ async def log_of(cluster: Cluster, topic: str, partition: int = 0) -> PartitionL
 
 def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: int = 0, key: str | None = None) -> None:
     """Plain records, a batch."""
-    producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 1000, "log_level": 0})
+    producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": LINGER_MS, "log_level": 0})
+    producer.list_topics(topic)
     for value in values:
         producer.produce(topic, value, key=key, partition=partition)
     producer.flush()
@@ -50,10 +54,16 @@ def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: i
 def transaction(
     sandbox: Sandbox, topic: str, values: Sequence[str], *, commit: bool | None, transactional_id: str
 ) -> None:
-    """Records in a transaction of their own; ``commit=None`` leaves it open."""
+    """Records in a transaction of their own, a batch; ``commit=None`` leaves it open."""
     producer = Producer(
-        {"bootstrap.servers": sandbox.bootstrap_servers, "transactional.id": transactional_id, "log_level": 0}
+        {
+            "bootstrap.servers": sandbox.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "linger.ms": LINGER_MS,
+            "log_level": 0,
+        }
     )
+    producer.list_topics(topic)
     producer.init_transactions()
     producer.begin_transaction()
     for value in values:

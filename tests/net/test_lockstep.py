@@ -141,6 +141,7 @@ async def test_copies_that_the_destination_cleaned_away_are_counted_by_their_seq
     """The first copy is gone (here: deleted, as retention would). What comes next says how much there was before it."""
     async with pair(source_cluster, destination_cluster, topic_name) as both:
         await both.copy(3)
+        assert await both.destination.visible_end() == 7
         await both.destination.delete_before(3)
         step = both.step(destination=3)
         assert await step.advance(7) == 2
