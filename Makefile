@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml setup.py scripts/fastest-python mirror/relay/_plain.c
+$(READY): pyproject.toml setup.py scripts/fastest-python $(wildcard mirror/relay/*.c mirror/relay/*.h)
 	@test -x $(BIN)/python || { python=$${PYTHON:-$$(scripts/fastest-python)} && echo "virtual environment with $$python" && $$python -m venv $(VENV); }
 	@echo "installing packages (a minute or two)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mirror.relay.plain import loop_form
+from mirror.relay.native import loop_form
 from mirror.sandbox import java
 
 __all__ = ["Machine", "describe"]

@@ -58,7 +58,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         return
     from importlib.metadata import version
 
-    from mirror.relay.plain import loop_form
+    from mirror.relay.native import loop_form
 
     click.echo(f"mirror, version {version('mirror')}, inner loop {loop_form()}")
     ctx.exit()

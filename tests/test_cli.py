@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mirror.cli import EXIT_CONFIG, main
-from mirror.relay.plain import loop_form
+from mirror.relay.native import loop_form
 from mirror.service import supervisor
 from mirror.service.config import Config
 from tests.service.loading import base

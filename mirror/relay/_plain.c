@@ -9,9 +9,7 @@
        new = old ^ raw(change + zeros),    raw(change + n zero bytes) = raw(change) * x^(8 n)  mod the polynomial.
 */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
+#include "_native.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -65,7 +63,7 @@ static uint32_t product(uint32_t a, uint32_t b)
     return sum;
 }
 
-static void make_tables(void)
+void take_prepare(void)
 {
     power[0] = ONE >> 1;
     for (int k = 1; k < POWERS; k++)
@@ -183,11 +181,11 @@ static PyObject *make_item(PyObject *buf, Py_ssize_t at, Py_ssize_t stop, int64_
 
 /* ---- The record set ----------------------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(take_doc,
-             "take(flexible, buf, at, end, due, index, producer_id, epoch, sequence, most_length, attributes_below)\n"
-             "See mirror.relay.plain.take_plain.");
+const char take_doc[] = PyDoc_STR(
+    "take(flexible, buf, at, end, due, index, producer_id, epoch, sequence, most_length, attributes_below)\n"
+    "See mirror.relay.plain.take_plain.");
 
-static PyObject *take(PyObject *module, PyObject *args)
+PyObject *take(PyObject *module, PyObject *args)
 {
     int flexible, index, attributes_below;
     PyObject *buf;
@@ -250,16 +248,4 @@ static PyObject *take(PyObject *module, PyObject *args)
         return NULL;
     return Py_BuildValue("(NnLIiLO)", items, at, (long long)due, sequence, (int)leader_epoch, (long long)max_timestamp,
                          cut ? Py_True : Py_False);
-}
-
-static PyMethodDef methods[] = {{"take", take, METH_VARARGS, take_doc}, {NULL, NULL, 0, NULL}};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_plain", "The compiled form of mirror.relay.plain.take_plain.", -1, methods, NULL, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__plain(void)
-{
-    make_tables();
-    return PyModule_Create(&definition);
 }

@@ -10,27 +10,17 @@ same in Python, for everywhere else. ``tests/relay/test_forward.py`` holds both 
 """
 
 import functools
-import os
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, PREFIX_SIZE, SEQUENCES, Codec
 from mirror.records.restamp import BARE, BLOCK, FULL, NEAR, OWNER, OWNER_END, Map, advance, blocks, raw_crc
+from mirror.relay.native import compiled_if
 from mirror.wire.produce import head_for
 from mirror.wire.versions import PRODUCE_FLEXIBLE
-
-PURE = "MIRROR_PURE"
-"""With this in the environment, the Python form is used although the compiled one is there."""
-
-try:
-    from mirror.relay import _plain
-except ImportError:
-    _COMPILED: Callable[..., Any] | None = None
-else:
-    _COMPILED = _plain.take
 
 PLAIN_ATTRIBUTES = len(Codec)
 """Attributes below this are a codec and no other bit: no transaction, marker, append time or delete horizon."""
@@ -186,21 +176,10 @@ class InnerLoop:
     """
 
     def __init__(self, produce_version: int, *, compiled: bool | None = None) -> None:
+        module = compiled_if(compiled)
         self.produce_version = produce_version
-        self.compiled = is_compiled() if compiled is None else compiled
-        if not self.compiled:
+        self.compiled = module is not None
+        if module is None:
             self.take: Take = functools.partial(take_plain, Shapes(produce_version))
-        elif _COMPILED is None:
-            raise RuntimeError("mirror.relay._plain was not compiled on installation")
         else:
-            self.take = functools.partial(_COMPILED, produce_version >= PRODUCE_FLEXIBLE)
-
-
-def is_compiled() -> bool:
-    """Whether the compiled form is there and wanted."""
-    return _COMPILED is not None and not os.environ.get(PURE)
-
-
-def loop_form() -> str:
-    """In words, for the version and the description of a machine."""
-    return "compiled" if is_compiled() else "in Python"
+            self.take = functools.partial(module.take, produce_version >= PRODUCE_FLEXIBLE)

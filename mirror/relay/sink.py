@@ -10,12 +10,13 @@ An answer counts only if its base offset is the expected one. Everything else is
 import itertools
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.relay.gather import gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.partition import Batch, Partition, Phase
@@ -116,6 +117,7 @@ class Lane(Link):
         self._body_head = request_head(version, timeout_ms=settings.request_timeout_ms)
         self._after_batch = after_batch(version)
         self._after_topic = NO_TAGS if self._flexible else b""
+        self._gather = gatherer()
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
 
     # -- the partitions ----------------------------------------------------------------------------------------------
@@ -177,48 +179,8 @@ class Lane(Link):
     def _build(self, connection: Connection, pieces: list[Piece]) -> int:
         """One request: a batch of each partition that has one, in rotation, up to ``max.request.size`` or a single
         batch that is larger. Its bytes."""
-        groups: dict[bytes, list[Piece]] = {}
-        taken: list[Partition] = []
-        again: list[Partition] = []
-        holes: list[Partition] = []
-        after, max_size = self._after_batch, self._max_size
-        size = position = 0
-        ready = self._ready
-        for partition in ready:
-            outbox = partition.outbox
-            if not outbox:
-                position += 1
-                partition.queued = False
-                continue
-            batch: Any = outbox[0]
-            head, payload = batch[0], batch[1]
-            if not head:
-                # A hole waits until all before it is acknowledged; each acknowledgement offers the partition again.
-                position += 1
-                partition.queued = False
-                if not partition.in_flight:
-                    holes.append(partition)
-                continue
-            grown = size + len(head) + len(payload)
-            if grown > max_size and taken:
-                break
-            position += 1
-            size = grown
-            outbox.popleft()
-            in_flight = partition.in_flight
-            in_flight.append(batch)
-            group = groups.get(partition.topic_head)
-            if group is None:
-                groups[partition.topic_head] = [head, payload]
-            else:
-                # What ends the batch in front goes with this one's head: a piece fewer for the kernel to gather.
-                group += (after + head, payload)
-            taken.append(partition)
-            if outbox and len(in_flight) < partition.window:
-                again.append(partition)
-            else:
-                partition.queued = False
-        self._ready = ready[position:] + again
+        groups, taken, again, holes, looked_at, size = self._gather(self._ready, self._max_size, self._after_batch)
+        self._ready = self._ready[looked_at:] + again
         for partition in holes:
             self._owner.fill(partition)
         if not taken:

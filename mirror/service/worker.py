@@ -36,6 +36,9 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
 WATCH_S = 0.1
+CONTAINERS_MORE = 50_000
+"""The collector runs when so many more containers live than at its last run. The batches that wait at any time are
+thousands, none of them in a cycle; by Python's own measure (700) it would walk through all of them again and again."""
 
 
 class NotJoined(Exception):
@@ -143,6 +146,7 @@ class Worker:
                 # What is loaded by now stays: no collector needs to walk it again.
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(CONTAINERS_MORE)
                 self._channel.send(
                     say.READY,
                     partitions=len(relay.keys),

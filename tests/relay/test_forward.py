@@ -20,8 +20,9 @@ from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
 from mirror.records.scan import Tail, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.forward import forward
+from mirror.relay.native import is_compiled
 from mirror.relay.partition import Hole, Partition
-from mirror.relay.plain import InnerLoop, is_compiled
+from mirror.relay.plain import InnerLoop
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
 from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.restamp import checksum
-from mirror.relay import plain
-from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, InnerLoop, Shapes, Taken, is_compiled
+from mirror.relay import native
+from mirror.relay.native import is_compiled
+from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, InnerLoop, Shapes, Taken
 from tests.records.builders import raw_batch
 
 FORMS = [False, True] if is_compiled() else [False]
@@ -31,11 +32,11 @@ def test_it_is_compiled_where_it_can_be() -> None:
 
 
 def test_the_form_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(plain.PURE, "1")
+    monkeypatch.setenv(native.PURE, "1")
     assert not InnerLoop(9).compiled
-    monkeypatch.delenv(plain.PURE)
+    monkeypatch.delenv(native.PURE)
     assert InnerLoop(9).compiled is is_compiled()
-    monkeypatch.setattr(plain, "_COMPILED", None)
+    monkeypatch.setattr(native, "MODULE", None)
     assert not InnerLoop(9).compiled
     with pytest.raises(RuntimeError, match="was not compiled on installation"):
         InnerLoop(9, compiled=True)

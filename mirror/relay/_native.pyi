@@ -1,3 +1,5 @@
+from mirror.relay.gather import Gathered
+from mirror.relay.partition import Partition
 from mirror.relay.plain import Taken
 
 def take(
@@ -14,3 +16,4 @@ def take(
     attributes_below: int,
     /,
 ) -> Taken: ...
+def gather(ready: list[Partition], max_size: int, between: bytes, /) -> Gathered: ...

@@ -1,4 +1,4 @@
-"""The compiled inner loop under the compiler's sanitizers: its tests make it read and write nothing out of bounds."""
+"""The compiled forms under the compiler's sanitizers: their tests make them read and write nothing out of bounds."""
 
 import os
 import shutil
@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from mirror.relay.plain import is_compiled
+from mirror.relay.native import is_compiled
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "mirror" / "relay" / "_plain.c"
+SOURCES = sorted(map(str, (ROOT / "mirror" / "relay").glob("*.c")))
+TESTS = ("plain", "forward", "gather", "lane")
 PATIENCE_S = 300
 INSTRUMENTED = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("mirror.relay._plain", sys.argv[1])
+spec = importlib.util.spec_from_file_location("mirror.relay._native", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-sys.modules["mirror.relay._plain"] = module
+sys.modules["mirror.relay._native"] = module
 import pytest
-from mirror.relay import plain
-assert plain._COMPILED is module.take
+from mirror.relay import native
+assert native.MODULE is module
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *sys.argv[2:]]))
 """
 
@@ -38,7 +39,7 @@ def sanitizers() -> list[str]:
 
 @pytest.mark.skipif(not sanitizers(), reason="no gcc with its sanitizers")
 def test_nothing_out_of_bounds(tmp_path: Path) -> None:
-    library = tmp_path / "_plain.so"
+    library = tmp_path / "_native.so"
     command = [
         "gcc",
         "-O1",
@@ -48,13 +49,13 @@ def test_nothing_out_of_bounds(tmp_path: Path) -> None:
         "-fno-omit-frame-pointer",
     ]
     command += ["-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-I{sysconfig.get_path('include')}"]
-    subprocess.run([*command, str(SOURCE), "-o", str(library)], check=True)
+    subprocess.run([*command, *SOURCES, "-o", str(library)], check=True)
     # Python's own allocator would hide where a small buffer ends; and what it keeps to the end is no leak of ours.
     environment = os.environ | {
         "LD_PRELOAD": " ".join(sanitizers()), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc",
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", INSTRUMENTED, str(library), "tests/relay/test_plain.py", "tests/relay/test_forward.py"],
+        [sys.executable, "-c", INSTRUMENTED, str(library), *(f"tests/relay/test_{name}.py" for name in TESTS)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,21 @@
+/* The extension module: two functions, and no state but constants and a cache of numbers. */
+
+#include "_native.h"
+
+static PyMethodDef methods[] = {
+    {"take", take, METH_VARARGS, take_doc},
+    {"gather", gather, METH_VARARGS, gather_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "What is on the path of every batch, compiled.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    take_prepare();
+    if (gather_prepare() < 0)
+        return NULL;
+    return PyModule_Create(&definition);
+}
