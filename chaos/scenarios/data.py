@@ -1,7 +1,7 @@
 """The data are unusual, or somebody else lays hands on them: old, damaged, compacted, deleted, rewritten, foreign."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -12,15 +12,15 @@ from chaos.errors import ChaosError
 from chaos.mirrors import FLOW
 from chaos.proxy import Direction, watch_request
 from chaos.proxy.answers import entries
-from chaos.raw import Stored, batches, plant, write_marker
+from chaos.raw import Stored, batches, write_marker
 from chaos.scenario import Shape, scenario
 from chaos.sides import Side
 from chaos.stage import Stage
 from chaos.topics import PLAIN, TopicPlan
 from chaos.waiting import until
-from chaos.writing import BATCH_RECORDS, add, transaction, transactional, write
-from mirror.records.header import HEADER_SIZE, SEQUENCES
-from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity, producer_id
+from chaos.writing import add, transactional, write
+from mirror.records.header import HEADER_SIZE
+from mirror.records.identity import Identity, producer_id
 
 GROUP = "Data"
 SHAPE = Shape(
@@ -443,57 +443,3 @@ def open_transaction(stage: Stage) -> None:
         else:
             producer.abort_transaction(stage.patience_s)
         stage.recovered()
-
-
-# -- where the mirror's numbers end ----------------------------------------------------------------------------------
-
-
-def _planted(stage: Stage, topic: str, change: Callable[[Identity, int], Identity]) -> None:
-    """The source has some batches, the destination the first of them, under an identity that is nearly used up."""
-    stage.create_topics()
-    stage.destination.create(stage.topics)
-    write(stage.source, topic, 3 * BATCH_RECORDS)
-    (first,) = batches(stage.source, topic, most=1)
-    count = first.header.last_offset_delta + 1
-    base = plant(stage.destination, topic, 0, first.data, change(identity_of(stage, topic, 0), count))
-    if base:
-        raise ChaosError(f"{topic}-0 at the destination did not begin at 0")
-
-
-@scenario("data-sequence-wrap", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
-          does="sequences wrap after 2^31 - 1; the worker is killed before, while and after")  # fmt: skip
-def sequence_wrap(stage: Stage) -> None:
-    topic = stage.topic("quiet")
-    _planted(
-        stage, topic, lambda first, count: Identity(first.producer_id, 0, SEQUENCES - count - 4 * BATCH_RECORDS - 5)
-    )
-    stage.start_stream()
-    stage.start_mirror()
-    for _ in stage.repeat():
-        for seed in range(1, 6):
-            stage.caught_up()
-            stage.mirror.kill_worker()
-            write(stage.source, topic, 2 * BATCH_RECORDS, seed=seed)
-            stage.recovered()
-    last = batches(stage.destination, topic)[-1].header
-    if not last.base_sequence < 100 * BATCH_RECORDS:
-        raise ChaosError(f"the sequence did not wrap: {last.base_sequence}")
-
-
-@scenario("data-epoch-rollover", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
-          does=f"epochs end at {MAX_EPOCH:,}, another producer id follows; the worker is killed at holes")  # fmt: skip
-def epoch_rollover(stage: Stage) -> None:
-    topic = stage.topic("quiet")
-    _planted(stage, topic, lambda first, _: Identity(first.producer_id, MAX_EPOCH - 4, 0))
-    stage.start_stream()
-    stage.start_mirror()
-    producer = transactional(stage.source, f"roll-{topic}")
-    for _ in stage.repeat():
-        for hole in range(8):
-            transaction(producer, topic, 5, seed=50 + hole, abort=hole % 3 == 2)
-            stage.recovered()
-            stage.mirror.kill_worker()
-        stage.recovered()
-    last = [one.header for one in batches(stage.destination, topic) if not one.header.is_control][-1]
-    if last.producer_id % ROTATIONS != 1:
-        raise ChaosError(f"no rotation: the last batch is of {last.producer_id}, epoch {last.producer_epoch}")

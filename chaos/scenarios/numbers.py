@@ -1,0 +1,102 @@
+"""Where the mirror's own numbers end: sequences wrap, epochs are used up and another producer id follows."""
+
+from collections.abc import Callable
+
+from chaos.errors import ChaosError
+from chaos.raw import batches, plant
+from chaos.scenario import scenario
+from chaos.scenarios.data import FRESH, GROUP, QUIET, SHAPE, identity_of
+from chaos.stage import Stage
+from chaos.topics import TopicPlan
+from chaos.writing import BATCH_RECORDS, transaction, transactional, write
+from mirror.records.header import SEQUENCES, BatchHeader
+from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity
+
+DENSE = TopicPlan(name="txn-none", writing="transactional")
+PRODUCERS = 4
+"""Into the one partition: one alone waits for its coordinator most of the time."""
+ROTATED, ROTATED_QUICK = 2, 1
+LEFT_QUICK = 200
+"""Holes before the first rotation in a quick run."""
+TAIL = 200
+"""Offsets among which there is a batch of data."""
+
+
+def _planted(stage: Stage, topic: str, change: Callable[[Identity, int], Identity]) -> None:
+    """The source has some batches, the destination the first of them, under an identity that is nearly used up."""
+    stage.create_topics()
+    stage.destination.create(stage.topics)
+    write(stage.source, topic, 3 * BATCH_RECORDS)
+    (first,) = batches(stage.source, topic, most=1)
+    count = first.header.last_offset_delta + 1
+    base = plant(stage.destination, topic, 0, first.data, change(identity_of(stage, topic, 0), count))
+    if base:
+        raise ChaosError(f"{topic}-0 at the destination did not begin at 0")
+
+
+@scenario("data-sequence-wrap", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
+          does="sequences wrap after 2^31 - 1; the worker is killed before, while and after")  # fmt: skip
+def sequence_wrap(stage: Stage) -> None:
+    topic = stage.topic("quiet")
+    _planted(
+        stage, topic, lambda first, count: Identity(first.producer_id, 0, SEQUENCES - count - 4 * BATCH_RECORDS - 5)
+    )
+    stage.start_stream()
+    stage.start_mirror()
+    for _ in stage.repeat():
+        for seed in range(1, 6):
+            stage.caught_up()
+            stage.mirror.kill_worker()
+            write(stage.source, topic, 2 * BATCH_RECORDS, seed=seed)
+            stage.recovered()
+    last = batches(stage.destination, topic)[-1].header
+    if not last.base_sequence < 100 * BATCH_RECORDS:
+        raise ChaosError(f"the sequence did not wrap: {last.base_sequence}")
+
+
+@scenario("data-epoch-rollover", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
+          does=f"epochs end at {MAX_EPOCH:,}, another producer id follows; the worker is killed at holes")  # fmt: skip
+def epoch_rollover(stage: Stage) -> None:
+    topic = stage.topic("quiet")
+    _planted(stage, topic, lambda first, _: Identity(first.producer_id, MAX_EPOCH - 4, 0))
+    stage.start_stream()
+    stage.start_mirror()
+    producer = transactional(stage.source, f"roll-{topic}")
+    for _ in stage.repeat():
+        for hole in range(8):
+            transaction(producer, topic, 5, seed=50 + hole, abort=hole % 3 == 2)
+            stage.recovered()
+            stage.mirror.kill_worker()
+        stage.recovered()
+    last = _last(stage, topic)
+    if last.producer_id % ROTATIONS != 1:
+        raise ChaosError(f"no rotation: the last batch is of {last.producer_id}, epoch {last.producer_epoch}")
+
+
+@scenario("data-epochs-used-up", group=GROUP, full=1, quick=1, shape=SHAPE, topics=(DENSE,), rate=400.0, bare=True,
+          does=f"{MAX_EPOCH:,} holes one after the other, which use up two producer ids (quick: {LEFT_QUICK:,}, one); "
+          "the worker is killed again and again")  # fmt: skip
+def epochs_used_up(stage: Stage) -> None:
+    topic = stage.topic(DENSE.name)
+    wanted = ROTATED_QUICK if stage.quick else ROTATED
+    if stage.quick:
+        _planted(stage, topic, lambda first, _: Identity(first.producer_id, MAX_EPOCH - 2 * LEFT_QUICK, 0))
+    else:
+        stage.create_topics()
+    for _ in range(PRODUCERS):
+        stage.start_stream()
+    stage.start_mirror()
+    stage.flowing()
+    for _ in stage.repeat():
+        while _last(stage, topic).producer_id % ROTATIONS < wanted:
+            stage.moment(2 if stage.quick else 60)
+            stage.mirror.kill_worker()
+            stage.recovered()
+    stage.note("transactions", stage.ended)
+
+
+def _last(stage: Stage, topic: str) -> BatchHeader:
+    """Of the last batch of data at the destination."""
+    (end,) = stage.destination.ends([(topic, 0)]).values()
+    found = batches(stage.destination, topic, offset=max(0, end - TAIL))
+    return [one.header for one in found if not one.header.is_control][-1]
