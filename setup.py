@@ -9,7 +9,12 @@ setup(
     ext_modules=[
         Extension(
             "mirror.relay._native",
-            sources=["mirror/relay/_native.c", "mirror/relay/_plain.c", "mirror/relay/_gather.c"],
+            sources=[
+                "mirror/relay/_native.c",
+                "mirror/relay/_outbox.c",
+                "mirror/relay/_plain.c",
+                "mirror/relay/_gather.c",
+            ],
             depends=["mirror/relay/_native.h"],
             optional=True,
             py_limited_api=True,

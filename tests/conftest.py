@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -9,6 +10,12 @@ import pytest
 
 import tests.hypothesis_profiles  # noqa: F401 - registers the profiles
 from mirror.sandbox import Cluster
+
+# A shell that runs the tests in the background, or nohup, has these ignored, and every process started from here would
+# inherit that: nothing that is to end by them would.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 #include "_native.h"
 
-/* Attributes of mirror.relay.partition.Partition, and methods of its deques. */
-static PyObject *name_outbox, *name_in_flight, *name_topic_head, *name_window, *name_queued, *name_popleft, *name_append;
+/* Attributes of mirror.relay.partition.Partition, and a method of its queue of batches under way. */
+static PyObject *name_outbox, *name_in_flight, *name_topic_head, *name_window, *name_queued, *name_append;
 
 int gather_prepare(void)
 {
@@ -12,8 +12,7 @@ int gather_prepare(void)
         const char *text;
     } names[] = {
         {&name_outbox, "outbox"}, {&name_in_flight, "in_flight"}, {&name_topic_head, "topic_head"},
-        {&name_window, "window"}, {&name_queued, "queued"},       {&name_popleft, "popleft"},
-        {&name_append, "append"},
+        {&name_window, "window"}, {&name_queued, "queued"},       {&name_append, "append"},
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (*names[i].name == NULL && (*names[i].name = PyUnicode_InternFromString(names[i].text)) == NULL)
@@ -56,67 +55,68 @@ static int put(Request *request, PyObject *partition, PyObject *head, PyObject *
 }
 
 /* The batch leaves the outbox and counts as under way. Whether one more could; -1 with an exception. */
-static int send(PyObject *partition, PyObject *outbox, PyObject *in_flight, PyObject *batch)
+static int send(PyObject *partition, Outbox *outbox, PyObject *in_flight, PyObject *batch)
 {
-    PyObject *popped = PyObject_CallMethodObjArgs(outbox, name_popleft, NULL), *added = NULL, *window = NULL;
+    PyObject *added = PyObject_CallMethodObjArgs(in_flight, name_append, batch, NULL), *window = NULL;
     int more = -1;
-    if (popped != NULL)
-        added = PyObject_CallMethodObjArgs(in_flight, name_append, batch, NULL);
-    if (added != NULL)
+    if (added != NULL) {
+        outbox_drop_first(outbox);
         window = PyObject_GetAttr(partition, name_window);
+    }
     if (window != NULL) {
-        const Py_ssize_t most = PyLong_AsSsize_t(window), waiting = PyObject_Size(outbox), sent = PyObject_Size(in_flight);
+        const Py_ssize_t most = PyLong_AsSsize_t(window), sent = PyObject_Size(in_flight);
         if (!PyErr_Occurred())
-            more = waiting > 0 && sent < most;
+            more = outbox->count > 0 && sent < most;
     }
     Py_XDECREF(window);
     Py_XDECREF(added);
-    Py_XDECREF(popped);
     return more;
 }
 
-/* A batch of the partition, if it has one that fits; ``queued`` is false where it has to be offered again. */
-static enum Outcome take_one(Request *request, PyObject *partition, PyObject *outbox, PyObject *in_flight)
+/* Bytes of the batch with its head; 0: it is none, but a hole; -1 with an exception. */
+static Py_ssize_t size_of(const Entry *entry)
 {
-    enum Outcome outcome = FAILED;
+    if (entry->object == NULL)
+        return entry->head_size + (entry->stop - entry->start);
+    PyObject *head = PyTuple_GetItem(entry->object, 0); /* borrowed */
+    const Py_ssize_t head_size = head != NULL ? PyBytes_Size(head) : -1;
+    if (head_size <= 0)
+        return head_size;
+    PyObject *payload = PyTuple_GetItem(entry->object, 1);
+    const Py_ssize_t payload_size = payload != NULL ? PyObject_Size(payload) : -1;
+    return payload_size < 0 ? -1 : head_size + payload_size;
+}
+
+/* A batch of the partition, if it has one that fits; ``queued`` is false where it has to be offered again. */
+static enum Outcome take_one(Request *request, PyObject *partition, Outbox *outbox, PyObject *in_flight)
+{
+    const Entry *entry = outbox_first(outbox);
     int more = 0;
-    PyObject *batch = NULL;
-    const Py_ssize_t waiting = PyObject_Size(outbox);
-    if (waiting < 0)
-        return FAILED;
-    if (waiting > 0) {
-        if ((batch = PySequence_GetItem(outbox, 0)) == NULL)
+    if (entry != NULL) {
+        const Py_ssize_t size = size_of(entry);
+        if (size < 0)
             return FAILED;
-        PyObject *head = PyTuple_GetItem(batch, 0), *payload = PyTuple_GetItem(batch, 1); /* borrowed */
-        const Py_ssize_t head_size = head == NULL || payload == NULL ? -1 : PyBytes_Size(head);
-        if (head_size < 0)
-            goto done;
-        if (head_size == 0) {
+        if (size == 0) {
             const Py_ssize_t sent = PyObject_Size(in_flight);
             if (sent < 0 || (sent == 0 && PyList_Append(request->holes, partition) < 0))
-                goto done;
+                return FAILED;
         } else {
-            const Py_ssize_t payload_size = PyObject_Size(payload);
-            if (payload_size < 0)
-                goto done;
-            const Py_ssize_t grown = request->size + head_size + payload_size;
-            if (grown > request->max_size && request->size > 0) {
-                outcome = FULL;
-                goto done;
-            }
-            request->size = grown;
-            if (put(request, partition, head, payload) < 0 || PyList_Append(request->taken, partition) < 0)
-                goto done;
-            if ((more = send(partition, outbox, in_flight, batch)) < 0)
-                goto done;
+            if (request->size > 0 && request->size + size > request->max_size)
+                return FULL;
+            PyObject *batch = entry_object(entry);
+            more = -1;
+            if (batch != NULL && put(request, partition, PyTuple_GetItem(batch, 0), PyTuple_GetItem(batch, 1)) == 0 &&
+                PyList_Append(request->taken, partition) == 0)
+                more = send(partition, outbox, in_flight, batch);
+            Py_XDECREF(batch);
+            if (more < 0)
+                return FAILED;
+            request->size += size;
         }
     }
-    if (more ? PyList_Append(request->again, partition) < 0 : PyObject_SetAttr(partition, name_queued, Py_False) < 0)
-        goto done;
-    outcome = LOOKED_AT;
-done:
-    Py_XDECREF(batch);
-    return outcome;
+    const int noted =
+        more ? PyList_Append(request->again, partition) : PyObject_SetAttr(partition, name_queued, Py_False);
+    return noted < 0 ? FAILED : LOOKED_AT;
 }
 
 const char gather_doc[] = PyDoc_STR("gather(ready, max_size, between)\nSee mirror.relay.gather.gather.");
@@ -141,7 +141,11 @@ PyObject *gather(PyObject *module, PyObject *args)
         PyObject *outbox = PyObject_GetAttr(partition, name_outbox), *in_flight = NULL;
         if (outbox != NULL)
             in_flight = PyObject_GetAttr(partition, name_in_flight);
-        outcome = in_flight != NULL ? take_one(&request, partition, outbox, in_flight) : FAILED;
+        outcome = FAILED;
+        if (in_flight != NULL && Py_IS_TYPE(outbox, (PyTypeObject *)outbox_type()))
+            outcome = take_one(&request, partition, (Outbox *)outbox, in_flight);
+        else if (in_flight != NULL)
+            PyErr_SetString(PyExc_TypeError, "an outbox of another form");
         looked_at += outcome == LOOKED_AT;
         Py_XDECREF(in_flight);
         Py_XDECREF(outbox);

@@ -1,4 +1,4 @@
-/* The extension module: two functions, and no state but constants and a cache of numbers. */
+/* The extension module: two functions and a type; no other state than constants and a cache of numbers. */
 
 #include "_native.h"
 
@@ -14,8 +14,12 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native(void)
 {
+    PyObject *outbox = outbox_type();
     take_prepare();
-    if (gather_prepare() < 0)
+    if (outbox == NULL || gather_prepare() < 0)
         return NULL;
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && PyModule_AddObjectRef(module, "Outbox", outbox) < 0)
+        Py_CLEAR(module);
+    return module;
 }

@@ -7,13 +7,42 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
+#include <stdint.h>
+
+enum {
+    HEADER_SIZE = 61,                 /* of a record batch: mirror.records.header */
+    HEAD_MOST = 4 + 5 + HEADER_SIZE   /* partition index, size of the record set, header */
+};
+
+/* What waits to be sent: a batch as it was fetched, with the head that goes in front of its records, or any object. */
+typedef struct {
+    PyObject *object; /* NULL: a batch */
+    PyObject *buf;    /* the memoryview that has the records at these bytes */
+    Py_ssize_t start, stop;
+    int32_t records;
+    uint8_t head_size, head[HEAD_MOST];
+} Entry;
+
+/* mirror.relay.native.Outbox: a deque of such entries. */
+typedef struct {
+    PyObject_HEAD
+    Entry *entries; /* a ring: ``count`` of ``room``, from ``first`` on */
+    Py_ssize_t room, first, count;
+} Outbox;
+
+PyObject *outbox_type(void);             /* borrowed; NULL with an exception */
+Entry *outbox_add(Outbox *outbox);       /* room for one more at the end, not counted yet; NULL with an exception */
+void outbox_added(Outbox *outbox);       /* it counts */
+Entry *outbox_first(Outbox *outbox);     /* NULL, without an exception: there is none */
+void outbox_drop_first(Outbox *outbox);
+PyObject *entry_object(const Entry *entry); /* as Python sees it; a new reference, NULL with an exception */
+
 extern const char take_doc[], gather_doc[];
+PyObject *take(PyObject *module, PyObject *args);
+PyObject *gather(PyObject *module, PyObject *args);
 
 /* Once, before anything else of the file is called. 0, or -1 with an exception. */
 void take_prepare(void);
 int gather_prepare(void);
-
-PyObject *take(PyObject *module, PyObject *args);
-PyObject *gather(PyObject *module, PyObject *args);
 
 #endif

@@ -11,7 +11,6 @@
 
 #include "_native.h"
 
-#include <stdint.h>
 #include <string.h>
 
 /* Record batch, magic 2: see mirror.records.header. */
@@ -28,11 +27,9 @@ enum {
     OWNER_SIZE = 14,
     OWNER_END = OWNER_AT + OWNER_SIZE,
     RECORD_COUNT_AT = 57,
-    HEADER_SIZE = 61,
     LEAST_LENGTH = HEADER_SIZE - PREFIX_SIZE,
     MAGIC = 2,
-    INDEX_SIZE = 4,
-    SIZE_FIELD_MOST = 5
+    INDEX_SIZE = 4
 };
 
 #define SEQUENCE_MASK 0x7FFFFFFFu
@@ -156,46 +153,24 @@ static int write_head(uint8_t *head, const uint8_t *batch, int32_t length, const
     return (int)(to - head) + HEADER_SIZE;
 }
 
-/* (head, the records as a slice of buf, how many, None), as mirror.relay.partition.Batch without the class. */
-static PyObject *make_item(PyObject *buf, Py_ssize_t at, Py_ssize_t stop, int64_t records, const uint8_t *head, int size)
-{
-    PyObject *item = NULL, *slice = NULL;
-    PyObject *first = PyLong_FromSsize_t(at + HEADER_SIZE), *last = PyLong_FromSsize_t(stop);
-    PyObject *bytes = PyBytes_FromStringAndSize((const char *)head, size);
-    PyObject *count = PyLong_FromLongLong(records), *payload = NULL;
-
-    if (first != NULL && last != NULL)
-        slice = PySlice_New(first, last, NULL);
-    if (slice != NULL)
-        payload = PyObject_GetItem(buf, slice);
-    if (payload != NULL && bytes != NULL && count != NULL)
-        item = PyTuple_Pack(4, bytes, payload, count, Py_None);
-    Py_XDECREF(first);
-    Py_XDECREF(last);
-    Py_XDECREF(slice);
-    Py_XDECREF(bytes);
-    Py_XDECREF(payload);
-    Py_XDECREF(count);
-    return item;
-}
-
 /* ---- The record set ----------------------------------------------------------------------------------------------- */
 
 const char take_doc[] = PyDoc_STR(
-    "take(flexible, buf, at, end, due, index, producer_id, epoch, sequence, most_length, attributes_below)\n"
+    "take(flexible, outbox, buf, at, end, due, index, producer_id, epoch, sequence, most_length, attributes_below)\n"
     "See mirror.relay.plain.take_plain.");
 
 PyObject *take(PyObject *module, PyObject *args)
 {
     int flexible, index, attributes_below;
     PyObject *buf;
-    Py_ssize_t at, end;
+    Outbox *outbox;
+    Py_ssize_t at, end, count = 0;
     long long due, producer_id, most_length;
     short epoch;
     unsigned int sequence;
     (void)module;
-    if (!PyArg_ParseTuple(args, "pOnnLiLhILi", &flexible, &buf, &at, &end, &due, &index, &producer_id, &epoch, &sequence,
-                          &most_length, &attributes_below))
+    if (!PyArg_ParseTuple(args, "pO!OnnLiLhILi", &flexible, outbox_type(), &outbox, &buf, &at, &end, &due, &index,
+                          &producer_id, &epoch, &sequence, &most_length, &attributes_below))
         return NULL;
 
     Py_buffer view;
@@ -206,7 +181,7 @@ PyObject *take(PyObject *module, PyObject *args)
         return PyErr_Format(PyExc_ValueError, "bytes %zd to %zd of a buffer of %zd", at, end, view.len);
     }
     const uint8_t *bytes = view.buf;
-    PyObject *items = PyList_New(0);
+    int failed = 0;
     Stamp stamp = {.flexible = flexible, .index = index};
     put(stamp.owner, (uint64_t)producer_id, 8);
     put(stamp.owner + 8, (uint16_t)epoch, 2);
@@ -214,7 +189,7 @@ PyObject *take(PyObject *module, PyObject *args)
     int64_t max_timestamp = -1;
     int cut = 0;
 
-    while (items != NULL && end - at >= HEADER_SIZE) {
+    while (end - at >= HEADER_SIZE) {
         const uint8_t *batch = bytes + at;
         const int32_t length = get_i32(batch + LENGTH_AT);
         if (get_i64(batch) != due || batch[MAGIC_AT] != MAGIC || length < LEAST_LENGTH)
@@ -229,14 +204,20 @@ PyObject *take(PyObject *module, PyObject *args)
             records != get_i32(batch + RECORD_COUNT_AT) || length > most_length || due > INT64_MAX - records)
             break;
 
-        uint8_t head[INDEX_SIZE + SIZE_FIELD_MOST + HEADER_SIZE];
+        Entry *entry = outbox_add(outbox);
+        if (entry == NULL) {
+            failed = 1;
+            break;
+        }
         put(stamp.owner + 10, sequence, 4);
-        const int size = write_head(head, batch, length, &stamp);
         const Py_ssize_t stop = at + PREFIX_SIZE + length;
-        PyObject *item = make_item(buf, at, stop, records, head, size);
-        if (item == NULL || PyList_Append(items, item) < 0)
-            Py_CLEAR(items);
-        Py_XDECREF(item);
+        entry->head_size = (uint8_t)write_head(entry->head, batch, length, &stamp);
+        entry->buf = Py_NewRef(buf);
+        entry->start = at + HEADER_SIZE;
+        entry->stop = stop;
+        entry->records = (int32_t)records;
+        outbox_added(outbox);
+        count++;
         due += records;
         sequence = (sequence + (uint32_t)records) & SEQUENCE_MASK;
         leader_epoch = get_i32(batch + LEADER_EPOCH_AT);
@@ -244,8 +225,8 @@ PyObject *take(PyObject *module, PyObject *args)
         at = stop;
     }
     PyBuffer_Release(&view);
-    if (items == NULL)
+    if (failed)
         return NULL;
-    return Py_BuildValue("(NnLIiLO)", items, at, (long long)due, sequence, (int)leader_epoch, (long long)max_timestamp,
+    return Py_BuildValue("(nnLIiLO)", count, at, (long long)due, sequence, (int)leader_epoch, (long long)max_timestamp,
                          cut ? Py_True : Py_False);
 }

@@ -6,7 +6,6 @@ one of them goes through ``records.scan`` and ``records.admit``, which have the 
 """
 
 import struct
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from mirror.records.scan import measure
 from mirror.records.transactions import Aborted, marker_kind
+from mirror.relay.native import Outbox
 from mirror.relay.partition import Batch, Hole, Mark, Partition
 from mirror.relay.plain import PLAIN_ATTRIBUTES, InnerLoop
 from mirror.wire.produce import head_for, pack_head
@@ -76,11 +76,10 @@ def forward(
     left_out = holes = 0
     while at <= last_fit:
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
-        batches, at, due, sequence, leader_epoch, max_timestamp, cut = inner_loop.take(
-            buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
+        count, at, due, sequence, leader_epoch, max_timestamp, cut = inner_loop.take(
+            outbox, buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
         )
-        if batches:
-            outbox.extend(batches)  # type: ignore[arg-type]  # plain tuples of a Batch's shape
+        if count:
             identity = Identity(producer_id, epoch, sequence)
             partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
         if cut or at > last_fit:
@@ -152,7 +151,7 @@ def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> b
     return True
 
 
-def _join(outbox: "deque[Batch | Hole]", hole: Hole) -> bool:
+def _join(outbox: Outbox, hole: Hole) -> bool:
     """Two holes in a row are filled as one, under the identity of where the first began. A gap that an operator has
     accepted stays apart: it is recorded."""
     last = outbox[-1]

@@ -1,11 +1,14 @@
-"""Which form of the path of every batch is used: the compiled one (``_plain.c``, ``_gather.c``) or the one in Python.
+"""Which form of the path of every batch is used: the compiled one (``_plain.c`` and others) or the one in Python.
 
 The compiled one is made on installation where there is a C compiler, and decides nothing: the two are held against each
 other by their tests, and everything that is not the plain case is left to Python by both.
 """
 
 import os
+from collections import deque
+from collections.abc import Iterable, Iterator
 from types import ModuleType
+from typing import Any, Protocol, cast
 
 PURE = "MIRROR_PURE"
 """With this in the environment, the Python form is used although the compiled one is there."""
@@ -40,3 +43,22 @@ def compiled_if(wanted: bool | None) -> ModuleType | None:
 def loop_form() -> str:
     """In words, for the version and the description of a machine."""
     return "compiled" if is_compiled() else "in Python"
+
+
+class Outbox(Protocol):
+    """A deque, as far as it is needed. The compiled form keeps plain batches as numbers and makes the objects when they
+    are looked at: thousands wait at any time, and objects would have left the cache by the time that they are sent."""
+
+    def append(self, item: Any, /) -> None: ...
+    def extend(self, items: Iterable[Any], /) -> None: ...
+    def popleft(self) -> Any: ...
+    def pop(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __getitem__(self, position: int, /) -> Any: ...
+    def __setitem__(self, position: int, item: Any, /) -> None: ...
+
+
+def new_outbox() -> Outbox:
+    """An empty one: what a partition has waiting."""
+    return cast(Outbox, MODULE.Outbox()) if MODULE is not None and is_compiled() else deque()

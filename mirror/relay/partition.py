@@ -14,6 +14,7 @@ from mirror.records.identity import Identity
 from mirror.records.state import Side
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied, Jump
+from mirror.relay.native import new_outbox
 from mirror.relay.tally import Counts, Tally
 
 IN_DOUBT = -(1 << 63) - 1
@@ -202,7 +203,8 @@ class Partition:
         """The base offset that the next answer must have: all below is at the destination."""
         self.identity = Identity(0, 0, 0)
         """Of the next batch to be fetched."""
-        self.outbox: deque[Batch | Hole] = deque()
+        self.outbox = new_outbox()
+        """Of ``Batch`` and ``Hole``."""
         self.in_flight: deque[Batch] = deque()
         self.window = 1
         """Batches that may be under way: 1 until the first acknowledgement after a resync (design, section 4)."""

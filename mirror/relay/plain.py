@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, PREFIX_SIZE, SEQUENCES, Codec
 from mirror.records.restamp import BARE, BLOCK, FULL, NEAR, OWNER, OWNER_END, Map, advance, blocks, raw_crc
-from mirror.relay.native import compiled_if
+from mirror.relay.native import Outbox, compiled_if
 from mirror.wire.produce import head_for
 from mirror.wire.versions import PRODUCE_FLEXIBLE
 
@@ -33,14 +33,11 @@ _FIELDS = struct.Struct(">qiibIhi16sqhii")
 assert _FIELDS.size == HEADER_SIZE
 _WRAP = SEQUENCES - 1
 
-Item = tuple[bytes, memoryview, int, None]
-"""``relay.partition.Batch`` without the class, which would cost a call."""
-
 
 class Taken(NamedTuple):
-    """What was found; the last three fields mean nothing without batches."""
+    """What was put into the outbox; all but ``at``, ``due`` and ``cut`` mean nothing where that is nothing."""
 
-    batches: list[Item]
+    put: int
     at: int
     """Where the next one begins."""
     due: int
@@ -55,8 +52,8 @@ class Take(Protocol):
     """See ``take_plain``, of one Produce version."""
 
     def __call__(
-        self, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int, epoch: int, sequence: int,
-        most_length: int, attributes_below: int, /,
+        self, outbox: Outbox, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int, epoch: int,
+        sequence: int, most_length: int, attributes_below: int, /,
     ) -> Taken: ...  # fmt: skip
 
 
@@ -92,13 +89,14 @@ class Shapes(dict[int, Shape]):
 
 
 def take_plain(
-    shapes: Shapes, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int, epoch: int,
-    sequence: int, most_length: int, attributes_below: int, /,
+    shapes: Shapes, outbox: Outbox, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int,
+    epoch: int, sequence: int, most_length: int, attributes_below: int, /,
 ) -> Taken:  # fmt: skip
     """The plain batches from byte ``at`` on, up to the first that is not one or is not whole.
 
     Args:
         shapes: of the Produce version that they are sent with.
+        outbox: where they are put, as tuples of a ``Batch``'s shape.
         buf: what was fetched.
         at: where to begin.
         end: where the record set ends.
@@ -110,8 +108,8 @@ def take_plain(
         most_length: the largest ``length`` that the destination takes.
         attributes_below: ``PLAIN_ATTRIBUTES``; 0: no batch is plain.
     """
-    batches: list[Item] = []
-    append = batches.append
+    before = len(outbox)
+    append = outbox.append
     unpack = _FIELDS.unpack_from
     change = shapes.change
     write_change = OWNER.pack_into
@@ -161,7 +159,7 @@ def take_plain(
         leader_epoch = epoch_here
         times = stamps
     max_timestamp = int.from_bytes(times[8:], signed=True) if times else -1
-    return Taken(batches, at, due, sequence, leader_epoch, max_timestamp, cut)
+    return Taken(len(outbox) - before, at, due, sequence, leader_epoch, max_timestamp, cut)
 
 
 class InnerLoop:

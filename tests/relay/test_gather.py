@@ -55,7 +55,7 @@ def test_one_batch_of_each(compiled: bool) -> None:
     assert list(found.groups) == [b"T", b"U"]
     assert (found.again, found.holes, found.looked_at, found.size) == ([first], [], 4, 400)
     assert [each.queued for each in (first, second, third, full)] == [True, False, False, False]
-    assert (first.outbox, first.in_flight) == (deque([two]), deque([one]))
+    assert (list(first.outbox), list(first.in_flight)) == ([two], [one])
     assert len(full.in_flight) == WINDOW
 
 
@@ -143,6 +143,10 @@ def test_what_cannot_be_gathered() -> None:
         broken.outbox.append(odd)
         with pytest.raises((TypeError, IndexError)):
             compiled([broken], 1 << 20, b"\0")
+    broken = partition(0)
+    broken.outbox = deque([batch(1)])
+    with pytest.raises(TypeError, match="another form"):
+        compiled([broken], 1 << 20, b"\0")
     broken = partition(0, batch(1))
     broken.window = "wide"  # type: ignore[assignment]
     with pytest.raises(TypeError):

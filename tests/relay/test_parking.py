@@ -108,6 +108,6 @@ def test_nothing_may_be_under_way() -> None:
     pool = FramePool(budget=1 << 20, frame_size=1 << 16)
     partition = compacted()
     receive(pool, record_set(0, [100, 0, 100]), partition)
-    partition.in_flight.append(partition.outbox.popleft())  # type: ignore[arg-type]
+    partition.in_flight.append(partition.outbox.popleft())
     with pytest.raises(AssertionError):
         park(partition)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.restamp import checksum
 from mirror.relay import native
-from mirror.relay.native import is_compiled
+from mirror.relay.native import Outbox, is_compiled, new_outbox
 from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, InnerLoop, Shapes, Taken
 from tests.records.builders import raw_batch
 
@@ -20,9 +20,12 @@ FORMS = [False, True] if is_compiled() else [False]
 MOST = 1 << 31
 
 
-def take(inner_loop: InnerLoop, buf: memoryview, at: int = 0, end: int | None = None) -> Taken:
-    found = inner_loop.take(buf, at, len(buf) if end is None else end, 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES)
-    return Taken(*found)
+def take(
+    inner_loop: InnerLoop, buf: memoryview, at: int = 0, end: int | None = None, outbox: Outbox | None = None
+) -> Taken:
+    stop = len(buf) if end is None else end
+    into = new_outbox() if outbox is None else outbox
+    return Taken(*inner_loop.take(into, buf, at, stop, 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES))
 
 
 def test_it_is_compiled_where_it_can_be() -> None:
@@ -55,9 +58,10 @@ def test_shapes_are_bounded() -> None:
 def test_checksums_of_all_sizes_in_a_row(compiled: bool, sizes: list[int]) -> None:
     """What is remembered per length is not taken for that of another."""
     batches = [raw_batch(bytes(size), base_offset=5 * turn) for turn, size in enumerate(sizes)]
-    found = take(InnerLoop(9, compiled=compiled), memoryview(b"".join(batches)))
-    assert len(found.batches) == len(sizes)
-    for head, payload, records, _ in found.batches:
+    outbox = new_outbox()
+    found = take(InnerLoop(9, compiled=compiled), memoryview(b"".join(batches)), outbox=outbox)
+    assert found.put == len(outbox) == len(sizes)
+    for head, payload, records, _ in outbox:
         stored = head[-HEADER_SIZE:] + bytes(payload)
         assert checksum(stored) == BatchHeader.read(stored).crc
         assert records == 5
@@ -72,21 +76,21 @@ def test_every_cut(compiled: bool) -> None:
     whole, size = b"".join(batches), len(batches[0])
     for end in range(len(whole) + 1):
         found = take(InnerLoop(9, compiled=compiled), memoryview(bytearray(whole[:end])))
-        assert len(found.batches) == end // size
+        assert found.put == end // size
         assert found.at == end - end % size
         assert found.cut is (end % size >= HEADER_SIZE)
 
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_nothing_is_kept(compiled: bool) -> None:
-    """The slices are all that holds the bytes; with them gone, the buffer is free."""
+    """What waits is all that holds the bytes; with it gone, the buffer is free."""
     data = bytearray(b"".join(raw_batch(bytes(100), base_offset=5 * turn) for turn in range(10)))
     body = memoryview(data)
-    found = take(InnerLoop(9, compiled=compiled), body)
-    assert len(found.batches) == 10
+    outbox = new_outbox()
+    assert take(InnerLoop(9, compiled=compiled), body, outbox=outbox).put == 10
     with pytest.raises(BufferError):
         data.extend(b"x")
-    del found
+    del outbox
     body.release()
     data.extend(b"x")
 
@@ -101,7 +105,7 @@ def test_bytes_outside_of_the_buffer(compiled: bool, at: int, end: int | None) -
     except (ValueError, OverflowError, struct.error):
         return
     assert not compiled
-    assert not found.batches or found.at <= len(body)
+    assert not found.put or found.at <= len(body)
 
 
 @pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
@@ -109,6 +113,8 @@ def test_what_is_no_number_is_refused() -> None:
     inner_loop = InnerLoop(9, compiled=True)
     for wrong in ("x", 1 << 64):
         with pytest.raises((TypeError, OverflowError)):
-            inner_loop.take(memoryview(b""), wrong, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
+            inner_loop.take(new_outbox(), memoryview(b""), wrong, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        inner_loop.take("text", 0, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
+        inner_loop.take([], memoryview(b""), 0, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        inner_loop.take(new_outbox(), "text", 0, 0, 0, 3, 1, 4, 7, MOST, PLAIN_ATTRIBUTES)  # type: ignore[arg-type]
