@@ -129,7 +129,7 @@ def test_lag_in_seconds() -> None:
     found.heard(
         1,
         snapshot(
-            row(lag_records=5, max_timestamp_ms=round(old * 1000)),
+            row(lag_records=5, max_timestamp_ms=int(old * 1000)),
             row(partition=1, lag_records=5, max_timestamp_ms=-1),
             row(partition=2, max_timestamp_ms=1),
         ),
