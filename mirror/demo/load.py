@@ -38,6 +38,10 @@ _CHUNK = 250
 """Records handed over at a time in the bulk."""
 
 _STREAM_TICK_S = 0.1
+_TRANSACTION_TICK_S = 1.0
+"""A transaction a second and topic goes on being written. Every one is a hole in every partition that it touches, and
+a hole costs four round trips: ten a second are more than a mirror on an overloaded machine keeps up with."""
+
 _JOIN_S = 0.2
 
 
@@ -225,8 +229,9 @@ class Load:
             while lane.sent.records < lane.bulk and not self._stop.is_set():
                 self._send(lane, [next(records) for _ in range(min(_CHUNK, lane.bulk - lane.sent.records))])
             lane.filled.set()
-            per_tick = max(1, round(self._stream_per_s * _STREAM_TICK_S))
-            while self._stream_per_s and not self._stop.wait(_STREAM_TICK_S):
+            tick_s = _TRANSACTION_TICK_S if lane.plan.transactional else _STREAM_TICK_S
+            per_tick = max(1, round(self._stream_per_s * tick_s))
+            while self._stream_per_s and not self._stop.wait(tick_s):
                 self._send(lane, [next(records) for _ in range(per_tick)])
             lane.writer.close()
         except BaseException as error:
