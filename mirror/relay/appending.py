@@ -3,11 +3,12 @@
 A lane of its own kind, so that the one for exact offsets pays nothing for it.
 """
 
+from collections.abc import Sequence
+
 from mirror.net.connection import Connection, Piece
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.sink import Lane
 from mirror.wire.errors import ErrorCode
-from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import Produced, ProduceResponse
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
@@ -40,13 +41,9 @@ class AppendingLane(Lane):
         self._ready = later + self._ready
         return size
 
-    def _acknowledge(self, taken: list[Partition], answer: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
+    def _acknowledge(self, taken: Sequence[Partition], bases: Sequence[int]) -> None:
         """See ``Lane``."""
-        bases = {topic: dict(rows) for topic, rows in answer}
-        if sum(len(rows) for _, rows in answer) != len(taken):
-            raise MalformedFrame("the answer has not the partitions of the request")
-        for partition in taken:
-            base_offset = bases[partition.topic_head][partition.index]
+        for partition, base_offset in zip(taken, bases, strict=True):
             copied = partition.copied
             if partition.phase is not Phase.ACTIVE or copied is None or base_offset < copied.destination:
                 self._unexpected(partition, base_offset)

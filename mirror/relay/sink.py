@@ -10,6 +10,7 @@ An answer counts only if its base offset is the expected one. Everything else is
 import itertools
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from mirror.net.buffers import Frame
@@ -26,6 +27,7 @@ from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outco
 from mirror.wire.header import SIZE, request_header
 from mirror.wire.primitives import NO_TAGS, MalformedFrame
 from mirror.wire.produce import (
+    Acks,
     Expected,
     Produced,
     ProduceResponse,
@@ -48,6 +50,7 @@ the last one to work on meanwhile."""
 STRICT_TRIES = 3
 """Doubts in a row until a sequence that is not ours counts as one that the destination will never take."""
 SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
+NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 COPY_BELOW = 2048
 """Mean bytes per buffer below which joining all of them is cheaper than handing the kernel each (facts, hot path)."""
 
@@ -79,6 +82,24 @@ class SinkOwner(Protocol):
 
     def drained(self) -> None:
         """Answers came: there may be room to fetch."""
+
+
+def bases_of(taken: Sequence[Partition], answer: Acks) -> list[int]:
+    """The base offset of each partition's batch.
+
+    The request's partitions are looked up in the answer, not the other way round: of an answer that leaves one out, or
+    has one twice or another one, nothing is booked, least of all on batches of other requests.
+
+    Raises:
+        MalformedFrame: the answer has not the partitions of the request, each once.
+    """
+    bases = {topic: dict(rows) for topic, rows in answer}
+    if sum(len(rows) for _, rows in answer) != len(taken):
+        raise MalformedFrame(NOT_OF_THE_REQUEST)
+    try:
+        return [bases[partition.topic_head][partition.index] for partition in taken]
+    except KeyError as error:
+        raise MalformedFrame(NOT_OF_THE_REQUEST) from error
 
 
 class _Request:
@@ -230,11 +251,10 @@ class Lane(Link):
             if answer is None:
                 self._answered_with_errors(request, read_produce_response(self._version, frame))
                 return
-            self._acknowledge(request.taken, answer)
-        except (MalformedFrame, KeyError) as error:
+            self._acknowledge(request.taken, bases_of(request.taken, answer))
+        except MalformedFrame as error:
             # Nothing in this answer is believed; closing fails the other requests of this connection alike.
-            what = error if isinstance(error, MalformedFrame) else "the answer has not the partitions of the request"
-            failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {what}")
+            failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
             if self._connection is not None:
                 self._connection.close(failure)
             self._unanswered(request.taken, failure)
@@ -243,23 +263,10 @@ class Lane(Link):
         stats.forwarded_bytes += request.size
         stats.forwarded_batches += len(request.taken)
 
-    def _acknowledge(self, taken: list[Partition], answer: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
-        """The plain case, on the path of every batch.
-
-        The request's partitions are looked up in the answer, not the other way round: an answer that leaves one out, or
-        has one twice or another one, must not be booked on batches of other requests.
-        """
+    def _acknowledge(self, taken: Sequence[Partition], bases: Sequence[int]) -> None:
+        """The plain case, on the path of every batch: the base offset that each partition's oldest batch got."""
         ready = self._ready
-        bases = {topic: dict(rows) for topic, rows in answer}
-        if sum(len(rows) for _, rows in answer) != len(taken):
-            raise MalformedFrame("the answer has not the partitions of the request")
-        topic: bytes | None = None
-        of_topic: dict[int, int] = {}
-        for partition in taken:
-            if partition.topic_head is not topic:
-                topic = partition.topic_head
-                of_topic = bases[topic]
-            base_offset = of_topic[partition.index]
+        for partition, base_offset in zip(taken, bases, strict=True):
             if base_offset != partition.acknowledged:
                 self._unexpected(partition, base_offset)
                 continue
@@ -301,7 +308,7 @@ class Lane(Link):
         answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
         asked = {(partition.topic_head, partition.index) for partition in request.taken}
         if answers.keys() != asked or len(response.partitions) != len(asked):
-            raise MalformedFrame("the answer has not the partitions of the request")
+            raise MalformedFrame(NOT_OF_THE_REQUEST)
         if response.throttle_ms and self._connection is not None:
             self._connection.throttle(response.throttle_ms)
             self._owner.stats.throttled(self._owner.destination.name, response.throttle_ms)
@@ -311,7 +318,7 @@ class Lane(Link):
                 self._refused(partition, answer, response)
             else:
                 batch = partition.in_flight[0] if partition.in_flight else None
-                self._acknowledge([partition], [(partition.topic_head, [(partition.index, answer.base_offset)])])
+                self._acknowledge([partition], [answer.base_offset])
                 if batch is not None and partition.acknowledged == answer.base_offset + batch[2]:
                     self._owner.stats.forwarded_bytes += _size_of(batch)
                     self._owner.stats.forwarded_batches += 1

@@ -161,6 +161,10 @@ _CLEAN_V8 = _Clean(struct.Struct(">i2xq22x"), (*_NO_ERROR, (30, 0), (31, 0), (32
 _CLEAN_V9 = _Clean(struct.Struct(">i2xq19x"), (*_NO_ERROR, (30, 1), (31, 0), (32, 0)))
 
 
+Acks = list[tuple[bytes, list[tuple[int, int]]]]
+"""For each topic its ``topic_head`` and (partition, base offset) pairs."""
+
+
 class Expected(NamedTuple):
     """How the plain answer to a request for one topic begins, behind the correlation id, up to the first partition."""
 
@@ -176,10 +180,8 @@ def expected(version: int, topic: bytes, partitions: int) -> Expected:
     return Expected(tags + topics_size(version, 1) + topic + topics_size(version, partitions), topic, partitions)
 
 
-def clean_acks(
-    version: int, frame: memoryview, likely: Expected | None = None
-) -> list[tuple[bytes, list[tuple[int, int]]]] | None:
-    """The plain answer, where nothing failed: for each topic its ``topic_head`` and (partition, base offset) pairs.
+def clean_acks(version: int, frame: memoryview, likely: Expected | None = None) -> Acks | None:
+    """The plain answer, where nothing failed.
 
     A few C calls a topic instead of several calls a partition: this is on the path of every batch. None when anything
     is not plain (an error, a message, a throttle, a tag, a frame that does not add up, a version before 5): then
@@ -189,7 +191,7 @@ def clean_acks(
     if version < 5:
         return None
     flexible = version >= PRODUCE_FLEXIBLE
-    answer: list[tuple[bytes, list[tuple[int, int]]]] = []
+    answer: Acks = []
     rows: list[tuple[int, int]] | None
     if likely is not None:
         begins, key, count = likely
@@ -227,10 +229,11 @@ def _clean_rows(version: int, frame: memoryview, at: int, count: int) -> tuple[l
     stop = at + count * row.size
     if stop > len(frame):
         return None, at
+    rows = bytes(frame[at:stop])  # every so many bytes of a bytes object are quickly had, of a memoryview they are not
     for position, value in constants:
-        if bytes(frame[at + position : stop : row.size]).count(value) != count:
+        if rows[position :: row.size].count(value) != count:
             return None, at
-    return list(row.iter_unpack(frame[at:stop])), stop
+    return list(row.iter_unpack(rows)), stop
 
 
 def _ends_plainly(frame: memoryview, at: int, *, flexible: bool) -> bool:
