@@ -14,6 +14,7 @@ setup(
                 "mirror/relay/_outbox.c",
                 "mirror/relay/_plain.c",
                 "mirror/relay/_gather.c",
+                "mirror/relay/_acks.c",
             ],
             depends=["mirror/relay/_native.h"],
             optional=True,

@@ -1,10 +1,11 @@
-/* The extension module: two functions and a type; no other state than constants and a cache of numbers. */
+/* The extension module: three functions and a type; no other state than constants and a cache of numbers. */
 
 #include "_native.h"
 
 static PyMethodDef methods[] = {
     {"take", take, METH_VARARGS, take_doc},
     {"gather", gather, METH_VARARGS, gather_doc},
+    {"acknowledge", acknowledge, METH_VARARGS, acknowledge_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -16,7 +17,7 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     PyObject *outbox = outbox_type();
     take_prepare();
-    if (outbox == NULL || gather_prepare() < 0)
+    if (outbox == NULL || gather_prepare() < 0 || acks_prepare() < 0)
         return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && PyModule_AddObjectRef(module, "Outbox", outbox) < 0)

@@ -35,14 +35,18 @@ Entry *outbox_add(Outbox *outbox);       /* room for one more at the end, not co
 void outbox_added(Outbox *outbox);       /* it counts */
 Entry *outbox_first(Outbox *outbox);     /* NULL, without an exception: there is none */
 void outbox_drop_first(Outbox *outbox);
+const Entry *outbox_move_first(Outbox *from, Outbox *to); /* to the end; where it is now, NULL with an exception */
+Outbox *outbox_of(PyObject *partition, PyObject *name);   /* this attribute; a new reference, NULL with an exception */
 PyObject *entry_object(const Entry *entry); /* as Python sees it; a new reference, NULL with an exception */
 
-extern const char take_doc[], gather_doc[];
+extern const char take_doc[], gather_doc[], acknowledge_doc[];
 PyObject *take(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
+PyObject *acknowledge(PyObject *module, PyObject *args);
 
 /* Once, before anything else of the file is called. 0, or -1 with an exception. */
 void take_prepare(void);
 int gather_prepare(void);
+int acks_prepare(void);
 
 #endif

@@ -1,7 +1,9 @@
+from mirror.relay.acks import Acknowledged
 from mirror.relay.gather import Gathered
 from mirror.relay.native import Outbox as Outbox
 from mirror.relay.partition import Partition
 from mirror.relay.plain import Taken
+from mirror.wire.produce import PlainAnswer
 
 def take(
     flexible: bool,
@@ -18,4 +20,5 @@ def take(
     attributes_below: int,
     /,
 ) -> Taken: ...
-def gather(ready: list[Partition], max_size: int, between: bytes, /) -> Gathered: ...
+def gather(ready: list[Partition], max_size: int, between: bytes, join_below: int, /) -> Gathered: ...
+def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partition], /) -> Acknowledged | None: ...

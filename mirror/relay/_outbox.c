@@ -66,6 +66,30 @@ void outbox_drop_first(Outbox *outbox)
     forget(&gone); /* last: it may run anything */
 }
 
+const Entry *outbox_move_first(Outbox *from, Outbox *to)
+{
+    Entry *entry = outbox_add(to);
+    if (entry == NULL)
+        return NULL;
+    *entry = *at(from, 0);
+    outbox_added(to);
+    memset(at(from, 0), 0, sizeof(Entry));
+    from->first = (from->first + 1) % from->room;
+    from->count--;
+    shrink(from);
+    return entry;
+}
+
+Outbox *outbox_of(PyObject *partition, PyObject *name)
+{
+    PyObject *found = PyObject_GetAttr(partition, name);
+    if (found != NULL && !Py_IS_TYPE(found, (PyTypeObject *)outbox_type())) {
+        Py_CLEAR(found);
+        PyErr_SetString(PyExc_TypeError, "an outbox of another form");
+    }
+    return (Outbox *)found;
+}
+
 PyObject *entry_object(const Entry *entry)
 {
     if (entry->object != NULL)

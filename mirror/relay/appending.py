@@ -3,13 +3,13 @@
 A lane of its own kind, so that the one for exact offsets pays nothing for it.
 """
 
-from collections.abc import Sequence
-
 from mirror.net.connection import Connection, Piece
+from mirror.relay.acks import bases_of
 from mirror.relay.partition import Partition, Phase
-from mirror.relay.sink import Lane
+from mirror.relay.sink import NOT_OF_THE_REQUEST, Lane
 from mirror.wire.errors import ErrorCode
-from mirror.wire.produce import Produced, ProduceResponse
+from mirror.wire.primitives import MalformedFrame
+from mirror.wire.produce import PlainAnswer, Produced, ProduceResponse
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
@@ -41,27 +41,34 @@ class AppendingLane(Lane):
         self._ready = later + self._ready
         return size
 
-    def _acknowledge(self, taken: Sequence[Partition], bases: Sequence[int]) -> None:
+    def _acknowledge(self, taken: list[Partition], answer: PlainAnswer) -> None:
         """See ``Lane``."""
+        bases = bases_of(taken, answer)
+        if bases is None:
+            raise MalformedFrame(NOT_OF_THE_REQUEST)
         for partition, base_offset in zip(taken, bases, strict=True):
-            copied = partition.copied
-            if partition.phase is not Phase.ACTIVE or copied is None or base_offset < copied.destination:
-                self._unexpected(partition, base_offset)
-                continue
-            batch = partition.in_flight.popleft()
-            copied.landed(base_offset, batch[2])
-            partition.acknowledged = copied.source
-            frame = batch[3]
-            if frame is not None:
-                partition.frames -= 1
-                frame.release()
-            if copied.jumps:
-                self._owner.jump(partition)
-            if partition.window == 1:
-                self._confirm(partition, base_offset, batch)
-            if partition.outbox and not partition.queued:
-                partition.queued = True
-                self._ready.append(partition)
+            self._acknowledge_one(partition, base_offset)
+
+    def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
+        """See ``Lane``."""
+        copied = partition.copied
+        if partition.phase is not Phase.ACTIVE or copied is None or base_offset < copied.destination:
+            self._unexpected(partition, base_offset)
+            return
+        batch = partition.in_flight.popleft()
+        copied.landed(base_offset, batch[2])
+        partition.acknowledged = copied.source
+        frame = batch[3]
+        if frame is not None:
+            partition.frames -= 1
+            frame.release()
+        if copied.jumps:
+            self._owner.jump(partition)
+        if partition.window == 1:
+            self._confirm(partition, base_offset, batch)
+        if partition.outbox and not partition.queued:
+            partition.queued = True
+            self._ready.append(partition)
 
     def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
         """See ``Lane``. Behind somebody else's fence the partition is left to them, and taken over anew later: brokers

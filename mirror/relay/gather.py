@@ -10,13 +10,25 @@ from mirror.net.connection import Piece
 from mirror.relay.native import compiled_if
 from mirror.relay.partition import Partition
 
+JOIN_BELOW = 4096
+"""Mean bytes per batch below which copying them into one piece is cheaper than handing the kernel two for each (facts,
+hot path)."""
+
+
+class Group(NamedTuple):
+    """The batches of one topic."""
+
+    batches: int
+    pieces: list[Piece]
+    """Of small ones a single piece; else head and payload of each in turn. What ends a batch stands at the beginning of
+    the next one's head, and is missing behind the last."""
+
 
 class Gathered(NamedTuple):
     """What ``gather`` found."""
 
-    groups: dict[bytes, list[Piece]]
-    """By topic, as requests carry it: head and payload of each batch in turn. What ends a batch stands at the beginning
-    of the next one's head, and is missing behind the last."""
+    groups: dict[bytes, Group]
+    """By topic, as requests carry it."""
     taken: list[Partition]
     """Those with a batch in it, in their turn."""
     again: list[Partition]
@@ -29,18 +41,19 @@ class Gathered(NamedTuple):
     """Bytes of the batches, with their heads."""
 
 
-Gather = Callable[[list[Partition], int, bytes], Gathered]
+Gather = Callable[[list[Partition], int, bytes, int], Gathered]
 
 
-def gather(ready: list[Partition], max_size: int, between: bytes) -> Gathered:
+def gather(ready: list[Partition], max_size: int, between: bytes, join_below: int) -> Gathered:
     """Takes the first batch out of the outbox of each partition, and counts it as under way.
 
     Args:
         ready: partitions that may have something to send and may send it: fewer batches under way than their window.
         max_size: bytes; reached by a single batch if that is larger.
         between: what ends a batch.
+        join_below: mean bytes per batch below which they are copied into one piece.
     """
-    groups: dict[bytes, list[Piece]] = {}
+    pieces: dict[bytes, list[Piece]] = {}
     taken: list[Partition] = []
     again: list[Partition] = []
     holes: list[Partition] = []
@@ -68,9 +81,9 @@ def gather(ready: list[Partition], max_size: int, between: bytes) -> Gathered:
         outbox.popleft()
         in_flight = partition.in_flight
         in_flight.append(batch)
-        group = groups.get(partition.topic_head)
+        group = pieces.get(partition.topic_head)
         if group is None:
-            groups[partition.topic_head] = [head, payload]
+            pieces[partition.topic_head] = [head, payload]
         else:
             # A piece fewer for the kernel to gather.
             group += (between + head, payload)
@@ -79,6 +92,8 @@ def gather(ready: list[Partition], max_size: int, between: bytes) -> Gathered:
             again.append(partition)
         else:
             partition.queued = False
+    join = size < join_below * len(taken)
+    groups = {topic: Group(len(of) // 2, [b"".join(of)] if join else of) for topic, of in pieces.items()}
     return Gathered(groups, taken, again, holes, looked_at, size)
 
 

@@ -205,7 +205,8 @@ class Partition:
         """Of the next batch to be fetched."""
         self.outbox = new_outbox()
         """Of ``Batch`` and ``Hole``."""
-        self.in_flight: deque[Batch] = deque()
+        self.in_flight = new_outbox()
+        """Of ``Batch``: sent, and not answered yet."""
         self.window = 1
         """Batches that may be under way: 1 until the first acknowledgement after a resync (design, section 4)."""
         self.checking = False

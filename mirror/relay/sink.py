@@ -10,14 +10,14 @@ An answer counts only if its base offset is the expected one. Everything else is
 import itertools
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Protocol
 
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
-from mirror.relay.gather import gatherer
+from mirror.relay.acks import acknowledger, book
+from mirror.relay.gather import JOIN_BELOW, Group, gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.partition import Batch, Partition, Phase
@@ -27,14 +27,14 @@ from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outco
 from mirror.wire.header import SIZE, request_header
 from mirror.wire.primitives import NO_TAGS, MalformedFrame
 from mirror.wire.produce import (
-    Acks,
     Expected,
+    PlainAnswer,
     Produced,
     ProduceResponse,
     after_batch,
-    clean_acks,
     expected,
     least_answer,
+    plain_answer,
     read_produce_response,
     request_head,
     topic_head,
@@ -84,24 +84,6 @@ class SinkOwner(Protocol):
         """Answers came: there may be room to fetch."""
 
 
-def bases_of(taken: Sequence[Partition], answer: Acks) -> list[int]:
-    """The base offset of each partition's batch.
-
-    The request's partitions are looked up in the answer, not the other way round: of an answer that leaves one out, or
-    has one twice or another one, nothing is booked, least of all on batches of other requests.
-
-    Raises:
-        MalformedFrame: the answer has not the partitions of the request, each once.
-    """
-    bases = {topic: dict(rows) for topic, rows in answer}
-    if sum(len(rows) for _, rows in answer) != len(taken):
-        raise MalformedFrame(NOT_OF_THE_REQUEST)
-    try:
-        return [bases[partition.topic_head][partition.index] for partition in taken]
-    except KeyError as error:
-        raise MalformedFrame(NOT_OF_THE_REQUEST) from error
-
-
 class _Request:
     """A produce request under way: which partitions it has a batch of, in no order."""
 
@@ -139,6 +121,7 @@ class Lane(Link):
         self._after_batch = after_batch(version)
         self._after_topic = NO_TAGS if self._flexible else b""
         self._gather = gatherer()
+        self._book_all = acknowledger()
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
 
     # -- the partitions ----------------------------------------------------------------------------------------------
@@ -200,7 +183,9 @@ class Lane(Link):
     def _build(self, connection: Connection, pieces: list[Piece]) -> int:
         """One request: a batch of each partition that has one, in rotation, up to ``max.request.size`` or a single
         batch that is larger. Its bytes."""
-        groups, taken, again, holes, looked_at, size = self._gather(self._ready, self._max_size, self._after_batch)
+        groups, taken, again, holes, looked_at, size = self._gather(
+            self._ready, self._max_size, self._after_batch, JOIN_BELOW
+        )
         self._ready = self._ready[looked_at:] + again
         for partition in holes:
             self._owner.fill(partition)
@@ -208,9 +193,7 @@ class Lane(Link):
             return 0
         return self._frame(connection, pieces, groups, _Request(self, taken, size))
 
-    def _frame(
-        self, connection: Connection, pieces: list[Piece], groups: dict[bytes, list[Piece]], request: _Request
-    ) -> int:
+    def _frame(self, connection: Connection, pieces: list[Piece], groups: dict[bytes, Group], request: _Request) -> int:
         """Puts the size and the headers around the batches."""
         version, after_topic = self._version, self._after_topic
         end = self._after_batch + after_topic
@@ -226,11 +209,11 @@ class Lane(Link):
         size = len(head) + request.size + len(request.taken) * len(self._after_batch) + len(after_topic)
         at = len(pieces)
         pieces.append(b"")
-        for topic, batches in groups.items():
-            topic_start = topic + topics_size(version, len(batches) // 2)
+        for topic, (count, of_topic) in groups.items():
+            topic_start = topic + topics_size(version, count)
             size += len(topic_start) + len(after_topic)
             pieces.append(topic_start)
-            pieces += batches
+            pieces += of_topic
             pieces.append(end)
         pieces.append(after_topic)
         pieces[at] = SIZE.pack(size) + head
@@ -247,11 +230,11 @@ class Lane(Link):
         """The answer to the oldest request."""
         self._under_way.popleft()
         try:
-            answer = clean_acks(self._version, frame, request.likely)
+            answer = plain_answer(self._version, frame, request.likely)
             if answer is None:
                 self._answered_with_errors(request, read_produce_response(self._version, frame))
                 return
-            self._acknowledge(request.taken, bases_of(request.taken, answer))
+            self._acknowledge(request.taken, answer)
         except MalformedFrame as error:
             # Nothing in this answer is believed; closing fails the other requests of this connection alike.
             failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
@@ -263,24 +246,26 @@ class Lane(Link):
         stats.forwarded_bytes += request.size
         stats.forwarded_batches += len(request.taken)
 
-    def _acknowledge(self, taken: Sequence[Partition], bases: Sequence[int]) -> None:
-        """The plain case, on the path of every batch: the base offset that each partition's oldest batch got."""
-        ready = self._ready
-        for partition, base_offset in zip(taken, bases, strict=True):
-            if base_offset != partition.acknowledged:
-                self._unexpected(partition, base_offset)
-                continue
-            batch = partition.in_flight.popleft()
-            partition.acknowledged = base_offset + batch[2]
-            frame = batch[3]
-            if frame is not None:
-                partition.frames -= 1
-                frame.release()
-            if partition.window == 1:
-                self._confirm(partition, base_offset, batch)
-            if partition.outbox and not partition.queued:
-                partition.queued = True
-                ready.append(partition)
+    def _acknowledge(self, taken: list[Partition], answer: PlainAnswer) -> None:
+        """The plain case, on the path of every batch.
+
+        Raises:
+            MalformedFrame: it is not an answer to this request; nothing was booked.
+        """
+        done = self._book_all(taken, answer, self._ready)
+        if done is None:
+            raise MalformedFrame(NOT_OF_THE_REQUEST)
+        self._after(*done)
+
+    def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
+        """The same for one partition of an answer that is not plain."""
+        self._after(*book([partition], [base_offset], self._ready))
+
+    def _after(self, unexpected: list[tuple[Partition, int]], confirmed: list[tuple[Partition, int, Batch]]) -> None:
+        for partition, base_offset in unexpected:
+            self._unexpected(partition, base_offset)
+        for partition, base_offset, batch in confirmed:
+            self._confirm(partition, base_offset, batch)
 
     def _confirm(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """Of the first batch after a resync, the owner reads back what is there (design, section 4)."""
@@ -318,7 +303,7 @@ class Lane(Link):
                 self._refused(partition, answer, response)
             else:
                 batch = partition.in_flight[0] if partition.in_flight else None
-                self._acknowledge([partition], [answer.base_offset])
+                self._acknowledge_one(partition, answer.base_offset)
                 if batch is not None and partition.acknowledged == answer.base_offset + batch[2]:
                     self._owner.stats.forwarded_bytes += _size_of(batch)
                     self._owner.stats.forwarded_batches += 1

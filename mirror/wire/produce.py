@@ -147,22 +147,27 @@ _LEADER_TAG = 0
 _NODES_TAG = 0
 
 
-class _Clean(NamedTuple):
-    """How one partition looks in an answer without errors: what to read, and which bytes prove that it is plain."""
+class PlainAnswer(NamedTuple):
+    """An answer in which nothing failed, as it lies in its frame; ``base_offsets`` reads it."""
 
-    row: struct.Struct
+    row_size: int
+    """Bytes of one partition's answer: index (4), error (2), base offset (8), and more."""
+    topics: list[tuple[bytes, bytes]]
+    """Each ``topic_head`` with the rows of its partitions."""
+
+
+class _Clean(NamedTuple):
+    """How one partition looks in an answer without errors: its bytes, and which of them prove that it is plain."""
+
+    size: int
     constants: tuple[tuple[int, int], ...]
     """(position in the row, the value that this byte must have)."""
 
 
 _NO_ERROR = ((4, 0), (5, 0))
-_CLEAN_V5 = _Clean(struct.Struct(">i2xq16x"), _NO_ERROR)
-_CLEAN_V8 = _Clean(struct.Struct(">i2xq22x"), (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
-_CLEAN_V9 = _Clean(struct.Struct(">i2xq19x"), (*_NO_ERROR, (30, 1), (31, 0), (32, 0)))
-
-
-Acks = list[tuple[bytes, list[tuple[int, int]]]]
-"""For each topic its ``topic_head`` and (partition, base offset) pairs."""
+_CLEAN_V5 = _Clean(30, _NO_ERROR)
+_CLEAN_V8 = _Clean(36, (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
+_CLEAN_V9 = _Clean(33, (*_NO_ERROR, (30, 1), (31, 0), (32, 0)))
 
 
 class Expected(NamedTuple):
@@ -180,7 +185,7 @@ def expected(version: int, topic: bytes, partitions: int) -> Expected:
     return Expected(tags + topics_size(version, 1) + topic + topics_size(version, partitions), topic, partitions)
 
 
-def clean_acks(version: int, frame: memoryview, likely: Expected | None = None) -> Acks | None:
+def plain_answer(version: int, frame: memoryview, likely: Expected | None = None) -> PlainAnswer | None:
     """The plain answer, where nothing failed.
 
     A few C calls a topic instead of several calls a partition: this is on the path of every batch. None when anything
@@ -191,16 +196,17 @@ def clean_acks(version: int, frame: memoryview, likely: Expected | None = None) 
     if version < 5:
         return None
     flexible = version >= PRODUCE_FLEXIBLE
-    answer: Acks = []
-    rows: list[tuple[int, int]] | None
+    plain = _CLEAN_V9 if flexible else _CLEAN_V8 if version >= 8 else _CLEAN_V5
+    answer = PlainAnswer(plain.size, [])
+    rows: bytes | None
     if likely is not None:
         begins, key, count = likely
         at = SIZE.size + len(begins)
         if frame[SIZE.size : at] == begins:
-            rows, at = _clean_rows(version, frame, at, count)
+            rows, at = _clean_rows(plain, frame, at, count)
             if rows is None or (flexible and frame[at : at + 1] != NO_TAGS):
                 return None
-            answer.append((key, rows))
+            answer.topics.append((key, rows))
             return answer if _ends_plainly(frame, at + flexible, flexible=flexible) else None
     try:
         at = after_response_header(frame, flexible=flexible)
@@ -210,10 +216,10 @@ def clean_acks(version: int, frame: memoryview, likely: Expected | None = None) 
             _, at = read_topic(frame, at, by_id=version >= PRODUCE_TOPIC_IDS, compact=flexible)
             key = bytes(frame[start:at])
             count, at = read_array_size(frame, at, compact=flexible)
-            rows, at = _clean_rows(version, frame, at, count)
+            rows, at = _clean_rows(plain, frame, at, count)
             if rows is None:
                 return None
-            answer.append((key, rows))
+            answer.topics.append((key, rows))
             if flexible:
                 no_tags, at = read_span(frame, at, 1)
                 if no_tags[0]:
@@ -223,17 +229,28 @@ def clean_acks(version: int, frame: memoryview, likely: Expected | None = None) 
     return answer if _ends_plainly(frame, at, flexible=flexible) else None
 
 
-def _clean_rows(version: int, frame: memoryview, at: int, count: int) -> tuple[list[tuple[int, int]] | None, int]:
+def base_offsets(answer: PlainAnswer) -> list[tuple[bytes, list[tuple[int, int]]]]:
+    """For each topic its ``topic_head`` and (partition, base offset) pairs."""
+    row = _row(answer.row_size)
+    return [(topic, list(row.iter_unpack(rows))) for topic, rows in answer.topics]
+
+
+@functools.cache
+def _row(size: int) -> struct.Struct:
+    fixed = struct.Struct(">i2xq")
+    return struct.Struct(f"{fixed.format}{size - fixed.size}x")
+
+
+def _clean_rows(plain: _Clean, frame: memoryview, at: int, count: int) -> tuple[bytes | None, int]:
     """So many partitions from byte ``at``, and where they end; None if one of them is not plain."""
-    row, constants = _CLEAN_V9 if version >= PRODUCE_FLEXIBLE else _CLEAN_V8 if version >= 8 else _CLEAN_V5
-    stop = at + count * row.size
+    stop = at + count * plain.size
     if stop > len(frame):
         return None, at
     rows = bytes(frame[at:stop])  # every so many bytes of a bytes object are quickly had, of a memoryview they are not
-    for position, value in constants:
-        if rows[position :: row.size].count(value) != count:
+    for position, value in plain.constants:
+        if rows[position :: plain.size].count(value) != count:
             return None, at
-    return list(row.iter_unpack(rows)), stop
+    return rows, stop
 
 
 def _ends_plainly(frame: memoryview, at: int, *, flexible: bool) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay import native
-from mirror.relay.gather import Gathered, gather, gatherer
+from mirror.relay.gather import JOIN_BELOW, Gathered, Group, gather, gatherer
 from mirror.relay.native import is_compiled
 from mirror.relay.partition import Batch, Hole, Partition
 
@@ -33,8 +33,8 @@ def partition(index: int, *waiting: Batch | Hole, topic: bytes = b"T", under_way
     return made
 
 
-def found_by(compiled: bool, ready: list[Partition], max_size: int = 1 << 20, between: bytes = b"\0") -> Gathered:
-    return Gathered(*gatherer(compiled=compiled)(ready, max_size, between))
+def found_by(compiled: bool, ready: list[Partition], max_size: int = 1 << 20, join_below: int = 0) -> Gathered:
+    return Gathered(*gatherer(compiled=compiled)(ready, max_size, b"\0", join_below))
 
 
 @pytest.mark.parametrize("compiled", FORMS)
@@ -49,14 +49,37 @@ def test_one_batch_of_each(compiled: bool) -> None:
     found = found_by(compiled, [first, second, third, full])
     assert found.taken == [first, second, third, full]
     assert found.groups == {
-        b"T": [one.head, one.payload, b"\0" + two.head, two.payload, b"\0" + one.head, one.payload],
-        b"U": [other.head, other.payload],
+        b"T": Group(3, [one.head, one.payload, b"\0" + two.head, two.payload, b"\0" + one.head, one.payload]),
+        b"U": Group(1, [other.head, other.payload]),
     }
     assert list(found.groups) == [b"T", b"U"]
     assert (found.again, found.holes, found.looked_at, found.size) == ([first], [], 4, 400)
     assert [each.queued for each in (first, second, third, full)] == [True, False, False, False]
     assert (list(first.outbox), list(first.in_flight)) == ([two], [one])
     assert len(full.in_flight) == WINDOW
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_small_batches_are_copied_into_one_piece(compiled: bool) -> None:
+    """By their mean size in the request; what goes over the network is the same."""
+    sizes = [(JOIN_BELOW - 1, JOIN_BELOW), (JOIN_BELOW, JOIN_BELOW)]
+    for joined, (first, second) in zip([True, False], sizes, strict=True):
+        ready = [
+            partition(0, batch(1, first)),
+            partition(1, batch(2, second)),
+            partition(0, batch(3, second), topic=b"U"),
+        ]
+        sent = [each.outbox[0] for each in ready]
+        found = found_by(compiled, ready, join_below=JOIN_BELOW)
+        assert [(topic, group.batches) for topic, group in groups_of(found)] == [(b"T", 2), (b"U", 1)]
+        assert [len(group.pieces) for _, group in groups_of(found)] == ([1, 1] if joined else [4, 2])
+        one, two, three = (each[0] + each[1] for each in sent)
+        assert [b"".join(group.pieces) for _, group in groups_of(found)] == [one + b"\0" + two, three]
+        assert [list(each.in_flight) for each in ready] == [[each] for each in sent]
+
+
+def groups_of(found: Gathered) -> list[tuple[bytes, Group]]:
+    return [(topic, Group(*group)) for topic, group in found.groups.items()]
 
 
 @pytest.mark.parametrize("compiled", FORMS)
@@ -89,8 +112,10 @@ READY = st.lists(st.tuples(WAITING, st.integers(0, WINDOW - 1), st.sampled_from(
 
 
 @pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
-@given(READY, st.integers(1, 2000), st.sampled_from([b"", b"\0"]))
-def test_both_forms_agree(ready: list[tuple[list[int | None], int, bytes]], max_size: int, between: bytes) -> None:
+@given(READY, st.integers(1, 2000), st.sampled_from([b"", b"\0"]), st.sampled_from([0, 200, 1_000]))
+def test_both_forms_agree(
+    ready: list[tuple[list[int | None], int, bytes]], max_size: int, between: bytes, join_below: int
+) -> None:
     """Over and over, until nothing is found any more: the same answers, and the same state of all partitions."""
 
     def made() -> list[Partition]:
@@ -107,7 +132,10 @@ def test_both_forms_agree(ready: list[tuple[list[int | None], int, bytes]], max_
     sides = [(made(), gather), (made(), gatherer(compiled=True))]
     queues = [list(partitions) for partitions, _ in sides]
     for _ in range(40):
-        found = [Gathered(*form(queue, max_size, between)) for queue, (_, form) in zip(queues, sides, strict=True)]
+        found = [
+            Gathered(*form(queue, max_size, between, join_below))
+            for queue, (_, form) in zip(queues, sides, strict=True)
+        ]
         assert seen(found[0]) == seen(found[1])
         assert list(map(state, sides[0][0])) == list(map(state, sides[1][0]))
         queues = [queue[one.looked_at :] + one.again for queue, one in zip(queues, found, strict=True)]
@@ -131,30 +159,37 @@ def state(each: Partition) -> Any:
 def test_what_cannot_be_gathered() -> None:
     """An error of Python's, and no crash."""
     compiled: Any = gatherer(compiled=True)
-    wrong: list[tuple[Any, ...]] = [([], 1), ((), 1, b""), ([], "1", b""), ([], 1, "")]
+    wrong: list[tuple[Any, ...]] = [([], 1, b""), ((), 1, b"", 0), ([], "1", b"", 0), ([], 1, "", 0), ([], 1, b"", "0")]
     for arguments in wrong:
         with pytest.raises(TypeError):
             compiled(*arguments)
     with pytest.raises(AttributeError):
-        compiled([object()], 1, b"")
+        compiled([object()], 1, b"", 0)
     odd: Any
     for odd in ((), (b"head",), (b"head", 7, 1, None), ("head", memoryview(b""), 1, None)):
         broken = partition(0)
         broken.outbox.append(odd)
         with pytest.raises((TypeError, IndexError)):
-            compiled([broken], 1 << 20, b"\0")
+            compiled([broken], 1 << 20, b"\0", 0)
+    broken = partition(0, batch(1)._replace(payload=memoryview(bytes(8)).cast("I")))
+    with pytest.raises(TypeError, match="not bytes"):
+        compiled([broken], 1 << 20, b"\0", 1 << 20)
     broken = partition(0)
     broken.outbox = deque([batch(1)])
     with pytest.raises(TypeError, match="another form"):
-        compiled([broken], 1 << 20, b"\0")
+        compiled([broken], 1 << 20, b"\0", 0)
+    broken = partition(0, batch(1))
+    broken.in_flight = deque()
+    with pytest.raises(TypeError, match="another form"):
+        compiled([broken], 1 << 20, b"\0", 0)
     broken = partition(0, batch(1))
     broken.window = "wide"  # type: ignore[assignment]
     with pytest.raises(TypeError):
-        compiled([broken], 1 << 20, b"\0")
+        compiled([broken], 1 << 20, b"\0", 0)
     broken = partition(0, batch(1))
     broken.topic_head = []  # type: ignore[assignment]
     with pytest.raises(TypeError):
-        compiled([broken], 1 << 20, b"\0")
+        compiled([broken], 1 << 20, b"\0", 0)
 
 
 def test_the_form_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

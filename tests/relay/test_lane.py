@@ -4,16 +4,13 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from mirror.net.connection import ConnectionOptions, Piece, Waiter
 from mirror.records.identity import Identity
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
-from mirror.relay.sink import ANSWERS_AT_ONCE, Lane, bases_of
+from mirror.relay.sink import ANSWERS_AT_ONCE, Lane
 from mirror.relay.stats import Stats
-from mirror.wire.primitives import MalformedFrame
-from mirror.wire.produce import Acks, least_answer, topic_head
+from mirror.wire.produce import least_answer, topic_head
 
 VERSION = 9
 
@@ -81,38 +78,3 @@ def test_with_room_in_the_pipeline_every_answer_counts() -> None:
     _, connection = lane_with(4)
     assert connection.in_flight == 4
     assert connection.woken_at == 1
-
-
-T, U = b"\1t", b"\1u"
-
-
-def partitions_of(*places: tuple[bytes, int]) -> list[Partition]:
-    made = [Partition("t", index) for _, index in places]
-    for partition, (head, _) in zip(made, places, strict=True):
-        partition.topic_head = head
-    return made
-
-
-def test_an_answer_is_looked_up_by_partition() -> None:
-    """In the order of the request, whatever the answer's; topics that were asked for in turns, too."""
-    taken = partitions_of((T, 1), (U, 0), (T, 0))
-    assert bases_of(taken, [(U, [(0, 30)]), (T, [(0, 20), (1, 10)])]) == [10, 30, 20]
-    assert bases_of([], []) == []
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        [],
-        [(T, [(0, 20)]), (U, [(0, 30)])],
-        [(T, [(0, 20), (2, 10)]), (U, [(0, 30)])],
-        [(T, [(0, 20), (0, 10)]), (U, [(0, 30)])],
-        [(T, [(0, 20), (1, 10), (2, 5)]), (U, [(0, 30)])],
-        [(T, [(0, 20)]), (T, [(1, 10)]), (U, [(0, 30)])],
-        [(T, [(0, 20), (1, 10), (3, 30)])],
-    ],
-)
-def test_an_answer_to_another_request_is_believed_in_nothing(answer: Acks) -> None:
-    """One left out, another one, one twice, one more, a topic in two parts, a topic left out."""
-    with pytest.raises(MalformedFrame, match="has not the partitions of the request"):
-        bases_of(partitions_of((T, 1), (U, 0), (T, 0)), answer)

@@ -13,7 +13,7 @@ from mirror.relay.native import is_compiled
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(map(str, (ROOT / "mirror" / "relay").glob("*.c")))
-TESTS = ("plain", "forward", "gather", "lane", "outbox", "parking")
+TESTS = ("acks", "plain", "forward", "gather", "lane", "outbox", "parking")
 PATIENCE_S = 300
 INSTRUMENTED = """
 import importlib.util, sys

@@ -18,7 +18,7 @@ from mirror.records.scan import Tail, scan, tail
 from mirror.records.transactions import ABORT, COMMIT, Aborted, marker_kind
 from mirror.wire.fetch import Fetched, read_fetch_response
 from mirror.wire.primitives import MalformedFrame
-from mirror.wire.produce import clean_acks, read_produce_response
+from mirror.wire.produce import base_offsets, plain_answer, read_produce_response
 from tests.vectors.describe import describe
 
 HERE = Path(__file__).parent
@@ -321,11 +321,11 @@ def test_every_produce_frame_is_what_kafka_python_says(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", of_api("produce"))
 def test_the_plain_reader_takes_exactly_the_plain_answers(entry: Entry) -> None:
-    answer = clean_acks(entry["version"], frame_of(entry))
+    answer = plain_answer(entry["version"], frame_of(entry))
     plain = entry["version"] >= 5 and not any(entry["errors"])
     assert (answer is not None) is plain
     if answer is not None:
-        found = [pair for _, pairs in answer for pair in pairs]
+        found = [pair for _, pairs in base_offsets(answer) for pair in pairs]
         response = read_produce_response(entry["version"], frame_of(entry))
         assert found == [(one.partition, one.base_offset) for one in response.partitions]
 
@@ -334,7 +334,7 @@ def test_the_plain_reader_takes_exactly_the_plain_answers(entry: Entry) -> None:
 def test_every_produce_frame_is_malformed_when_cut(entry: Entry) -> None:
     frame = frame_of(entry)
     for cut in range(len(frame)):
-        assert clean_acks(entry["version"], frame[:cut]) is None
+        assert plain_answer(entry["version"], frame[:cut]) is None
         with pytest.raises(MalformedFrame):
             read_produce_response(entry["version"], frame[:cut])
 

@@ -15,15 +15,17 @@ from mirror.records.restamp import restamp
 from mirror.wire.fetch import Node, TopicKey
 from mirror.wire.primitives import MalformedFrame, read_string
 from mirror.wire.produce import (
+    Expected,
     Produced,
     ProduceResponse,
     after_batch,
-    clean_acks,
+    base_offsets,
     expected,
     head_for,
     head_size,
     least_answer,
     pack_head,
+    plain_answer,
     read_produce_response,
     request_head,
     topic_head,
@@ -177,8 +179,16 @@ def check_response(version: int, values: Values) -> None:
     check_clean(version, frame)
 
 
+def clean_acks(
+    version: int, frame: memoryview, likely: Expected | None = None
+) -> list[tuple[bytes, list[tuple[int, int]]]] | None:
+    """What the plain reader makes of it: topic_head, (partition, base offset) pairs."""
+    answer = plain_answer(version, frame, likely)
+    return None if answer is None else base_offsets(answer)
+
+
 def check_clean(version: int, frame: memoryview) -> bool:
-    """Whether ``clean_acks`` answers; if so, it is what ``read_produce_response`` says, and nothing was left out."""
+    """Whether ``plain_answer`` answers; if so, it is what ``read_produce_response`` says, and nothing was left out."""
     answer = clean_acks(version, frame)
     if len(frame) > 4:
         # What is said to be likely changes nothing but the way: taken when it is so, and left when it is not.

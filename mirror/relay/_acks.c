@@ -1,0 +1,329 @@
+/* The compiled form of mirror.relay.acks.acknowledge: the same batches booked, in less time. */
+
+#include "_native.h"
+
+#include <stdlib.h>
+
+/* Attributes of mirror.relay.partition.Partition, and what a frame can. */
+static PyObject *name_topic_head, *name_index, *name_acknowledged, *name_in_flight, *name_frames, *name_window,
+    *name_outbox, *name_queued, *name_release;
+
+int acks_prepare(void)
+{
+    static const struct {
+        PyObject **name;
+        const char *text;
+    } names[] = {
+        {&name_topic_head, "topic_head"}, {&name_index, "index"},   {&name_acknowledged, "acknowledged"},
+        {&name_in_flight, "in_flight"},   {&name_frames, "frames"}, {&name_window, "window"},
+        {&name_outbox, "outbox"},         {&name_queued, "queued"}, {&name_release, "release"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (*names[i].name == NULL && (*names[i].name = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return -1;
+    return 0;
+}
+
+/* How the answer for one partition begins, in every version that is read here: see mirror.wire.produce. */
+enum { BASE_OFFSET_AT = 6, LEAST_ROW = 14 };
+
+typedef struct {
+    int64_t base_offset;
+    int32_t index;
+} Row;
+
+/* One topic of the answer: rows ``first`` to ``stop``, by their index. */
+typedef struct {
+    PyObject *head; /* borrowed */
+    Py_ssize_t first, stop;
+} Topic;
+
+typedef struct {
+    Row *rows; /* of all topics, as many as the request has partitions */
+    Py_ssize_t count;
+    Topic *topics;
+    Py_ssize_t topic_count;
+    PyObject *by_head; /* dict: a topic's head -> its number; NULL with a single topic */
+} Answer;
+
+enum Outcome { FAILED = -1, DONE, ANOTHER };
+
+static uint64_t big_endian(const uint8_t *at, int size)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < size; i++)
+        value = value << 8 | at[i];
+    return value;
+}
+
+static int by_index(const void *left, const void *right)
+{
+    const int32_t a = ((const Row *)left)->index, b = ((const Row *)right)->index;
+    return (a > b) - (a < b);
+}
+
+/* Reads a topic's rows behind those of the topics before it. ANOTHER: there are more than partitions in the request,
+   or one of them twice. */
+static enum Outcome read_rows(Answer *answer, Topic *topic, PyObject *rows, Py_ssize_t row_size)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(rows, &view, PyBUF_SIMPLE) < 0)
+        return FAILED;
+    const Py_ssize_t count = view.len / row_size;
+    enum Outcome outcome = count > answer->count - topic->first ? ANOTHER : DONE;
+    if (outcome == DONE) {
+        const uint8_t *at = view.buf;
+        Row *row = answer->rows + topic->first;
+        for (Py_ssize_t i = 0; i < count; i++, at += row_size) {
+            row[i].index = (int32_t)big_endian(at, 4);
+            row[i].base_offset = (int64_t)big_endian(at + BASE_OFFSET_AT, 8);
+        }
+        if (count > 0)
+            qsort(row, (size_t)count, sizeof *row, by_index);
+        for (Py_ssize_t i = 1; i < count; i++)
+            if (row[i].index == row[i - 1].index)
+                outcome = ANOTHER;
+        topic->stop = topic->first + count;
+    }
+    PyBuffer_Release(&view);
+    return outcome;
+}
+
+/* A topic's head, for lookups. ANOTHER: the answer has it twice. */
+static enum Outcome remember(Answer *answer, PyObject *head, Py_ssize_t number)
+{
+    PyObject *known = PyDict_GetItemWithError(answer->by_head, head); /* borrowed */
+    if (known != NULL)
+        return ANOTHER;
+    PyObject *value = PyErr_Occurred() ? NULL : PyLong_FromSsize_t(number);
+    const int failed = value == NULL || PyDict_SetItem(answer->by_head, head, value) < 0;
+    Py_XDECREF(value);
+    return failed ? FAILED : DONE;
+}
+
+static enum Outcome read_answer(Answer *answer, PyObject *topics, Py_ssize_t row_size)
+{
+    enum Outcome outcome = DONE;
+    Py_ssize_t read = 0;
+    for (Py_ssize_t i = 0; outcome == DONE && i < answer->topic_count; i++) {
+        PyObject *head, *rows;
+        Topic *topic = answer->topics + i;
+        if (!PyArg_ParseTuple(PyList_GetItem(topics, i), "OO", &head, &rows))
+            return FAILED;
+        topic->head = head;
+        topic->first = read;
+        if (answer->by_head != NULL)
+            outcome = remember(answer, head, i);
+        if (outcome == DONE)
+            outcome = read_rows(answer, topic, rows, row_size);
+        read = topic->stop;
+    }
+    return outcome == DONE && read != answer->count ? ANOTHER : outcome;
+}
+
+/* The number of the topic with this head; -1 with an exception; -2: the answer has it not. */
+static Py_ssize_t topic_of(const Answer *answer, PyObject *head)
+{
+    if (answer->by_head == NULL) {
+        const int same = answer->topic_count == 0 ? 0 : PyObject_RichCompareBool(answer->topics[0].head, head, Py_EQ);
+        return same < 0 ? -1 : same ? 0 : -2;
+    }
+    PyObject *number = PyDict_GetItemWithError(answer->by_head, head); /* borrowed */
+    return number != NULL ? PyLong_AsSsize_t(number) : PyErr_Occurred() ? -1 : -2;
+}
+
+static const Row *row_of(const Answer *answer, const Topic *topic, long index)
+{
+    const Row wanted = {.index = (int32_t)index};
+    if (topic->first == topic->stop)
+        return NULL;
+    return bsearch(&wanted, answer->rows + topic->first, (size_t)(topic->stop - topic->first), sizeof wanted, by_index);
+}
+
+/* The base offset of each partition's batch. ANOTHER: the answer has not one of them. */
+static enum Outcome find_bases(const Answer *answer, PyObject *taken, int64_t *bases)
+{
+    PyObject *last = NULL; /* a topic's head; borrowed from its partition, which the request keeps */
+    Py_ssize_t number = 0;
+    for (Py_ssize_t i = 0; i < answer->count; i++) {
+        PyObject *partition = PyList_GetItem(taken, i); /* borrowed */
+        PyObject *head = PyObject_GetAttr(partition, name_topic_head);
+        if (head == NULL)
+            return FAILED;
+        if (head != last)
+            number = topic_of(answer, last = head);
+        Py_DECREF(head);
+        if (number < 0)
+            return number == -1 ? FAILED : ANOTHER;
+        PyObject *index = PyObject_GetAttr(partition, name_index);
+        const long at = index != NULL ? PyLong_AsLong(index) : -1;
+        Py_XDECREF(index);
+        if (PyErr_Occurred())
+            return FAILED;
+        const Row *row = row_of(answer, answer->topics + number, at);
+        if (row == NULL)
+            return ANOTHER;
+        bases[i] = row->base_offset;
+    }
+    return DONE;
+}
+
+/* A number that is an attribute. 0, or -1 with an exception. */
+static int set_number(PyObject *partition, PyObject *name, long long value)
+{
+    PyObject *number = PyLong_FromLongLong(value);
+    const int failed = number == NULL ? -1 : PyObject_SetAttr(partition, name, number);
+    Py_XDECREF(number);
+    return failed;
+}
+
+/* -1 may be the number, or an exception. */
+/* -1 may be the number, or an exception. */
+static long long get_number(PyObject *partition, PyObject *name)
+{
+    PyObject *number = PyObject_GetAttr(partition, name);
+    const long long value = number != NULL ? PyLong_AsLongLong(number) : -1;
+    Py_XDECREF(number);
+    return value;
+}
+
+/* The last batch of a frame lets the frame go. 0, or -1 with an exception. */
+static int let_go(PyObject *partition, PyObject *batch)
+{
+    PyObject *frame = PyTuple_GetItem(batch, 3); /* borrowed */
+    if (frame == NULL || frame == Py_None)
+        return frame == NULL ? -1 : 0;
+    const long long frames = get_number(partition, name_frames);
+    if ((frames == -1 && PyErr_Occurred()) || set_number(partition, name_frames, frames - 1) < 0)
+        return -1;
+    PyObject *done = PyObject_CallMethodObjArgs(frame, name_release, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Offsets that the batch takes; -1 with an exception. */
+static long long records_of(const Entry *entry)
+{
+    if (entry->object == NULL)
+        return entry->records;
+    PyObject *records = PyTuple_GetItem(entry->object, 2); /* borrowed */
+    return records != NULL ? PyLong_AsLongLong(records) : -1;
+}
+
+/* Puts what was just made into a list. 0, or -1 with an exception, also where it could not be made. */
+static int append(PyObject *list, PyObject *made)
+{
+    const int failed = made == NULL ? -1 : PyList_Append(list, made);
+    Py_XDECREF(made);
+    return failed;
+}
+
+/* The partition may send again, if it has something to send. 0, or -1 with an exception. */
+static int offer(PyObject *partition, PyObject *ready)
+{
+    Outbox *outbox = outbox_of(partition, name_outbox);
+    const int waits = outbox != NULL ? outbox->count > 0 : -1;
+    Py_XDECREF((PyObject *)outbox);
+    if (waits <= 0)
+        return waits;
+    PyObject *queued = PyObject_GetAttr(partition, name_queued);
+    const int is_queued = queued != NULL ? PyObject_IsTrue(queued) : -1;
+    Py_XDECREF(queued);
+    if (is_queued != 0)
+        return is_queued < 0 ? -1 : 0;
+    return PyObject_SetAttr(partition, name_queued, Py_True) < 0 ? -1 : PyList_Append(ready, partition);
+}
+
+/* The partition's oldest batch is at ``base``, where it should be. 0, or -1 with an exception. */
+static int book_oldest(PyObject *partition, Outbox *in_flight, long long base, PyObject *confirmed)
+{
+    const Entry *entry = outbox_first(in_flight);
+    if (entry == NULL) {
+        PyErr_SetString(PyExc_IndexError, "an answer, and nothing is under way");
+        return -1;
+    }
+    const long long window = get_number(partition, name_window), records = records_of(entry);
+    if (PyErr_Occurred())
+        return -1;
+    /* An object is made of the batch only if somebody is to see it, or it is one. */
+    PyObject *batch = entry->object != NULL || window == 1 ? entry_object(entry) : NULL;
+    if (PyErr_Occurred())
+        return -1;
+    outbox_drop_first(in_flight);
+    int failed = set_number(partition, name_acknowledged, base + records) < 0;
+    if (!failed && batch != NULL)
+        failed = let_go(partition, batch) < 0 ||
+                 (window == 1 && append(confirmed, Py_BuildValue("(OLO)", partition, base, batch)) < 0);
+    Py_XDECREF(batch);
+    return failed ? -1 : 0;
+}
+
+/* As mirror.relay.acks.book says, of one partition. 0, or -1 with an exception. */
+static int book(PyObject *partition, long long base, PyObject *ready, PyObject *unexpected, PyObject *confirmed)
+{
+    /* In doubt it is a number that no answer can have, and none of this size. */
+    int beyond = 0;
+    PyObject *number = PyObject_GetAttr(partition, name_acknowledged);
+    const long long due = number != NULL ? PyLong_AsLongLongAndOverflow(number, &beyond) : -1;
+    Py_XDECREF(number);
+    if (PyErr_Occurred())
+        return -1;
+    if (beyond || due != base)
+        return append(unexpected, Py_BuildValue("(OL)", partition, base));
+    Outbox *in_flight = outbox_of(partition, name_in_flight);
+    const int failed = in_flight == NULL ? -1 : book_oldest(partition, in_flight, base, confirmed);
+    Py_XDECREF((PyObject *)in_flight);
+    return failed < 0 ? -1 : offer(partition, ready);
+}
+
+static PyObject *book_all(PyObject *taken, const int64_t *bases, PyObject *ready)
+{
+    PyObject *unexpected = PyList_New(0), *confirmed = PyList_New(0), *found = NULL;
+    int failed = unexpected == NULL || confirmed == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyList_Size(taken); i++) {
+        PyObject *partition = Py_NewRef(PyList_GetItem(taken, i));
+        failed = book(partition, bases[i], ready, unexpected, confirmed) < 0;
+        Py_DECREF(partition);
+    }
+    if (!failed)
+        found = PyTuple_Pack(2, unexpected, confirmed);
+    Py_XDECREF(unexpected);
+    Py_XDECREF(confirmed);
+    return found;
+}
+
+const char acknowledge_doc[] = PyDoc_STR("acknowledge(taken, answer, ready)\nSee mirror.relay.acks.acknowledge.");
+
+PyObject *acknowledge(PyObject *module, PyObject *args)
+{
+    PyObject *taken, *topics, *ready, *found = NULL;
+    Py_ssize_t row_size;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!(nO!)O!", &PyList_Type, &taken, &row_size, &PyList_Type, &topics, &PyList_Type,
+                          &ready))
+        return NULL;
+    if (row_size < LEAST_ROW)
+        return PyErr_Format(PyExc_ValueError, "a row of %zd bytes", row_size);
+    Answer answer = {.count = PyList_Size(taken), .topic_count = PyList_Size(topics)};
+    answer.rows = PyMem_Calloc((size_t)answer.count + 1, sizeof *answer.rows);
+    answer.topics = PyMem_Calloc((size_t)answer.topic_count + 1, sizeof *answer.topics);
+    int64_t *bases = PyMem_Calloc((size_t)answer.count + 1, sizeof *bases);
+    if (answer.topic_count > 1)
+        answer.by_head = PyDict_New();
+    enum Outcome outcome = FAILED;
+    if (answer.rows == NULL || answer.topics == NULL || bases == NULL)
+        PyErr_NoMemory();
+    else if (answer.topic_count <= 1 || answer.by_head != NULL)
+        outcome = read_answer(&answer, topics, row_size);
+    if (outcome == DONE)
+        outcome = find_bases(&answer, taken, bases);
+    if (outcome == DONE)
+        found = book_all(taken, bases, ready);
+    else if (outcome == ANOTHER)
+        found = Py_NewRef(Py_None);
+    Py_XDECREF(answer.by_head);
+    PyMem_Free(bases);
+    PyMem_Free(answer.topics);
+    PyMem_Free(answer.rows);
+    return found;
+}
