@@ -18,7 +18,7 @@ from mirror.demo import events
 from mirror.demo.events import Follower, Halt
 from mirror.sandbox.process import Process, Processes
 
-__all__ = ["FLOW", "MirrorProcess", "config_text"]
+__all__ = ["FLOW", "MirrorProcess", "config_text", "known"]
 
 FLOW = "source->destination"
 _STOP_TIMEOUT_S = 60.0
@@ -53,6 +53,13 @@ def config_text(
         "http.listen": "127.0.0.1:0",
         **(top or {}),
     })  # fmt: skip
+
+
+def known(keys: Mapping[str, object]) -> dict[str, object]:
+    """Of some top-level configuration keys those that this version has."""
+    from mirror.service.config import Config
+
+    return {key: value for key, value in keys.items() if key.replace(".", "_") in Config.model_fields}
 
 
 class MirrorProcess:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -11,7 +12,7 @@ from chaos.errors import ChaosError
 from chaos.sides import Name
 from chaos.waiting import PATIENCE_S
 
-__all__ = ["Isolation", "Reading", "digest", "read"]
+__all__ = ["Isolation", "Reading", "digest", "read", "read_together"]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -19,6 +20,19 @@ Reading = dict[Name, dict[int, bytes]]
 """Per partition: offset -> digest of key, value, headers and timestamp."""
 
 _AT_A_TIME = 1_000
+_AWAITED_S = 0.05
+"""``consume`` returns at once only if it has as many as it was asked for: what is there is taken after this."""
+
+
+def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name]) -> list[Reading]:
+    """``read`` by several consumers at the same time, one for each pair of bootstrap servers and isolation level.
+
+    Raises:
+        ChaosError: as ``read``.
+    """
+    asked, wanted = list(views), list(names)
+    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as threads:
+        return list(threads.map(lambda view: read(view[0], wanted, view[1]), asked))
 
 
 def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) -> Reading:
@@ -39,6 +53,8 @@ def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) ->
         "isolation.level": isolation,
         "auto.offset.reset": "earliest",
         "check.crcs": True,
+        # The end of a partition is told when a fetch from there has come back empty.
+        "fetch.wait.max.ms": 20,
         "log_level": 0,
     })  # fmt: skip
     try:
@@ -57,7 +73,7 @@ def _drain(consumer: Consumer, found: Reading) -> None:
     while waiting:
         if time.monotonic() > deadline_at:
             raise ChaosError(f"a consumer did not reach the end of {sorted(waiting)}")
-        for message in consumer.consume(_AT_A_TIME, 0.5):
+        for message in consumer.consume(_AT_A_TIME, _AWAITED_S):
             name = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None:

@@ -6,22 +6,25 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
-from itertools import count
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from itertools import count, zip_longest
 from pathlib import Path
 
 from bench.console import Progress
 from chaos import audits, report, results
+from chaos.ahead import Ahead
 from chaos.clusters import Clusters
 from chaos.errors import ChaosError
+from chaos.outcome import Outcome
 from chaos.plan import Plan
 from chaos.results import Row
 from chaos.scenario import SCENARIOS, Scenario, Shape
-from chaos.stage import Outcome, Stage
+from chaos.sides import Pair
+from chaos.stage import Stage
 from mirror.sandbox import SandboxError
 
-__all__ = ["run"]
+__all__ = ["run", "serving"]
 
 _FAILING_STAGES = 2
 """After so many stages that did not hold, a scenario's further repetitions would only take time; one, if quick."""
@@ -32,13 +35,22 @@ _numbers = count(1)
 def run(plan: Plan, progress: Progress) -> list[Row]:
     """Carry out a plan; its rows. The files are written after each scenario."""
     chosen = plan.select(SCENARIOS)
-    shapes = dict.fromkeys(one.shape for one in chosen)
+    shapes = {one.name: one.shape for one in chosen}
+    if plan.quick:  # starting clusters takes longer than most scenarios: as few as will do
+        shapes = {name: serving(shape, shapes.values()) for name, shape in shapes.items()}
     suite = _Suite(plan, progress)
-    with Clusters() as clusters:
-        for shape in shapes:
-            mine = sorted((one for one in chosen if one.shape == shape), key=lambda one: one.damages)
+    with Clusters() as clusters, closing(suite):
+        for shape in dict.fromkeys(shapes.values()):
+            mine = sorted((one for one in chosen if shapes[one.name] == shape), key=lambda one: one.damages)
             suite.shape(shape, mine, clusters)
     return suite.rows
+
+
+def serving(shape: Shape, others: Iterable[Shape]) -> Shape:
+    """One shape for all of them that can share clusters with this one."""
+    for other in others:
+        shape = other.joined(shape)
+    return shape
 
 
 class _Suite:
@@ -50,18 +62,24 @@ class _Suite:
         self._old = results.load(plan.out / "chaos.json")
         self.rows: list[Row] = []
         self._unaudited: list[tuple[Row, list[str], str]] = []
+        self._ahead = Ahead()
 
-    def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
+    def close(self) -> None:
+        """Nothing is left running."""
+        self._ahead.drop()
+
+    def shape(self, shape: Shape, scenarios: Sequence[Scenario], clusters: Clusters) -> None:
         """All scenarios of one shape of clusters, then the audit of what they left."""
-        for one in scenarios:
-            self._scenario(one, shape, clusters)
+        for one, following in zip_longest(scenarios, scenarios[1:]):
+            # An audit in between would be disturbed by it.
+            self._scenario(one, shape, clusters, following if self._plan.quick and not one.damages else None)
             if one.damages or not self._plan.quick:
                 self._audit(clusters)
             if one.damages:
                 clusters.drop()
         self._audit(clusters)
 
-    def _scenario(self, one: Scenario, shape: Shape, clusters: Clusters) -> None:
+    def _scenario(self, one: Scenario, shape: Shape, clusters: Clusters, following: Scenario | None) -> None:
         wanted = self._plan.repetitions(one)
         row = Row(
             scenario=one.name, group=one.group, does=one.does, version="", brokers=shape.brokers,
@@ -76,7 +94,7 @@ class _Suite:
         while row.repetitions < wanted and failing < most:
             self._progress.step(f"{one.name} ({row.repetitions} of {wanted})")
             before = row.repetitions
-            outcome = self._stage(one, shape, clusters, min(one.per_stage, wanted - before), seed=before, row=row)
+            outcome = self._stage(one, shape, clusters, following, row)
             _add(row, outcome)
             topics += outcome.audited
             failing += bool(outcome.problems)
@@ -90,32 +108,34 @@ class _Suite:
         self._tell(row)
         self.save()
 
-    def _stage(
-        self, one: Scenario, shape: Shape, clusters: Clusters, repetitions: int, *, seed: int, row: Row
-    ) -> Outcome:
+    def _stage(self, one: Scenario, shape: Shape, clusters: Clusters, following: Scenario | None, row: Row) -> Outcome:
         try:
             pair = clusters.pair(shape)
             row.version = pair.version
-            prefix = f"{one.name}-{next(_numbers)}"
-            with Stage(
-                one,
-                pair,
-                prefix=prefix,
-                repetitions=repetitions,
-                workers=self._plan.workers,
-                seed=seed,
-                writers=self._plan.writers,
-                quick=self._plan.quick,
-            ) as stage:
-                outcome = stage.play(self._progress.detail)
+            with self._ahead.take(one) or self._made(one, pair, done=row.repetitions) as stage:
+
+                def over() -> None:
+                    if following is not None and row.repetitions + stage.repetitions >= row.wanted:
+                        self._ahead.prepare(self._made(following, pair, done=0))
+
+                outcome = stage.play(self._progress.detail, over=over)
                 self._keep_logs(stage)
             if outcome.problems:
                 pair.heal()
             return outcome
         except (SandboxError, ChaosError) as error:
+            self._ahead.drop()
             clusters.drop()  # in an unknown state
             self._unaudited.clear()
             return Outcome(problems=[str(error)])
+
+    def _made(self, one: Scenario, pair: Pair, *, done: int) -> Stage:
+        """The stage of a scenario that has so many repetitions behind it."""
+        return Stage(
+            one, pair, prefix=f"{one.name}-{next(_numbers)}",
+            repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
+            seed=done, writers=self._plan.writers, quick=self._plan.quick,
+        )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:
         """The mirrors' logs of a stage, for questions that come later."""

@@ -14,7 +14,7 @@ returns, the harness ends the stream, waits until the mirror has caught up, stop
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chaos.topics import USUAL, TopicPlan
@@ -43,6 +43,20 @@ class Shape:
     destination: tuple[tuple[str, str], ...] = ()
     version: str = ""
     proxied: bool = False
+
+    def joined(self, other: "Shape") -> "Shape":
+        """A shape that serves the scenarios of both: it has the properties of both, and a proxy that may be passed by.
+
+        Where there is none (another version, or one property with two values) it is the other one.
+        """
+        source, destination = {*self.source, *other.source}, {*self.destination, *other.destination}
+        alike = (self.brokers, self.version) == (other.brokers, other.version)
+        if not alike or any(len(dict(both)) < len(both) for both in (source, destination)):
+            return other
+        return replace(
+            other, source=tuple(sorted(source)), destination=tuple(sorted(destination)),
+            proxied=self.proxied or other.proxied,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

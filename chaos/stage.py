@@ -5,49 +5,31 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from chaos.compare import Comparison, compare, compare_ends, compare_order
+from chaos.compare import compare, compare_ends, compare_order
 from chaos.errors import ChaosError
-from chaos.mirrors import MirrorProcess, config_text
-from chaos.reading import Reading, read
+from chaos.mirrors import MirrorProcess, config_text, known
+from chaos.outcome import Outcome
+from chaos.reading import Isolation, Reading, read, read_together
 from chaos.scenario import Scenario
 from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
 from chaos.topics import TopicPlan, named
-from chaos.waiting import PATIENCE_S, until
+from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
 from mirror.cli import EXIT_CONFIG
 from mirror.sandbox.process import Processes
 
-__all__ = ["Outcome", "Stage"]
+__all__ = ["Stage"]
 
 _EXIT_ALL_HALTED = 2
 _STABLE_TIMEOUT_S = 120.0
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one stage showed.
-
-    Attributes:
-        repetitions: of the fault that were carried out.
-        compared: both sides, record by record, by plain consumers at both isolation levels.
-        halted: reasons of the halts that were intended.
-        recovered_s: for each repetition, from the fault's end until copying had caught up with it.
-        problems: everything that is not as it should be, in words; none: the scenario held.
-        notes: other things worth telling (resyncs by cause, say).
-        audited: topics for the audit, with the offsets mode of the flow.
-    """
-
-    repetitions: int = 0
-    compared: Comparison = field(default_factory=Comparison)
-    halted: list[str] = field(default_factory=list)
-    recovered_s: list[float] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
-    audited: list[str] = field(default_factory=list)
+_QUICK_PACE = 0.5
+_SLOW, _FAST = 5.0, 100.0
+"""Rates between which a stream is only there to go on."""
+_QUICK_SESSION_MS = 4_000
+"""What is left of a killed mirror is out of its group this soon: waiting for that is all that a longer one adds."""
 
 
 class Stage:
@@ -99,6 +81,8 @@ class Stage:
         self._open = ExitStack()
         self.processes = Processes()
         self._open.callback(self.processes.close)
+        self._prepared = False
+        self._failure: Exception | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +90,10 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End whatever it started."""
         self._open.close()
 
     # -- what an act does ----------------------------------------------------------------------------------------------
@@ -150,7 +138,7 @@ class Stage:
 
     def in_group(self, name: str) -> dict[str, object]:
         """Configuration keys that put a mirror into another group."""
-        return _known({"group.id": f"{self.group}-{name}"})
+        return known({"group.id": f"{self.group}-{name}"})
 
     def create_topics(self) -> None:
         """At the source; the mirror makes the destination's."""
@@ -160,10 +148,16 @@ class Stage:
         """Producers for all topics, or for some; records go on coming until the act is over."""
         stream = Stream(
             self.source.bootstrap_servers, self.topics if plans is None else plans, folder=self.processes.folder,
-            rate=self.scenario.rate if rate is None else rate, seed=len(self.streams),
+            rate=self._rate if rate is None else rate, seed=len(self.streams),
         )  # fmt: skip
         self.streams.append(self._open.enter_context(stream))
         return stream.start()
+
+    @property
+    def _rate(self) -> float:
+        """Of the scenario; a quick run has fewer records where nothing is waited for that comes with their number."""
+        usual = self.scenario.rate
+        return usual * _QUICK_PACE if self.quick and _SLOW < usual < _FAST else usual
 
     def start_mirror(
         self,
@@ -187,25 +181,30 @@ class Stage:
             "group.id": self.group, "workers": workers or self._workers,
             # Any free port: several mirrors run here.
             "http.listen": "127.0.0.1:0",
+            **({"session.timeout.ms": _QUICK_SESSION_MS} if self.quick else {}),
         }  # fmt: skip
         text = config_text(
-            source or self.source.mirror_servers,
-            destination or self.destination.mirror_servers,
+            source or self._servers(self.source),
+            destination or self._servers(self.destination),
             [plan.name for plan in self.topics],
             flow={**self.scenario.flow, **(flow or {})},
             cluster={**self.scenario.cluster, **(cluster or {})},
-            top=_known({**usual, **self.scenario.top, **(top or {})}),
+            top=known({**usual, **self.scenario.top, **(top or {})}),
         )
         config.write_text(text)
         mirror = MirrorProcess(config, processes=self.processes)
         self.mirrors.append(mirror)
         return mirror
 
+    def _servers(self, side: Side) -> str:
+        """What the mirror is told: past the proxy, where the clusters have one for the sake of other scenarios."""
+        return side.mirror_servers if self.scenario.shape.proxied else side.bootstrap_servers
+
     def begin(self) -> None:
         """Topics, stream and mirror; returns when copying goes on in every partition."""
         self.create_topics()
+        self.start_mirror()  # takes longer to begin than the producers
         self.start_stream()
-        self.start_mirror()
         self.flowing()
 
     def flowing(self) -> None:
@@ -216,7 +215,7 @@ class Stage:
             ends = self.destination.ends(self.copied)
             return bool(ends) and all(end > 0 for end in ends.values())
 
-        until(some, lambda: f"something copied in every partition; {self.told()}")
+        until(some, lambda: f"something copied in every partition; {self.told()}", every_s=NOW_AND_THEN_S)
 
     def moment(self, most_s: float = 1.5) -> None:
         """Some time, by chance: faults come at any moment."""
@@ -249,6 +248,7 @@ class Stage:
             there,
             lambda: f"the destination to reach {self._behind(wanted)}; {self.told()}",
             moving=lambda: [ends.get(name) for name, end in wanted.items() if ends.get(name, -1) < end],
+            every_s=NOW_AND_THEN_S,
         )
 
     def _copied_by_count(self, names: list[Name]) -> None:
@@ -335,16 +335,32 @@ class Stage:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def play(self, say: Callable[[str], None] = lambda _: None) -> Outcome:
-        """Begin, act, and compare; whatever goes wrong is in the outcome."""
-        out = self.outcome
+    def prepare(self) -> None:
+        """What comes before the act, once; ``play`` tells what went wrong."""
+        self._prepared = True
         try:
             if not self.scenario.bare:
-                say("starting stream and mirror")
                 self.begin()
+        except Exception as error:
+            self._failure = error
+
+    def play(self, say: Callable[[str], None] = lambda _: None, *, over: Callable[[], None] = lambda: None) -> Outcome:
+        """Begin, act, and compare; whatever goes wrong is in the outcome.
+
+        Args:
+            say: told what goes on.
+            over: called when the fault is over and the clusters are as they were: the rest is looking.
+        """
+        out = self.outcome
+        try:
+            if not self._prepared:
+                say("starting stream and mirror")
+                self.prepare()
+            if self._failure is not None:
+                raise self._failure
             say("fault")
             self.scenario.act(self)
-            self.finish(say)
+            self.finish(say, over)
         except ChaosError as error:
             out.problems.append(str(error))
         except Exception as error:
@@ -355,12 +371,13 @@ class Stage:
                 self.note(what, count)
         return out
 
-    def finish(self, say: Callable[[str], None] = lambda _: None) -> None:
+    def finish(self, say: Callable[[str], None], over: Callable[[], None]) -> None:
         """End the stream, let the mirror catch up, stop it, compare."""
         say("ending the stream")
         for stream in self.streams:
             stream.stop()
         self.pair.heal()
+        over()
         self._stable()
         say("catching up")
         self.caught_up()
@@ -384,14 +401,15 @@ class Stage:
     def verify(self) -> None:
         """Plain consumers at both isolation levels, end offsets, halts."""
         out, names = self.outcome, self.copied
-        here = read(self.source.bootstrap_servers, names, "read_committed")
         method = compare if self.scenario.exact else compare_order
-        there = read(self.destination.bootstrap_servers, names, "read_committed")
-        found = method(self._compared(here), self._compared(there))
-        if not self.strangers:
-            raw = read(self.destination.bootstrap_servers, names, "read_uncommitted")
-            compared = method(self._compared(here), self._compared(raw))
-            found = compared if found.identical else found
+        there = self.destination.bootstrap_servers
+        views: list[tuple[str, Isolation]] = [
+            (self.source.bootstrap_servers, "read_committed"), (there, "read_committed"), (there, "read_uncommitted")
+        ]  # fmt: skip
+        # What strangers wrote and aborted is no part of the copy, and readers of uncommitted records get it.
+        here, *found_there = map(self._compared, read_together(views[: 2 if self.strangers else 3], names))
+        comparisons = [method(here, one) for one in found_there]
+        found = next((one for one in comparisons if not one.identical), comparisons[0])
         out.compared.add(found)
         out.problems += found.examples
         if not found.records:
@@ -432,10 +450,3 @@ class Stage:
     def patience_s(self) -> float:
         """How long a wait may take, for acts that wait themselves."""
         return PATIENCE_S
-
-
-def _known(keys: Mapping[str, object]) -> dict[str, object]:
-    """Of some top-level configuration keys those that this version has."""
-    from mirror.service.config import Config
-
-    return {key: value for key, value in keys.items() if key.replace(".", "_") in Config.model_fields}

@@ -6,13 +6,16 @@ from typing import TypeVar
 
 from chaos.errors import ChaosError
 
-__all__ = ["LONGEST_S", "PATIENCE_S", "until"]
+__all__ = ["LONGEST_S", "NOW_AND_THEN_S", "PATIENCE_S", "until"]
 
 PATIENCE_S = 150.0
 """Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
 
 LONGEST_S = 600.0
 """No wait takes longer, even while something moves."""
+
+NOW_AND_THEN_S = 0.15
+"""Between looks for what is no moment to strike at: each asks all brokers, on a machine that has no time left."""
 
 _LOOK_EVERY_S = 0.05
 T = TypeVar("T")
@@ -24,6 +27,7 @@ def until(
     *,
     timeout_s: float = PATIENCE_S,
     moving: Callable[[], object] | None = None,
+    every_s: float = _LOOK_EVERY_S,
 ) -> T:
     """Look until the condition holds; its value.
 
@@ -32,6 +36,7 @@ def until(
         what: is waited for, in words; a function is asked only when the time is over.
         timeout_s: how long to wait.
         moving: as long as its value changes, the time begins anew, up to ``LONGEST_S`` in all: slow is not stuck.
+        every_s: between two looks.
 
     Raises:
         ChaosError: the time is over.
@@ -48,4 +53,4 @@ def until(
         if now > min(deadline_at, last_at):
             said = what if isinstance(what, str) else what()
             raise ChaosError(f"waited {now - began_at:.0f} s in vain for {said}")
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(every_s)

@@ -120,7 +120,7 @@ def follower_freeze(stage: Stage) -> None:
 
 
 @scenario(
-    "destination-freeze", group=GROUP, full=30, quick=2, per_stage=10, topics=HOLES, rate=25.0,
+    "destination-freeze", group=GROUP, full=30, quick=1, per_stage=10, topics=HOLES, rate=25.0,
     does="SIGSTOP of the destination's leader and kill -9 of the worker with a marker just sent; then SIGCONT",
 )  # fmt: skip
 def destination_freeze(stage: Stage) -> None:
@@ -254,7 +254,7 @@ def min_isr_unmet(stage: Stage) -> None:
 def quota(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
-        stage.destination.limit("mirror", bytes_per_s=500)
+        stage.destination.limit("mirror", bytes_per_s=250 if stage.quick else 500)  # half in a quick run, as the stream is
         stage.moment(20.0)
         stage.destination.limit("mirror", bytes_per_s=None)
         stage.recovered()

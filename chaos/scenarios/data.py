@@ -57,7 +57,7 @@ def prefix(stage: Stage, topic: str, index: int = 0) -> int:
 # -- old data --------------------------------------------------------------------------------------------------------
 
 
-@scenario("data-old", group=GROUP, full=6, quick=2, per_stage=6, shape=SHAPE, topics=(OLD, FRESH),
+@scenario("data-old", group=GROUP, full=6, quick=1, per_stage=6, shape=SHAPE, topics=(OLD, FRESH),
           does="records two days old, producer state swept; workers killed, requests arrive again later")  # fmt: skip
 def old(stage: Stage) -> None:
     network = stage.destination.network

@@ -1,5 +1,6 @@
 """The network between the mirror and both clusters fails: at once, for a while, at chosen bytes, in a broker's name."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from chaos.proxy import (
@@ -226,14 +227,24 @@ PRODUCE_CODES = (-1, 3, 5, 6, 7, 13, 19, 20, 45, 46, 47, 56, 59, 74, 75, 78, 89,
 MARKER_CODES = (-1, 3, 6, 7, 19, 20, 47, 51, 56)
 LOOK_CODES = (-1, 3, 5, 6, 7, 56, 74, 75, 78)
 FETCH_CODES = (-1, 1, 3, 6, 56, 74, 75, 78, 100, 103)
-SAID = (
+ASKED = (
     *(Said("Produce", code, done) for code in PRODUCE_CODES for done in (False, True)),
     *(Said("WriteTxnMarkers", code, done) for code in MARKER_CODES for done in (False, True)),
     *(Said("ListOffsets", code, True) for code in LOOK_CODES),
     *(Said("DescribeProducers", code, True) for code in (-1, 3, 6, 7, 56)),
-    *(Said("InitProducerId", code, True) for code in (-1, 7, 14, 15, 16, 51)),
     *(Said("Metadata", code, True) for code in (-1, 3, 5)),
 )
+AT_A_TAKEOVER = tuple(Said("InitProducerId", code, True) for code in (-1, 7, 14, 15, 16, 51))
+
+
+def _spread(few: Sequence[Said], many: Sequence[Said]) -> tuple[Said, ...]:
+    """The few at equal distances among the many."""
+    places = [((at + 0.5) / len(some), one) for some in (few, many) for at, one in enumerate(some)]
+    return tuple(one for _, one in sorted(places, key=lambda place: place[0]))
+
+
+# Each takeover costs a worker its life, and a supervisor waits longer before each of several restarts in a row.
+SAID = _spread(AT_A_TAKEOVER, ASKED)
 NEEDS_A_LOOK = ("ListOffsets", "DescribeProducers", "Metadata")
 NEEDS_A_TAKEOVER = ("InitProducerId",)
 

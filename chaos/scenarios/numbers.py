@@ -18,6 +18,8 @@ PRODUCERS = 4
 ROTATED, ROTATED_QUICK = 2, 1
 LEFT_QUICK = 200
 """Holes before the first rotation in a quick run."""
+RESTARTS = 4
+"""Of a worker in a row; its supervisor waits longer before each, and a new supervisor begins anew."""
 TAIL = 200
 """Offsets among which there is a batch of data."""
 
@@ -62,11 +64,17 @@ def epoch_rollover(stage: Stage) -> None:
     stage.start_stream()
     stage.start_mirror()
     producer = transactional(stage.source, f"roll-{topic}")
+    kills = 0
     for _ in stage.repeat():
         for hole in range(8):
+            if kills and kills % RESTARTS == 0:
+                stage.recovered()
+                stage.mirror.stop()
+                stage.mirror.start()
             transaction(producer, topic, 5, seed=50 + hole, abort=hole % 3 == 2)
             stage.recovered()
             stage.mirror.kill_worker()
+            kills += 1
         stage.recovered()
     last = _last(stage, topic)
     if last.producer_id % ROTATIONS != 1:

@@ -17,7 +17,7 @@ SHORT_SESSION = {"session.timeout.ms": SESSION_MS}
 
 
 @scenario(
-    "worker-kill", group=GROUP, full=50, quick=2, per_stage=10, topics=EVERYONE,
+    "worker-kill", group=GROUP, full=50, quick=1, per_stage=10, topics=EVERYONE,
     does="kill -9 of a worker at a random moment",
 )  # fmt: skip
 def worker_kill(stage: Stage) -> None:
@@ -28,7 +28,7 @@ def worker_kill(stage: Stage) -> None:
 
 
 @scenario(
-    "worker-kill-in-holes", group=GROUP, full=50, quick=2, per_stage=10, topics=HOLES, rate=25.0,
+    "worker-kill-in-holes", group=GROUP, full=50, quick=1, per_stage=10, topics=HOLES, rate=25.0,
     does="the same, a hole every few records",
 )  # fmt: skip
 def worker_kill_in_holes(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
@@ -58,8 +59,10 @@ def java_consumer_moves(stage: Stage) -> None:
         _move(stage, group)
         stage.stream.stop()
         stage.caught_up()
-        second = _consume(stage, stage.destination, topic, group)
-        everything = _consume(stage, stage.source, topic, f"{group}-all")
+        with ThreadPoolExecutor() as threads:  # each waits for long to be sure that nothing else comes
+            rest = threads.submit(_consume, stage, stage.destination, topic, group)
+            everything = _consume(stage, stage.source, topic, f"{group}-all")
+            second = rest.result()
         repeated = [place for place, times in Counter(first + second).items() if times > 1]
         if repeated or sorted(first + second) != sorted(everything):
             raise ChaosError(

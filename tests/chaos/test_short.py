@@ -9,9 +9,10 @@ from confluent_kafka import Producer
 
 import chaos.scenarios  # noqa: F401 - registers them
 from chaos.clusters import Clusters
+from chaos.outcome import Outcome
 from chaos.scenario import SCENARIOS, Scenario, Shape
 from chaos.sides import Pair
-from chaos.stage import Outcome, Stage
+from chaos.stage import Stage
 from chaos.topics import PLAIN, USUAL
 
 pytestmark = pytest.mark.broker

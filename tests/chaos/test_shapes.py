@@ -1,0 +1,28 @@
+"""Which clusters serve the scenarios of several shapes."""
+
+from chaos.run import serving
+from chaos.scenario import Shape
+
+PLAIN = Shape()
+PROXIED = Shape(proxied=True)
+OWN = Shape(source=(("a", "1"),), destination=(("b", "2"),))
+
+
+def test_all_on_one_pair() -> None:
+    shapes = [PLAIN, PROXIED, OWN]
+    assert {serving(shape, shapes) for shape in shapes} == {
+        Shape(source=(("a", "1"),), destination=(("b", "2"),), proxied=True)
+    }
+
+
+def test_what_cannot_be_shared() -> None:
+    old, small = Shape(version="3.0.0"), Shape(brokers=1)
+    for one in (old, small):
+        assert serving(one, [PLAIN, PROXIED, old, small]) == one
+    assert serving(PLAIN, [PLAIN, PROXIED, old, small]) == PROXIED
+
+
+def test_one_property_with_two_values() -> None:
+    contrary = Shape(source=(("a", "2"),))
+    assert OWN.joined(contrary) == contrary
+    assert contrary.joined(OWN) == OWN
