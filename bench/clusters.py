@@ -47,7 +47,7 @@ class Side:
         self.name = name
         self.bootstrap_servers = bootstrap_servers
         self.data_dir = data_dir
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+        self._admin = self._client()
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
@@ -67,7 +67,7 @@ class Side:
             raise BenchError(
                 f"the {self.name} cluster did not create {topic}: {error}", "see its broker's log"
             ) from error
-        self._await(lambda: self.records(topic, partitions) >= 0, f"{topic} to have leaders")
+        self._await(lambda: self._is_led(topic, partitions), f"{topic} to have leaders")
 
     def delete_all(self) -> None:
         """Delete every topic but Kafka's own, and wait until the disk is free of them.
@@ -94,6 +94,15 @@ class Side:
             except (KafkaException, TimeoutError):
                 return -1
         return total
+
+    def _client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+
+    def _is_led(self, topic: str, partitions: int) -> bool:
+        """Asked by a new client, which goes on being used. One that had known a topic of this name, since deleted, was
+        told of no leaders for two minutes; whether by the broker or by its own memory is not known."""
+        self._admin = self._client()
+        return self.records(topic, partitions) >= 0
 
     def segments(self, topic: str, partitions: int) -> list[Path]:
         """The topic's log segments on the broker's disk."""
