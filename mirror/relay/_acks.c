@@ -10,18 +10,12 @@ static PyObject *name_topic_head, *name_index, *name_acknowledged, *name_in_flig
 
 int acks_prepare(void)
 {
-    static const struct {
-        PyObject **name;
-        const char *text;
-    } names[] = {
+    static const Name names[] = {
         {&name_topic_head, "topic_head"}, {&name_index, "index"},   {&name_acknowledged, "acknowledged"},
         {&name_in_flight, "in_flight"},   {&name_frames, "frames"}, {&name_window, "window"},
         {&name_outbox, "outbox"},         {&name_queued, "queued"}, {&name_release, "release"},
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (*names[i].name == NULL && (*names[i].name = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
-    return 0;
+    return intern(names, sizeof names / sizeof names[0]);
 }
 
 /* How the answer for one partition begins, in every version that is read here: see mirror.wire.produce. */
@@ -177,7 +171,6 @@ static int set_number(PyObject *partition, PyObject *name, long long value)
     return failed;
 }
 
-/* -1 may be the number, or an exception. */
 /* -1 may be the number, or an exception. */
 static long long get_number(PyObject *partition, PyObject *name)
 {

@@ -12,17 +12,11 @@ static PyObject *name_outbox, *name_in_flight, *name_topic_head, *name_window, *
 
 int gather_prepare(void)
 {
-    static const struct {
-        PyObject **name;
-        const char *text;
-    } names[] = {
+    static const Name names[] = {
         {&name_outbox, "outbox"}, {&name_in_flight, "in_flight"}, {&name_topic_head, "topic_head"},
         {&name_window, "window"}, {&name_queued, "queued"},
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (*names[i].name == NULL && (*names[i].name = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
-    return 0;
+    return intern(names, sizeof names / sizeof names[0]);
 }
 
 /* The batches of one topic. */

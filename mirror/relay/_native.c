@@ -2,6 +2,14 @@
 
 #include "_native.h"
 
+int intern(const Name *names, size_t count)
+{
+    for (const Name *one = names; one < names + count; one++)
+        if (*one->name == NULL && (*one->name = PyUnicode_InternFromString(one->text)) == NULL)
+            return -1;
+    return 0;
+}
+
 static PyMethodDef methods[] = {
     {"take", take, METH_VARARGS, take_doc},
     {"gather", gather, METH_VARARGS, gather_doc},

@@ -39,6 +39,14 @@ const Entry *outbox_move_first(Outbox *from, Outbox *to); /* to the end; where i
 Outbox *outbox_of(PyObject *partition, PyObject *name);   /* this attribute; a new reference, NULL with an exception */
 PyObject *entry_object(const Entry *entry); /* as Python sees it; a new reference, NULL with an exception */
 
+/* A name of Python's that is looked up all the time, made once. */
+typedef struct {
+    PyObject **name;
+    const char *text;
+} Name;
+
+int intern(const Name *names, size_t count); /* 0, or -1 with an exception */
+
 extern const char take_doc[], gather_doc[], acknowledge_doc[];
 PyObject *take(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
