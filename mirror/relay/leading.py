@@ -28,7 +28,7 @@ from mirror.records.filler import filler_batch, is_filler, stride
 from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, BatchHeader, Codec
 from mirror.records.identity import ROTATIONS, same_owner
 from mirror.relay.cleanup import Cleanup
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.resync import Log, Readable
 from mirror.wire.errors import ErrorCode
 
@@ -86,6 +86,19 @@ class Lead:
     most_bytes: int | None = None
 
 
+@dataclass(slots=True)
+class FillerSent:
+    """What this process has sent of a partition's filler. Retention may take filler of old records while it is written,
+    and the log's leader forget who wrote it; what is left then, an empty log, looks like one whose data retention took.
+
+    Attributes:
+        upto: how far the log can reach with nothing but filler in it: a batch whose answer was lost, and that was sent
+            again, may be there twice.
+    """
+
+    upto: int = 0
+
+
 class _Tail(NamedTuple):
     """The filler that ends a log, or what its leader remembers of it. ``next_sequence``: behind it."""
 
@@ -97,6 +110,7 @@ async def lead(
     here: Beginning,
     there: Fillable,
     rules: Lead,
+    sent: FillerSent,
     *,
     settled: Callable[[], Awaitable[int]],
     owns: Callable[[], Awaitable[bool]],
@@ -113,6 +127,7 @@ async def lead(
         here: the source's log.
         there: the destination's.
         rules: see there.
+        sent: the partition's own, kept from one look to the next.
         settled: the destination's log end, once it stands still and is replicated (``settle.ms``): a predecessor's last
             batch may be on its way.
         owns: whether the partition is still this worker's.
@@ -131,9 +146,11 @@ async def lead(
         if end >= source_start:
             await trim(there, rules, log_start, end, source_start=source_start, cleanup=cleanup, log=log)
             return
-        tail = await _tail(there, rules, log_start, end)
+        tail = await _tail(there, rules, sent, log_start, end)
         if tail is not None:
-            await _fill(here, there, rules, tail, end, source_start, owns=owns, cleanup=cleanup)
+            if await there.true_end() != end:
+                raise Unreachable(f"{there.name} ended at {end} and has moved since; looking again")
+            await _fill(here, there, rules, sent, tail, end, source_start, owns=owns, cleanup=cleanup)
             log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
             return
     await cleanup.finish()
@@ -165,6 +182,7 @@ async def _fill(
     here: Beginning,
     there: Fillable,
     rules: Lead,
+    sent: FillerSent,
     tail: _Tail,
     end: int,
     source_start: int,
@@ -181,7 +199,7 @@ async def _fill(
         )
     timestamp = await _timestamp(here, source_start)
     async with cleanup.suspended():
-        await _Filling(there, rules, cleanup, owns, timestamp).run(tail, end, source_start)
+        await _Filling(there, rules, sent, cleanup, owns, timestamp).run(tail, end, source_start)
         await _insist(cleanup, partial(there.delete_before, source_start))
 
 
@@ -192,12 +210,14 @@ class _Filling:
         self,
         there: Fillable,
         rules: Lead,
+        sent: FillerSent,
         cleanup: Cleanup,
         owns: Callable[[], Awaitable[bool]],
         timestamp: int,
     ) -> None:
         self._there = there
         self._rules = rules
+        self._sent = sent
         self._cleanup = cleanup
         self._owns = owns
         self._timestamp = timestamp
@@ -223,7 +243,10 @@ class _Filling:
                 timestamp=self._timestamp,
                 codec=codec,
             )
+            self._sent.upto = max(self._sent.upto, end) + upto - end
             base = await _insist(self._cleanup, partial(self._there.produce, batch))
+            if base > end and base + upto - end > until:
+                raise _overfilled(self._rules, until, base + upto - end)
             if base != end:
                 raise Unreachable(f"{self._there.name}: filler for offset {end} was given {base}; looking again")
             end = upto
@@ -241,7 +264,7 @@ async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Re
     return await call()
 
 
-async def _tail(there: Fillable, rules: Lead, log_start: int, end: int) -> _Tail | None:
+async def _tail(there: Fillable, rules: Lead, sent: FillerSent, log_start: int, end: int) -> _Tail | None:
     """What filler goes on from, in a log that holds nothing else; None if it holds, or held, something else."""
     if end == 0:
         return _Tail(rules.filler, 0)
@@ -250,11 +273,13 @@ async def _tail(there: Fillable, rules: Lead, log_start: int, end: int) -> _Tail
         return None if header is None else _Tail(header.producer_id, (header.last_sequence + 1) % SEQUENCES)
     # An empty log that ends above 0: if the leader remembers filler and no data, retention took the filler.
     known = await there.producers() or []
-    ours = [state for state in known if same_owner(state.producer_id, rules.filler)]
-    if not ours or any(same_owner(state.producer_id, rules.owner) for state in known):
+    if any(same_owner(state.producer_id, rules.owner) for state in known):
         return None
-    newest = max(ours)
-    return _Tail(newest.producer_id, (newest.last_sequence + 1) % SEQUENCES)
+    ours = [state for state in known if same_owner(state.producer_id, rules.filler)]
+    if ours:
+        newest = max(ours)
+        return _Tail(newest.producer_id, (newest.last_sequence + 1) % SEQUENCES)
+    return _Tail(rules.filler, end % SEQUENCES) if end <= sent.upto else None
 
 
 async def _filler_at(there: Fillable, offset: int, rules: Lead) -> BatchHeader | None:
@@ -282,11 +307,14 @@ async def _check_overfilled(there: Fillable, rules: Lead, source_start: int, fil
     once a minute, too. A batch that was displaced is where nobody meant it to be."""
     header = await _filler_at(there, filler_end - 1, rules)
     if header is not None and (header.last_sequence + 1) % SEQUENCES != filler_end % SEQUENCES:
-        raise halt(
-            Trouble.OVERFILLED,
-            f"{rules.name}: the source begins at offset {source_start}, and filler at the destination ends at "
-            f"{filler_end}",
-        )
+        raise _overfilled(rules, source_start, filler_end)
+
+
+def _overfilled(rules: Lead, source_start: int, filler_end: int) -> PartitionHalted:
+    return halt(
+        Trouble.OVERFILLED,
+        f"{rules.name}: the source begins at offset {source_start}, and filler at the destination ends at {filler_end}",
+    )
 
 
 async def _timestamp(here: Beginning, start: int) -> int:

@@ -14,6 +14,7 @@ from mirror.records.identity import Identity
 from mirror.records.state import Side
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied, Jump
+from mirror.relay.leading import FillerSent
 from mirror.relay.native import new_outbox
 from mirror.relay.tally import Counts, Tally
 
@@ -149,6 +150,7 @@ class Partition:
         "due",
         "ending",
         "filled",
+        "filler_sent",
         "filling",
         "floor",
         "forgotten",
@@ -161,6 +163,7 @@ class Partition:
         "index",
         "lane",
         "last_epoch",
+        "led",
         "marks",
         "max_timestamp",
         "missing",
@@ -269,6 +272,8 @@ class Partition:
         self.tally = Tally()
         self.filled = 0
         """Offsets filled from here, since it was adopted."""
+        self.filler_sent = FillerSent()
+        """Before the source's first record, since it was last located."""
         self.committed: Committed | None = None
         """None: nothing, or not known."""
         self.copied: Copied | None = None
@@ -306,6 +311,7 @@ class Partition:
     def start(self, location: Location, *, topic_head: bytes) -> None:
         """Takes its place; from here on it is fetched and sent."""
         self.move("located")
+        self.filler_sent = FillerSent()
         self.due = self.acknowledged = location.offset
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity

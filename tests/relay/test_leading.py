@@ -19,7 +19,7 @@ from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import FOR_EVER, Cleanup, Cleanups
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.leading import Lead, lead
+from mirror.relay.leading import FillerSent, Lead, lead
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import some_turns, until
 from tests.net.real import create, log_of, opened, records
@@ -64,6 +64,7 @@ class Leading:
             name=f"{topic}-{partition}", owner=producer_id(**parts), filler=filler_id(**parts), most=10**9
         )
         self.cleanup = Cleanup(cluster, cluster, topic, SYNCED)
+        self.filler_sent = FillerSent()
         self.owned = True
         self.sent = 0
 
@@ -90,7 +91,16 @@ class Leading:
             self.sent += 1
             return self.owned
 
-        await lead(self.source, there, self.rules, settled=settled, owns=owns, cleanup=self.cleanup, log=self.log)
+        await lead(
+            self.source,
+            there,
+            self.rules,
+            self.filler_sent,
+            settled=settled,
+            owns=owns,
+            cleanup=self.cleanup,
+            log=self.log,
+        )
 
     async def led(self) -> None:
         """Again until it is not in doubt."""
@@ -417,11 +427,24 @@ async def test_compacted_by_two(sandbox: Sandbox, topic_name: str) -> None:
 async def test_an_answer_is_lost(sandbox: Sandbox, topic_name: str) -> None:
     """The connection breaks with a batch under way, again and again: it ends where it should."""
     async with leading(sandbox, topic_name, 4_999_999) as at:
-        loop = asyncio.get_running_loop()
-        filling = loop.create_task(at.led())
-        while not filling.done():
-            await asyncio.sleep(0.3)
-            for connection in at.cluster._writing.values():
-                connection.close(RequestTimedOut("as scripted"))
-        await filling
+        await _led_unanswered(at)
         assert await at.bounds() == (4_999_999, 4_999_999)
+
+
+async def test_retention_takes_filler(topic_name: str) -> None:
+    """The same, at a broker whose retention takes the old filler while it is written, and that forgets at once who
+    wrote it: an empty log, of which only this process knows what was in it."""
+    eager = FORGETFUL | {"log.retention.check.interval.ms": "700", "log.initial.task.delay.ms": "100"}
+    with Sandbox(name="eager", quick=True, properties=eager) as sandbox:
+        async with leading(sandbox, topic_name, 2_999_999) as at:
+            await _led_unanswered(at)
+            assert await at.bounds() == (2_999_999, 2_999_999)
+
+
+async def _led_unanswered(at: Leading) -> None:
+    filling = asyncio.get_running_loop().create_task(at.led())
+    while not filling.done():
+        await asyncio.sleep(0.3)
+        for connection in at.cluster._writing.values():
+            connection.close(RequestTimedOut("as scripted"))
+    await filling
