@@ -1,8 +1,6 @@
 """The two clusters of a run: one real broker each, and what the harness asks of them."""
 
 import contextlib
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +14,7 @@ from bench.errors import BenchError
 from chaos.proxy import Proxy
 from mirror.sandbox import Cluster
 
-__all__ = ["BROKER_SETTINGS", "NEEDED_DISK_BYTES", "Side", "check_disk", "pair"]
-
-NEEDED_DISK_BYTES = 12_000_000_000
-"""Free disk before a run; it holds some 3 GB at a time, as each topic goes when it has been measured."""
+__all__ = ["BROKER_SETTINGS", "Side", "pair"]
 
 KAFKA_VERSION = "4.3.0"
 HEAP_MB = 1536
@@ -123,21 +118,6 @@ class Side:
                     f"waited {_TIMEOUT_S:.0f} s in vain for {what} on the {self.name} cluster", "run it again"
                 )
             time.sleep(0.05)
-
-
-def check_disk() -> None:
-    """Refuse to start on a disk that is nearly full.
-
-    Raises:
-        BenchError: there is not enough.
-    """
-    folder = tempfile.gettempdir()
-    free = shutil.disk_usage(folder).free
-    if free < NEEDED_DISK_BYTES:
-        raise BenchError(
-            f"{folder} has {free / 1e9:.1f} GB free, and a run needs {NEEDED_DISK_BYTES / 1e9:.0f} GB",
-            "make room, or set TMPDIR to a folder on another disk",
-        )
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import floor, loading, plan
-from bench.clusters import Side, check_disk, pair
+from bench import floor, loading, plan, room
+from bench.clusters import Side, pair
 from bench.copying import measure, median
 from bench.errors import BenchError
 from bench.measure import Measured
@@ -36,7 +36,7 @@ def hold(name: str) -> None:
         BenchError: there is no such workload.
     """
     asked = plan.from_environment({"BENCH_ONLY": f"^{name}$", "BENCH_SCALE": os.environ.get("BENCH_SCALE", "")})
-    check_disk()
+    room.find(os.environ)
     with pair() as (source, destination), programs() as started:
         for workload in asked.workloads[:1]:
             has = loading.fill(workload, source, started)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench import room
 from mirror.relay.native import loop_form
 from mirror.sandbox import java
 
@@ -27,6 +28,7 @@ class Machine:
         python: version and build.
         inner_loop: whether mirror's was compiled.
         java: as it names itself.
+        data: what the brokers keep theirs on, ``memory`` or ``disk``.
         load_average: over the last minute before the run: what else was running.
     """
 
@@ -38,14 +40,15 @@ class Machine:
     python: str
     inner_loop: str
     java: str
+    data: str
     load_average: float
 
     def sentence(self) -> str:
         """As in a caption."""
         return (
             f"{self.date}, {self.cpu}, {self.cores} cores shared with both brokers, {self.memory_gb:.0f} GB, "
-            f"Linux {self.kernel}, Python {self.python}, inner loop {self.inner_loop}, {self.java}; "
-            f"load average before the run {self.load_average:.1f}"
+            f"Linux {self.kernel}, Python {self.python}, inner loop {self.inner_loop}, {self.java}, "
+            f"brokers' data in {self.data}; load average before the run {self.load_average:.1f}"
         )
 
 
@@ -60,6 +63,7 @@ def describe() -> Machine:
         python=_python(),
         inner_loop=loop_form(),
         java=_java(),
+        data=room.kind(),
         load_average=os.getloadavg()[0],
     )
 

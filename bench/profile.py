@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import lab, loading, plan
-from bench.clusters import Side, check_disk, pair
+from bench import lab, loading, plan, room
+from bench.clusters import Side, pair
 from bench.copying import measure
 from bench.errors import BenchError
 from bench.measure import Step
@@ -152,7 +152,7 @@ def main() -> int:
                 profile(workload, held, source, destination, started)
             return 0
         asked = plan.from_environment(os.environ)
-        check_disk()
+        room.find(os.environ)
         with pair() as (source, destination), programs() as started:
             for workload in asked.workloads[:1]:
                 profile(workload, loading.fill(workload, source, started), source, destination, started)

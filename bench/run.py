@@ -1,10 +1,11 @@
 """One whole run: for each workload fill, measure every system, delete; then latency; results after each."""
 
+import os
 from collections.abc import Callable
 
-from bench import chart, exactness, floor, jvm, latency, loading, machine, mm2, results, table
+from bench import chart, exactness, floor, jvm, latency, loading, machine, mm2, results, room, table
 from bench import goals as bounds
-from bench.clusters import BROKER_SETTINGS, Side, check_disk, pair
+from bench.clusters import BROKER_SETTINGS, Side, pair
 from bench.console import Progress
 from bench.copying import Copier, measure, median
 from bench.errors import BenchError
@@ -31,7 +32,7 @@ def run(plan: Plan, progress: Progress) -> Results:
     Raises:
         BenchError: nothing can be measured at all (no disk, no loader).
     """
-    check_disk()
+    room.find(os.environ)
     found = Results(kind=plan.kind, machine=machine.describe(), settings=_settings(plan))
     progress.line(found.machine.sentence())
     if found.machine.load_average > found.machine.cores:

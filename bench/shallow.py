@@ -55,6 +55,5 @@ def config(job: Job, flow: Mapping[str, Any]) -> dict[str, Any]:
             "destination": {"bootstrap.servers": job.destination},
         },
         "flows": {"source->destination": {"topics": [re.escape(job.topic)], **flow}},
-        "progress.interval.ms": 1000,
         "http.listen": "127.0.0.1:0",
     }

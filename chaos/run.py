@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import count, zip_longest
 from pathlib import Path
@@ -153,9 +154,18 @@ class _Suite:
         waiting, self._unaudited = self._unaudited, []
         if not waiting:
             return
-        with tempfile.TemporaryDirectory(prefix="mirror-chaos-") as folder:
-            for offsets in sorted({mode for _, _, mode in waiting} if self._plan.audit else ()):
-                self._audit_mode([one for one in waiting if one[2] == offsets], offsets, clusters, Path(folder))
+        modes = sorted({mode for _, _, mode in waiting} if self._plan.audit else ())
+        # Side by side: one waits for brokers and for Spark to start while the other computes.
+        with (
+            tempfile.TemporaryDirectory(prefix="mirror-chaos-") as folder,
+            ThreadPoolExecutor(max_workers=max(1, len(modes))) as pool,
+        ):
+            begun = [
+                pool.submit(self._audit_mode, [one for one in waiting if one[2] == mode], mode, clusters, Path(folder))
+                for mode in modes
+            ]
+            for one in begun:
+                one.result()
         topics = [topic for _, names, _ in waiting for topic in names]
         for side in clusters.current.sides:
             side.delete(topics)

@@ -25,7 +25,7 @@ __all__ = ["Stage"]
 
 _EXIT_ALL_HALTED = 2
 _STABLE_TIMEOUT_S = 120.0
-_QUICK_PACE = 0.5
+_QUICK_PACE = 0.35
 _SLOW, _FAST = 5.0, 100.0
 """Rates between which a stream is only there to go on."""
 _QUICK_SESSION_MS = 4_000
@@ -154,10 +154,14 @@ class Stage:
         return stream.start()
 
     @property
+    def pace(self) -> float:
+        """What the stream's rate is to the scenario's: a quick run has fewer records where nothing is waited for that
+        comes with their number."""
+        return _QUICK_PACE if self.quick and _SLOW < self.scenario.rate < _FAST else 1.0
+
+    @property
     def _rate(self) -> float:
-        """Of the scenario; a quick run has fewer records where nothing is waited for that comes with their number."""
-        usual = self.scenario.rate
-        return usual * _QUICK_PACE if self.quick and _SLOW < usual < _FAST else usual
+        return self.scenario.rate * self.pace
 
     def start_mirror(
         self,

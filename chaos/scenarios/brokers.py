@@ -254,8 +254,7 @@ def min_isr_unmet(stage: Stage) -> None:
 def quota(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
-        bytes_per_s = 250 if stage.quick else 500  # the stream, too, is half as fast in a quick run
-        stage.destination.limit("mirror", bytes_per_s=bytes_per_s)
+        stage.destination.limit("mirror", bytes_per_s=round(500 * stage.pace))
         stage.moment(20.0)
         stage.destination.limit("mirror", bytes_per_s=None)
         stage.recovered()

@@ -9,7 +9,7 @@ from bench.stored import Stored
 COSTS = {"floor": 0.25, "mirror": 0.5, "mm2": 16.0, "mm1": 20.0}
 MACHINE = Machine(
     date="2026-01-01 00:00 UTC", cpu="A processor", cores=2, memory_gb=25.2, kernel="6.1", python="3.11.2",
-    inner_loop="compiled", java="17", load_average=0.2,
+    inner_loop="compiled", java="17", data="disk", load_average=0.2,
 )  # fmt: skip
 
 
