@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,15 +94,21 @@ def test_no_kafka_there(two: Two) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
-            for _ in range(2):
-                sock, _ = server.accept()
-                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                sock.recv(1 << 16)
-                sock.close()
+            with suppress(OSError):  # what the shutdown below makes of ``accept``
+                while True:
+                    sock, _ = server.accept()
+                    with sock, suppress(ConnectionError):
+                        sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        sock.recv(1 << 16)
 
-        threading.Thread(target=answer, daemon=True).start()
+        answering = threading.Thread(target=answer)
+        answering.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        line = two.fails(config_text(address, two.destination, ["t"]))
+        try:
+            line = two.fails(config_text(address, two.destination, ["t"]))
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            answering.join()
         assert f"cannot reach cluster source: source bootstrap {address}: malformed response" in line["detail"]
 
 
