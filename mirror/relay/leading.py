@@ -87,16 +87,15 @@ class Lead:
 
 
 @dataclass(slots=True)
-class FillerSent:
-    """What this process has sent of a partition's filler. Retention may take filler of old records while it is written,
-    and the log's leader forget who wrote it; what is left then, an empty log, looks like one whose data retention took.
+class Begun:
+    """A fill that this process has begun. Retention may take filler of old records while it is written, and the log's
+    leader forget who wrote it; what is left then, an empty log, looks like one whose data retention took.
 
     Attributes:
-        upto: how far the log can reach with nothing but filler in it: a batch whose answer was lost, and that was sent
-            again, may be there twice.
+        until: where the source began then. As long as it begins there, nothing below is data of the flow's.
     """
 
-    upto: int = 0
+    until: int = -1
 
 
 class _Tail(NamedTuple):
@@ -110,7 +109,7 @@ async def lead(
     here: Beginning,
     there: Fillable,
     rules: Lead,
-    sent: FillerSent,
+    begun: Begun,
     *,
     settled: Callable[[], Awaitable[int]],
     owns: Callable[[], Awaitable[bool]],
@@ -127,7 +126,7 @@ async def lead(
         here: the source's log.
         there: the destination's.
         rules: see there.
-        sent: the partition's own, kept from one look to the next.
+        begun: the partition's own, kept from one look to the next.
         settled: the destination's log end, once it stands still and is replicated (``settle.ms``): a predecessor's last
             batch may be on its way.
         owns: whether the partition is still this worker's.
@@ -146,11 +145,12 @@ async def lead(
         if end >= source_start:
             await trim(there, rules, log_start, end, source_start=source_start, cleanup=cleanup, log=log)
             return
-        tail = await _tail(there, rules, sent, log_start, end)
+        tail = await _tail(there, rules, log_start, end, begun=begun.until == source_start)
         if tail is not None:
             if await there.true_end() != end:
                 raise Unreachable(f"{there.name} ended at {end} and has moved since; looking again")
-            await _fill(here, there, rules, sent, tail, end, source_start, owns=owns, cleanup=cleanup)
+            begun.until = source_start
+            await _fill(here, there, rules, tail, end, source_start, owns=owns, cleanup=cleanup)
             log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
             return
     await cleanup.finish()
@@ -182,7 +182,6 @@ async def _fill(
     here: Beginning,
     there: Fillable,
     rules: Lead,
-    sent: FillerSent,
     tail: _Tail,
     end: int,
     source_start: int,
@@ -199,7 +198,7 @@ async def _fill(
         )
     timestamp = await _timestamp(here, source_start)
     async with cleanup.suspended():
-        await _Filling(there, rules, sent, cleanup, owns, timestamp).run(tail, end, source_start)
+        await _Filling(there, rules, cleanup, owns, timestamp).run(tail, end, source_start)
         await _insist(cleanup, partial(there.delete_before, source_start))
 
 
@@ -210,14 +209,12 @@ class _Filling:
         self,
         there: Fillable,
         rules: Lead,
-        sent: FillerSent,
         cleanup: Cleanup,
         owns: Callable[[], Awaitable[bool]],
         timestamp: int,
     ) -> None:
         self._there = there
         self._rules = rules
-        self._sent = sent
         self._cleanup = cleanup
         self._owns = owns
         self._timestamp = timestamp
@@ -243,7 +240,6 @@ class _Filling:
                 timestamp=self._timestamp,
                 codec=codec,
             )
-            self._sent.upto = max(self._sent.upto, end) + upto - end
             base = await _insist(self._cleanup, partial(self._there.produce, batch))
             if base > end and base + upto - end > until:
                 raise _overfilled(self._rules, until, base + upto - end)
@@ -264,8 +260,9 @@ async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Re
     return await call()
 
 
-async def _tail(there: Fillable, rules: Lead, sent: FillerSent, log_start: int, end: int) -> _Tail | None:
-    """What filler goes on from, in a log that holds nothing else; None if it holds, or held, something else."""
+async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun: bool) -> _Tail | None:
+    """What filler goes on from, in a log that holds nothing else; None if it holds, or held, something else. ``begun``:
+    by this process, so that it held nothing else if it is empty."""
     if end == 0:
         return _Tail(rules.filler, 0)
     if end > log_start:
@@ -279,7 +276,7 @@ async def _tail(there: Fillable, rules: Lead, sent: FillerSent, log_start: int, 
     if ours:
         newest = max(ours)
         return _Tail(newest.producer_id, (newest.last_sequence + 1) % SEQUENCES)
-    return _Tail(rules.filler, end % SEQUENCES) if end <= sent.upto else None
+    return _Tail(rules.filler, end % SEQUENCES) if begun else None
 
 
 async def _filler_at(there: Fillable, offset: int, rules: Lead) -> BatchHeader | None:

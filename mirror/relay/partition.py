@@ -14,7 +14,7 @@ from mirror.records.identity import Identity
 from mirror.records.state import Side
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied, Jump
-from mirror.relay.leading import FillerSent
+from mirror.relay.leading import Begun
 from mirror.relay.native import new_outbox
 from mirror.relay.tally import Counts, Tally
 
@@ -138,6 +138,7 @@ class Partition:
         "accept_gap",
         "acknowledged",
         "batch_size",
+        "begun",
         "checking",
         "committed",
         "confirmed_at",
@@ -150,7 +151,6 @@ class Partition:
         "due",
         "ending",
         "filled",
-        "filler_sent",
         "filling",
         "floor",
         "forgotten",
@@ -163,7 +163,6 @@ class Partition:
         "index",
         "lane",
         "last_epoch",
-        "led",
         "marks",
         "max_timestamp",
         "missing",
@@ -272,8 +271,8 @@ class Partition:
         self.tally = Tally()
         self.filled = 0
         """Offsets filled from here, since it was adopted."""
-        self.filler_sent = FillerSent()
-        """Before the source's first record, since it was last located."""
+        self.begun = Begun()
+        """To fill the offsets before the source's first record."""
         self.committed: Committed | None = None
         """None: nothing, or not known."""
         self.copied: Copied | None = None
@@ -311,7 +310,6 @@ class Partition:
     def start(self, location: Location, *, topic_head: bytes) -> None:
         """Takes its place; from here on it is fetched and sent."""
         self.move("located")
-        self.filler_sent = FillerSent()
         self.due = self.acknowledged = location.offset
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity

@@ -103,7 +103,7 @@ class Locator:
             here,
             there,
             self._leading(partition),
-            partition.filler_sent,
+            partition.begun,
             settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log),
             owns=lambda: self.owns(partition),
             cleanup=self._cleanups.of(partition.topic),

@@ -19,7 +19,7 @@ from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import FOR_EVER, Cleanup, Cleanups
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.leading import FillerSent, Lead, lead
+from mirror.relay.leading import Begun, Lead, lead
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import some_turns, until
 from tests.net.real import create, log_of, opened, records
@@ -64,7 +64,7 @@ class Leading:
             name=f"{topic}-{partition}", owner=producer_id(**parts), filler=filler_id(**parts), most=10**9
         )
         self.cleanup = Cleanup(cluster, cluster, topic, SYNCED)
-        self.filler_sent = FillerSent()
+        self.begun = Begun()
         self.owned = True
         self.sent = 0
 
@@ -95,7 +95,7 @@ class Leading:
             self.source,
             there,
             self.rules,
-            self.filler_sent,
+            self.begun,
             settled=settled,
             owns=owns,
             cleanup=self.cleanup,
@@ -439,6 +439,47 @@ async def test_retention_takes_filler(topic_name: str) -> None:
         async with leading(sandbox, topic_name, 2_999_999) as at:
             await _led_unanswered(at)
             assert await at.bounds() == (2_999_999, 2_999_999)
+
+
+async def test_a_late_batch_after_the_look(sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the leader remembers is of after a late batch, the end of before: nothing is written on that."""
+    async with leading(sandbox, topic_name, 5_000) as at:
+        there = await at.there()
+        early, late = (
+            filler_batch(producer=at.rules.filler, offset=offset, count=1_000, timestamp=round(time.time() * 1000))
+            for offset in (0, 1_000)
+        )
+        assert await there.produce(early) == 0
+        await there.delete_before(1_000)
+        looked = PartitionLog.producers
+
+        async def producers(log: PartitionLog) -> Any:
+            assert await log.produce(late) == 1_000
+            return await looked(log)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "producers", producers)
+            with pytest.raises(Unreachable, match="ended at 1000 and has moved since"):
+                await at.lead()
+        assert at.sent == 0
+        await at.led()
+        assert await at.bounds() == (5_000, 5_000)
+
+
+async def test_displaced_beyond_the_start(sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's filler comes just before ours, which then reaches beyond the source's first record: it halts at
+    once, whatever retention leaves for the next look."""
+    async with leading(sandbox, topic_name, 1_500) as at:
+        appended = PartitionLog.produce
+        other = filler_batch(producer=at.rules.filler + 1, offset=0, count=1_000, timestamp=OLD)
+
+        async def produce(log: PartitionLog, batch: bytes) -> int:
+            assert await appended(log, other) == 0
+            return await appended(log, batch)
+
+        monkeypatch.setattr(PartitionLog, "produce", produce)
+        with pytest.raises(PartitionHalted, match="begins at offset 1500, and filler at the destination ends at 2500"):
+            await at.lead()
 
 
 async def _led_unanswered(at: Leading) -> None:
