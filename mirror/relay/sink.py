@@ -38,6 +38,7 @@ from mirror.wire.produce import (
     read_produce_response,
     request_head,
     topic_head,
+    topic_start,
     topics_size,
 )
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY
@@ -207,16 +208,15 @@ class Lane(Link):
         )
         head += self._body_head + topics_size(version, len(groups))
         size = len(head) + request.size + len(request.taken) * len(self._after_batch) + len(after_topic)
-        at = len(pieces)
-        pieces.append(b"")
+        at, lead = len(pieces), head
         for topic, (count, of_topic) in groups.items():
-            topic_start = topic + topics_size(version, count)
-            size += len(topic_start) + len(after_topic)
-            pieces.append(topic_start)
+            start = topic_start(version, topic, count)
+            size += len(start) + len(after_topic)
+            pieces.append(lead + start)
             pieces += of_topic
-            pieces.append(end)
-        pieces.append(after_topic)
-        pieces[at] = SIZE.pack(size) + head
+            lead = end
+        pieces.append(end + after_topic)
+        pieces[at] = SIZE.pack(size) + pieces[at]
         if len(groups) == 1:
             request.likely = expected(version, topic, len(request.taken))
         self._owner.stats.produce_requests += 1

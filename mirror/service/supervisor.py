@@ -25,7 +25,7 @@ from mirror.service.resolve import group_settings, handover
 from mirror.service.snapshot import resident_bytes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-WATCH_S = 0.1
+WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
 """Beyond the drain: a worker leaves its group and says goodbye; one that does not is killed."""
 ANSWER_S = 60.0

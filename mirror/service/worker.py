@@ -35,7 +35,7 @@ from mirror.service.snapshot import Snapshots
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
-WATCH_S = 0.1
+WATCH_S = 0.5
 CONTAINERS_MORE = 50_000
 """The collector runs when so many more containers live than at its last run. The batches that wait at any time are
 thousands, none of them in a cycle; by Python's own measure (700) it would walk through all of them again and again."""

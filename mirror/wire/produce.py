@@ -119,6 +119,12 @@ def topics_size(version: int, count: int) -> bytes:
     return array_size(count, compact=version >= PRODUCE_FLEXIBLE)
 
 
+@functools.lru_cache(maxsize=4096)
+def topic_start(version: int, topic: bytes, partitions: int) -> bytes:
+    """What stands in front of a topic's batches: its ``topic_head`` and how many partitions follow."""
+    return topic + topics_size(version, partitions)
+
+
 class Produced(NamedTuple):
     """The answer for one partition. ``base_offset`` means something only when ``error`` is 0 (broker facts)."""
 
@@ -170,19 +176,37 @@ _CLEAN_V8 = _Clean(36, (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xF
 _CLEAN_V9 = _Clean(33, (*_NO_ERROR, (30, 1), (31, 0), (32, 0)))
 
 
-class Expected(NamedTuple):
-    """How the plain answer to a request for one topic begins, behind the correlation id, up to the first partition."""
+def _clean(version: int) -> _Clean:
+    return _CLEAN_V9 if version >= PRODUCE_FLEXIBLE else _CLEAN_V8 if version >= 8 else _CLEAN_V5
 
-    begins: bytes
+
+class Expected(NamedTuple):
+    """What the plain answer to a request for one topic is, but for base offsets and the like: so many bytes, of which
+    ``mask`` leaves ``plain``, read as one number."""
+
     topic: bytes
-    partitions: int
+    size: int
+    rows: slice
+    mask: int
+    plain: int
 
 
 @functools.lru_cache(maxsize=1024)
 def expected(version: int, topic: bytes, partitions: int) -> Expected:
     """Of a request with so many partitions of the topic with this ``topic_head``."""
-    tags = NO_TAGS if version >= PRODUCE_FLEXIBLE else b""
-    return Expected(tags + topics_size(version, 1) + topic + topics_size(version, partitions), topic, partitions)
+    flexible = version >= PRODUCE_FLEXIBLE
+    row = _clean(version)
+    begins = (NO_TAGS if flexible else b"") + topics_size(version, 1) + topic_start(version, topic, partitions)
+    first = SIZE.size + len(begins)
+    rows = slice(first, first + partitions * row.size)
+    size = rows.stop + (len(NO_TAGS) if flexible else 0) + _end_size(flexible=flexible)
+    mask, plain = bytearray(size), bytearray(size)
+    mask[SIZE.size : first], plain[SIZE.size : first] = b"\xff" * len(begins), begins
+    for start in range(rows.start, rows.stop, row.size):
+        for position, value in row.constants:
+            mask[start + position], plain[start + position] = 0xFF, value
+    mask[rows.stop :] = b"\xff" * (size - rows.stop)
+    return Expected(topic, size, rows, int.from_bytes(mask, "big"), int.from_bytes(plain, "big"))
 
 
 def plain_answer(version: int, frame: memoryview, likely: Expected | None = None) -> PlainAnswer | None:
@@ -190,24 +214,16 @@ def plain_answer(version: int, frame: memoryview, likely: Expected | None = None
 
     A few C calls a topic instead of several calls a partition: this is on the path of every batch. None when anything
     is not plain (an error, a message, a throttle, a tag, a frame that does not add up, a version before 5): then
-    ``read_produce_response`` has the say. ``likely`` only makes it quicker: an answer that begins otherwise is read
-    field by field.
+    ``read_produce_response`` has the say. ``likely`` only makes it quicker: an answer that is not that is read field by
+    field.
     """
     if version < 5:
         return None
+    plain = _clean(version)
+    if likely is not None and len(frame) == likely.size and int.from_bytes(frame, "big") & likely.mask == likely.plain:
+        return PlainAnswer(plain.size, [(likely.topic, bytes(frame[likely.rows]))])
     flexible = version >= PRODUCE_FLEXIBLE
-    plain = _CLEAN_V9 if flexible else _CLEAN_V8 if version >= 8 else _CLEAN_V5
     answer = PlainAnswer(plain.size, [])
-    rows: bytes | None
-    if likely is not None:
-        begins, key, count = likely
-        at = SIZE.size + len(begins)
-        if frame[SIZE.size : at] == begins:
-            rows, at = _clean_rows(plain, frame, at, count)
-            if rows is None or (flexible and frame[at : at + 1] != NO_TAGS):
-                return None
-            answer.topics.append((key, rows))
-            return answer if _ends_plainly(frame, at + flexible, flexible=flexible) else None
     try:
         at = after_response_header(frame, flexible=flexible)
         topics, at = read_array_size(frame, at, compact=flexible)
@@ -256,7 +272,12 @@ def _clean_rows(plain: _Clean, frame: memoryview, at: int, count: int) -> tuple[
 def _ends_plainly(frame: memoryview, at: int, *, flexible: bool) -> bool:
     """What is left is the throttle time, and in flexible versions no tags: all zero, or the answer is not plain."""
     rest = frame[at:]
-    return len(rest) == (5 if flexible else 4) and not any(rest)
+    return len(rest) == _end_size(flexible=flexible) and not any(rest)
+
+
+def _end_size(*, flexible: bool) -> int:
+    """Bytes of the throttle time, and of no tags."""
+    return 5 if flexible else 4
 
 
 def read_produce_response(version: int, frame: memoryview) -> ProduceResponse:
