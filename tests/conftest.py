@@ -18,6 +18,18 @@ for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+LONG = ("broker", "spark", "long")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, in whatever order, so that no worker of pytest-xdist is left with one at the
+    end while the others have nothing to do. Run with ``--no-loadscope-reorder``: by itself, it begins with the files of
+    many tests, which are the quick ones."""
+    of_long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
+    items.sort(key=lambda item: item.path not in of_long_files)
+
+
 @pytest.fixture(scope="session")
 def source_cluster() -> Iterator[Cluster]:
     """A running cluster with one broker, shared by all tests; started by the first that asks."""

@@ -21,6 +21,8 @@ from mirror.relay.resync import Resync
 from mirror.relay.sink import Lane
 from tests.simulation.run import Violation, play
 
+pytestmark = pytest.mark.long
+
 
 class Mutation(NamedTuple):
     """What is replaced by what; ``within``: so many seeds must show it."""

@@ -10,6 +10,8 @@ import pytest
 
 from tests.simulation.run import Outcome, play
 
+pytestmark = pytest.mark.long
+
 RUNS = int(os.environ.get("SIM_RUNS", "2000"))
 FIRST = int(os.environ.get("SIM_SEED", "1"))
 PIECES = 8
