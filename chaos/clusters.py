@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from chaos import classes
 from chaos.proxy import Proxy
 from chaos.scenario import Shape
 from chaos.sides import Pair
@@ -53,13 +52,12 @@ class Clusters:
         if self._pair is None or shape != self._shape:
             self.drop()
             version = shape.version or DEFAULT
-            options = classes.options(version)
             networks = [self._networks.enter_context(Proxy(shape.brokers)) for _ in range(2 if shape.proxied else 0)]
             source, destination = (
                 Cluster(
                     name, version=version, brokers=shape.brokers,
                     properties=_PROPERTIES | {"default.replication.factor": str(shape.brokers)} | dict(own),
-                    heap_mb=_HEAP_MB, quick=True, jvm_options=options,
+                    heap_mb=_HEAP_MB, quick=True,
                     proxied=networks[at].ports if networks else (),
                 )
                 for at, (name, own) in enumerate((("source", shape.source), ("destination", shape.destination)))

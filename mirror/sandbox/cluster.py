@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import jars, kraft, settings, zookeeper
+from . import classes, jars, kraft, settings, zookeeper
 from .broker import START_TIMEOUT_S, Broker
 from .errors import SandboxError
 from .jvm import Jvm
@@ -20,6 +23,7 @@ __all__ = ["MOST_BROKERS", "Cluster", "start_together"]
 
 MOST_BROKERS = 3
 _PORT_ATTEMPTS = 3
+_RECORD_TIMEOUT_S = 120.0  # a broker's end, writing its classes down
 
 
 class Cluster:
@@ -99,6 +103,9 @@ class Cluster:
         if self._processes is not None:
             raise SandboxError(f"cluster {self.name} is started already", "close it first")
         classpath = jars.classpath(self.version)
+        if self._jvm.quick and not classes.records(self._jvm.options):
+            shared = classes.options(self.version, classpath, partial(_record_classes, self.version))
+            self._jvm = dataclasses.replace(self._jvm, shared=shared)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             try:
                 self._start_once(classpath, timeout_s)
@@ -210,6 +217,13 @@ class Cluster:
         made = [Reservation() for _ in range(count)]
         self._reservations += made
         return [reservation.port for reservation in made]
+
+
+def _record_classes(version: str, path: Path) -> None:
+    """Leaves the classes of a broker of this version in a file."""
+    options = (classes.recording(path),)
+    with Cluster("classes", version=version, heap_mb=512, quick=True, jvm_options=options) as cluster:
+        cluster.brokers[0].stop(timeout_s=_RECORD_TIMEOUT_S)
 
 
 def start_together(*clusters: Cluster) -> None:

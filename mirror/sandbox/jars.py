@@ -19,7 +19,7 @@ from . import ivy
 from .errors import SandboxError
 from .versions import Release, release
 
-__all__ = ["Coordinate", "cache_folder", "classpath", "classpath_of", "fetch"]
+__all__ = ["Coordinate", "cache_folder", "classpath", "classpath_of", "fetch", "lock"]
 
 Coordinate = tuple[str, str, str]
 """Group, artifact and version, as Maven names a jar."""
@@ -81,7 +81,7 @@ def fetch(group: str, artifact: str, version: str) -> list[Path]:
             raise SandboxError(f"{part!r} cannot be part of a jar's name", "give a group, an artifact and a version")
     folder = cache_folder() / "jars" / group / f"{artifact}-{version}"
     if not folder.is_dir():
-        with _lock(folder.parent.parent / ".lock", waiting_for=f"{artifact} {version}"):
+        with lock(folder.parent.parent / ".lock", waiting_for=f"fetching {artifact} {version}"):
             if not folder.is_dir():  # else another process made it while we waited
                 _fill(folder, group, artifact, version)
     jars = sorted(folder.glob("*.jar"))
@@ -118,8 +118,16 @@ def _ivy_jar() -> Path:
 
 
 @contextlib.contextmanager
-def _lock(path: Path, *, waiting_for: str) -> Iterator[None]:
-    """An exclusive lock between processes; the kernel lets go of it when its holder dies."""
+def lock(path: Path, *, waiting_for: str) -> Iterator[None]:
+    """An exclusive lock between processes, and between threads; the kernel lets go of it when its holder dies.
+
+    Args:
+        path: a file in the cache, made if it is not there.
+        waiting_for: what the other one does, for the person who waits.
+
+    Raises:
+        SandboxError: the cache cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
@@ -129,6 +137,6 @@ def _lock(path: Path, *, waiting_for: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            ivy.say(f"waiting for another process that is fetching jars ({waiting_for})")
+            ivy.say(f"waiting for another process, which is {waiting_for}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

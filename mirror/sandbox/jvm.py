@@ -17,12 +17,14 @@ class Jvm:
     Attributes:
         heap_mb: the heap's largest size.
         quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
-        options: further options of ``java``.
+        options: further options of the brokers' ``java``.
+        shared: further options of every ``java``, helpers included.
     """
 
     heap_mb: int = 1024
     quick: bool = False
     options: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     def command(
         self, classpath: str, main: str, arguments: list[str], *, folder: Path, small: bool = False
@@ -42,7 +44,7 @@ class Jvm:
         )
         return [
             # Codecs unpack their native libraries there, and remove them only at a clean end.
-            java.find(), *shape, f"-Djava.io.tmpdir={folder}", "-XX:-UsePerfData", "-Djava.awt.headless=true",
-            f"-Dkafka.logs.dir={folder}", *logs.backend_options(classpath, folder), *(() if small else self.options),
-            "-cp", classpath, main, *arguments,
+            java.find(), *shape, *self.shared, f"-Djava.io.tmpdir={folder}", f"-Dkafka.logs.dir={folder}",
+            "-XX:-UsePerfData", "-Djava.awt.headless=true", *logs.backend_options(classpath, folder),
+            *(() if small else self.options), "-cp", classpath, main, *arguments,
         ]  # fmt: skip
