@@ -1,5 +1,6 @@
 """The network between the mirror and both clusters fails: at once, for a while, at chosen bytes, in a broker's name."""
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from chaos.stage import Stage
 from chaos.topics import PLAIN, TopicPlan
 from chaos.waiting import until
 from chaos.writing import transaction, transactional
+from mirror.relay.seeking import REFRESH_AT_MOST_EVERY_S
 
 GROUP = "Network"
 PROXIED = Shape(proxied=True)
@@ -253,6 +255,7 @@ def _say(stage: Stage, network: Proxy, said: Said) -> None:
     """One wrong answer, and what it takes to make the mirror ask."""
     fault = network.arm(said.name, Spoil(code=said.code) if said.done else Refuse(code=said.code))
     if said.name in NEEDS_A_LOOK:
+        time.sleep(REFRESH_AT_MOST_EVERY_S)  # metadata as fresh as that is not asked for again
         stage.destination.network.arm("Produce", cut_answer())  # doubt, which makes it look at both sides
     elif said.name in NEEDS_A_TAKEOVER:
         stage.mirror.kill_worker()

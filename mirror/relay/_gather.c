@@ -187,19 +187,35 @@ static int copy_all(Request *request)
     return 0;
 }
 
+/* What stands in front of a batch's records: ``between``, if one came before it, and its head; NULL with an exception. */
+static PyObject *led_in(const Entry *entry, PyObject *between, int is_first)
+{
+    PyObject *object = entry->object != NULL ? PyTuple_GetItem(entry->object, 0) : NULL; /* borrowed */
+    const Py_ssize_t gap = is_first ? 0 : PyBytes_Size(between);
+    const Py_ssize_t size = object != NULL ? PyBytes_Size(object) : entry->head_size;
+    if (object != NULL && gap == 0)
+        return Py_NewRef(object);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, gap + size);
+    if (made != NULL) {
+        const char *head = object != NULL ? PyBytes_AsString(object) : (const char *)entry->head;
+        copied(copied(PyBytes_AsString(made), PyBytes_AsString(between), gap), head, size);
+    }
+    return made;
+}
+
 /* Head and records of each batch as pieces of their own. 0, or -1 with an exception. */
 static int refer_to_all(Request *request)
 {
     int failed = 0;
     for (const Sent *sent = request->sent; !failed && sent < request->sent + request->sent_count; sent++) {
-        PyObject *batch = entry_object(sent->entry), *pieces = sent->group->pieces, *head = NULL;
-        if (batch != NULL && PyList_Size(pieces) > 0 && PyBytes_Size(request->between) > 0)
-            head = PySequence_Concat(request->between, PyTuple_GetItem(batch, 0));
-        else if (batch != NULL)
-            head = Py_NewRef(PyTuple_GetItem(batch, 0));
-        failed = head == NULL || PyList_Append(pieces, head) < 0 || PyList_Append(pieces, PyTuple_GetItem(batch, 1)) < 0;
+        const Entry *entry = sent->entry;
+        PyObject *pieces = sent->group->pieces;
+        PyObject *head = led_in(entry, request->between, PyList_Size(pieces) == 0);
+        PyObject *records =
+            entry->object != NULL ? Py_XNewRef(PyTuple_GetItem(entry->object, 1)) : entry_records(entry);
+        failed = head == NULL || records == NULL || PyList_Append(pieces, head) < 0 || PyList_Append(pieces, records) < 0;
         Py_XDECREF(head);
-        Py_XDECREF(batch);
+        Py_XDECREF(records);
     }
     return failed ? -1 : 0;
 }

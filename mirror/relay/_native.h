@@ -37,7 +37,8 @@ Entry *outbox_first(Outbox *outbox);     /* NULL, without an exception: there is
 void outbox_drop_first(Outbox *outbox);
 const Entry *outbox_move_first(Outbox *from, Outbox *to); /* to the end; where it is now, NULL with an exception */
 Outbox *outbox_of(PyObject *partition, PyObject *name);   /* this attribute; a new reference, NULL with an exception */
-PyObject *entry_object(const Entry *entry); /* as Python sees it; a new reference, NULL with an exception */
+PyObject *entry_object(const Entry *entry);  /* as Python sees it; a new reference, NULL with an exception */
+PyObject *entry_records(const Entry *entry); /* of a batch, its records; likewise */
 
 /* A name of Python's that is looked up all the time, made once. */
 typedef struct {

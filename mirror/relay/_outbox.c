@@ -90,23 +90,29 @@ Outbox *outbox_of(PyObject *partition, PyObject *name)
     return (Outbox *)found;
 }
 
+PyObject *entry_records(const Entry *entry)
+{
+    PyObject *slice = NULL, *records = NULL;
+    PyObject *start = PyLong_FromSsize_t(entry->start), *stop = PyLong_FromSsize_t(entry->stop);
+    if (start != NULL && stop != NULL)
+        slice = PySlice_New(start, stop, NULL);
+    if (slice != NULL)
+        records = PyObject_GetItem(entry->buf, slice);
+    Py_XDECREF(start);
+    Py_XDECREF(stop);
+    Py_XDECREF(slice);
+    return records;
+}
+
 PyObject *entry_object(const Entry *entry)
 {
     if (entry->object != NULL)
         return Py_NewRef(entry->object);
-    PyObject *item = NULL, *slice = NULL, *payload = NULL;
-    PyObject *start = PyLong_FromSsize_t(entry->start), *stop = PyLong_FromSsize_t(entry->stop);
+    PyObject *item = NULL, *payload = entry_records(entry);
     PyObject *head = PyBytes_FromStringAndSize((const char *)entry->head, entry->head_size);
     PyObject *records = PyLong_FromLong(entry->records);
-    if (start != NULL && stop != NULL)
-        slice = PySlice_New(start, stop, NULL);
-    if (slice != NULL)
-        payload = PyObject_GetItem(entry->buf, slice);
     if (payload != NULL && head != NULL && records != NULL)
         item = PyTuple_Pack(4, head, payload, records, Py_None);
-    Py_XDECREF(start);
-    Py_XDECREF(stop);
-    Py_XDECREF(slice);
     Py_XDECREF(payload);
     Py_XDECREF(head);
     Py_XDECREF(records);

@@ -24,7 +24,7 @@ from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
-from mirror.wire.header import SIZE, request_header
+from mirror.wire.header import FRAME_HEAD, SIZE
 from mirror.wire.primitives import NO_TAGS, MalformedFrame
 from mirror.wire.produce import (
     Expected,
@@ -36,10 +36,9 @@ from mirror.wire.produce import (
     least_answer,
     plain_answer,
     read_produce_response,
-    request_head,
+    request_start,
     topic_head,
     topic_start,
-    topics_size,
 )
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY
 
@@ -117,10 +116,11 @@ class Lane(Link):
         settings = owner.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
-        self._flexible = version >= PRODUCE_FLEXIBLE
-        self._body_head = request_head(version, timeout_ms=settings.request_timeout_ms)
+        self._timeout_ms = settings.request_timeout_ms
         self._after_batch = after_batch(version)
-        self._after_topic = NO_TAGS if self._flexible else b""
+        self._after_topic = NO_TAGS if version >= PRODUCE_FLEXIBLE else b""
+        self._between_topics = self._after_batch + self._after_topic
+        self._least_answer = least_answer(version, 1)
         self._gather = gatherer()
         self._book_all = acknowledger()
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
@@ -196,27 +196,18 @@ class Lane(Link):
 
     def _frame(self, connection: Connection, pieces: list[Piece], groups: dict[bytes, Group], request: _Request) -> int:
         """Puts the size and the headers around the batches."""
-        version, after_topic = self._version, self._after_topic
-        end = self._after_batch + after_topic
+        version, between = self._version, self._between_topics
         correlation_id = connection.next_correlation_id()
-        head = request_header(
-            api_key=PRODUCE_KEY,
-            version=version,
-            correlation_id=correlation_id,
-            client_id=connection.options.client_id,
-            flexible=self._flexible,
-        )
-        head += self._body_head + topics_size(version, len(groups))
-        size = len(head) + request.size + len(request.taken) * len(self._after_batch) + len(after_topic)
-        at, lead = len(pieces), head
+        framed: list[Piece] = []
+        start = request_start(version, connection.options.client_id, self._timeout_ms, len(groups))
         for topic, (count, of_topic) in groups.items():
-            start = topic_start(version, topic, count)
-            size += len(start) + len(after_topic)
-            pieces.append(lead + start)
-            pieces += of_topic
-            lead = end
-        pieces.append(end + after_topic)
-        pieces[at] = SIZE.pack(size) + pieces[at]
+            framed.append(start + topic_start(version, topic, count))
+            framed += of_topic
+            start = between
+        framed.append(between + self._after_topic)
+        size = sum(map(len, framed)) + FRAME_HEAD.size - SIZE.size
+        framed[0] = FRAME_HEAD.pack(size, PRODUCE_KEY, version, correlation_id) + framed[0]
+        pieces += framed
         if len(groups) == 1:
             request.likely = expected(version, topic, len(request.taken))
         self._owner.stats.produce_requests += 1
@@ -255,7 +246,8 @@ class Lane(Link):
         done = self._book_all(taken, answer, self._ready)
         if done is None:
             raise MalformedFrame(NOT_OF_THE_REQUEST)
-        self._after(*done)
+        if done[0] or done[1]:
+            self._after(*done)
 
     def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
         """The same for one partition of an answer that is not plain."""
@@ -372,8 +364,9 @@ class Lane(Link):
         the broker still has another request to work on."""
         size = 1
         if len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
-            oldest = itertools.islice(self._under_way, ANSWERS_AT_ONCE)
-            size = sum(least_answer(self._version, len(request.taken)) for request in oldest)
+            size = self._least_answer * sum(
+                [len(request.taken) for request in itertools.islice(self._under_way, ANSWERS_AT_ONCE)]
+            )
         connection.wake_at(size)
 
 

@@ -3,19 +3,21 @@
 import functools
 import struct
 
-from mirror.wire.primitives import NO_TAGS, MalformedFrame, read_i32, read_tags, string
+from mirror.wire.primitives import NO_TAGS, MalformedFrame, read_tags, string
 
 SIZE = struct.Struct(">i")
+FRAME_HEAD = struct.Struct(">ihhi")
+"""How a request's frame begins: size, api key, version, correlation id; ``header_end`` is next."""
 _REQUEST = struct.Struct(">hhi")
 
 
 def request_header(*, api_key: int, version: int, correlation_id: int, client_id: str, flexible: bool) -> bytes:
     """Request header v1, or v2 when ``flexible``. The client id is never compact (the schema says so)."""
-    return _REQUEST.pack(api_key, version, correlation_id) + _header_end(client_id, flexible)
+    return _REQUEST.pack(api_key, version, correlation_id) + header_end(client_id, flexible=flexible)
 
 
 @functools.lru_cache(maxsize=64)
-def _header_end(client_id: str, flexible: bool) -> bytes:
+def header_end(client_id: str, *, flexible: bool) -> bytes:
     """Behind the correlation id: the same for every request of a connection."""
     name = string(client_id, compact=False)
     return name + NO_TAGS if flexible else name
@@ -23,7 +25,11 @@ def _header_end(client_id: str, flexible: bool) -> bytes:
 
 def read_correlation_id(frame: memoryview) -> int:
     """The first field of every response."""
-    return read_i32(frame, 0)[0]
+    try:
+        found: int = SIZE.unpack_from(frame)[0]
+    except struct.error:
+        raise MalformedFrame(f"response of {len(frame)} bytes has no correlation id") from None
+    return found
 
 
 def after_response_header(frame: memoryview, *, flexible: bool) -> int:

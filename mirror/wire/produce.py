@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mirror.records.header import CRC_AT, HEADER_SIZE, MAGIC, NO_LEADER_EPOCH, PREFIX_SIZE, BatchHeader
 from mirror.wire.fetch import Node, TopicKey, read_leader, read_nodes, read_topic
-from mirror.wire.header import SIZE, after_response_header
+from mirror.wire.header import SIZE, after_response_header, header_end
 from mirror.wire.primitives import (
     NO_TAGS,
     MalformedFrame,
@@ -114,6 +114,13 @@ def request_head(version: int, *, timeout_ms: int, acks: int = ACKS_ALL) -> byte
     return string(None, compact=version >= PRODUCE_FLEXIBLE) + struct.pack(">hi", acks, timeout_ms)
 
 
+@functools.lru_cache(maxsize=1024)
+def request_start(version: int, client_id: str, timeout_ms: int, topics: int) -> bytes:
+    """What stands between a request's correlation id and its first topic."""
+    end = header_end(client_id, flexible=version >= PRODUCE_FLEXIBLE)
+    return end + request_head(version, timeout_ms=timeout_ms) + topics_size(version, topics)
+
+
 def topics_size(version: int, count: int) -> bytes:
     """The count in front of the topics, or of one topic's partitions."""
     return array_size(count, compact=version >= PRODUCE_FLEXIBLE)
@@ -170,6 +177,7 @@ class _Clean(NamedTuple):
     """(position in the row, the value that this byte must have)."""
 
 
+LEAST_PLAIN = 5
 _NO_ERROR = ((4, 0), (5, 0))
 _CLEAN_V5 = _Clean(30, _NO_ERROR)
 _CLEAN_V8 = _Clean(36, (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
@@ -185,6 +193,7 @@ class Expected(NamedTuple):
     ``mask`` leaves ``plain``, read as one number."""
 
     topic: bytes
+    row_size: int
     size: int
     rows: slice
     mask: int
@@ -192,8 +201,10 @@ class Expected(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def expected(version: int, topic: bytes, partitions: int) -> Expected:
-    """Of a request with so many partitions of the topic with this ``topic_head``."""
+def expected(version: int, topic: bytes, partitions: int) -> Expected | None:
+    """Of a request with so many partitions of the topic with this ``topic_head``; None: of a version before 5."""
+    if version < LEAST_PLAIN:
+        return None
     flexible = version >= PRODUCE_FLEXIBLE
     row = _clean(version)
     begins = (NO_TAGS if flexible else b"") + topics_size(version, 1) + topic_start(version, topic, partitions)
@@ -206,7 +217,7 @@ def expected(version: int, topic: bytes, partitions: int) -> Expected:
         for position, value in row.constants:
             mask[start + position], plain[start + position] = 0xFF, value
     mask[rows.stop :] = b"\xff" * (size - rows.stop)
-    return Expected(topic, size, rows, int.from_bytes(mask, "big"), int.from_bytes(plain, "big"))
+    return Expected(topic, row.size, size, rows, int.from_bytes(mask, "big"), int.from_bytes(plain, "big"))
 
 
 def plain_answer(version: int, frame: memoryview, likely: Expected | None = None) -> PlainAnswer | None:
@@ -217,11 +228,11 @@ def plain_answer(version: int, frame: memoryview, likely: Expected | None = None
     ``read_produce_response`` has the say. ``likely`` only makes it quicker: an answer that is not that is read field by
     field.
     """
-    if version < 5:
+    if likely is not None and len(frame) == likely.size and int.from_bytes(frame, "big") & likely.mask == likely.plain:
+        return PlainAnswer(likely.row_size, [(likely.topic, bytes(frame[likely.rows]))])
+    if version < LEAST_PLAIN:
         return None
     plain = _clean(version)
-    if likely is not None and len(frame) == likely.size and int.from_bytes(frame, "big") & likely.mask == likely.plain:
-        return PlainAnswer(plain.size, [(likely.topic, bytes(frame[likely.rows]))])
     flexible = version >= PRODUCE_FLEXIBLE
     answer = PlainAnswer(plain.size, [])
     try:

@@ -332,6 +332,7 @@ def test_the_answer_that_was_expected(version: int) -> None:
     frame = produce_frame(version, values)
     head = topic_head(version, key_for(version))
     likely = expected(version, head, 2)
+    assert likely is not None
     assert len(frame) == likely.size
     assert int.from_bytes(frame, "big") & likely.mask == likely.plain
     assert (
