@@ -197,6 +197,39 @@ static PyObject *outbox_pop(PyObject *self, PyObject *none)
     return object;
 }
 
+/* Bytes of a batch that is kept as an object; 0: it is a hole; -1 with an exception. */
+static Py_ssize_t size_of(PyObject *object)
+{
+    PyObject *head = PySequence_GetItem(object, 0), *records = NULL;
+    const int is_batch = head != NULL ? PyObject_IsTrue(head) : -1;
+    Py_ssize_t size = is_batch;
+    if (is_batch == 1) {
+        records = PySequence_GetItem(object, 1);
+        size = records != NULL ? PyObject_Size(records) : -1;
+        size += size < 0 ? 0 : HEADER_SIZE;
+    }
+    Py_XDECREF(records);
+    Py_XDECREF(head);
+    return size;
+}
+
+static PyObject *outbox_sizes(PyObject *self, PyObject *none)
+{
+    Outbox *outbox = (Outbox *)self;
+    Py_ssize_t batches = 0, bytes = 0;
+    (void)none;
+    for (Py_ssize_t position = 0; position < outbox->count; position++) {
+        const Entry *entry = at(outbox, position);
+        const Py_ssize_t size =
+            entry->object != NULL ? size_of(entry->object) : HEADER_SIZE + entry->stop - entry->start;
+        if (size < 0)
+            return NULL;
+        batches += size > 0;
+        bytes += size;
+    }
+    return Py_BuildValue("(nn)", batches, bytes);
+}
+
 static Py_ssize_t outbox_length(PyObject *self) { return ((Outbox *)self)->count; }
 
 /* Python has made a negative position one from the beginning before it asks. */
@@ -225,6 +258,7 @@ static PyMethodDef outbox_methods[] = {
     {"extend", outbox_extend, METH_O, "Puts objects at the end."},
     {"popleft", outbox_popleft, METH_NOARGS, "Takes out the first object."},
     {"pop", outbox_pop, METH_NOARGS, "Takes out the last object."},
+    {"sizes", outbox_sizes, METH_NOARGS, "How many batches wait, and their bytes."},
     {NULL, NULL, 0, NULL},
 };
 

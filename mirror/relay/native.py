@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, Protocol, cast
 
+from mirror.records.header import HEADER_SIZE
+
 PURE = "MIRROR_PURE"
 """With this in the environment, the Python form is used although the compiled one is there."""
 
@@ -47,18 +49,31 @@ def loop_form() -> str:
 
 class Outbox(Protocol):
     """A deque, as far as it is needed. The compiled form keeps plain batches as numbers and makes the objects when they
-    are looked at: thousands wait at any time, and objects would have left the cache by the time that they are sent."""
+    are looked at: thousands wait at any time, and objects would have left the cache by the time that they are sent.
+
+    ``sizes`` counts without looking: the batches (no holes, which have no head), and their bytes as they are stored.
+    """
 
     def append(self, item: Any, /) -> None: ...
     def extend(self, items: Iterable[Any], /) -> None: ...
     def popleft(self) -> Any: ...
     def pop(self) -> Any: ...
+    def sizes(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __getitem__(self, position: int, /) -> Any: ...
     def __setitem__(self, position: int, item: Any, /) -> None: ...
 
 
+class PlainOutbox(deque[Any]):
+    """The form in Python."""
+
+    def sizes(self) -> tuple[int, int]:
+        """See ``Outbox``."""
+        sizes = [HEADER_SIZE + len(item[1]) for item in self if item[0]]
+        return len(sizes), sum(sizes)
+
+
 def new_outbox() -> Outbox:
     """An empty one: what a partition has waiting."""
-    return cast(Outbox, MODULE.Outbox()) if MODULE is not None and is_compiled() else deque()
+    return cast(Outbox, MODULE.Outbox()) if MODULE is not None and is_compiled() else PlainOutbox()

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from mirror.records.header import HEADER_SIZE
+from mirror.relay.native import Outbox
 
 
 class Counts(NamedTuple):
@@ -71,20 +72,16 @@ class Tally:
         self.put_batches -= 1
         self.put_bytes -= size
 
-    def counts(self, acknowledged: int, filled: int, waiting: Iterable[Iterable[Any]]) -> Counts:
-        """What is at the destination. ``waiting``: the queues of batches that are not acknowledged yet.
-
-        A batch without a head is a hole (``relay.partition``): no batch.
-        """
+    def counts(self, acknowledged: int, filled: int, waiting: Iterable[Outbox]) -> Counts:
+        """What is at the destination. ``waiting``: the queues of batches that are not acknowledged yet."""
         if self._first is None:
             return Counts()
         position = acknowledged if acknowledged >= 0 else self._position
-        sizes = [_size(batch) for queue in waiting for batch in queue if batch[0]] if acknowledged >= 0 else []
-        return Counts(
-            max(0, position - self._first - (filled - self._filled_before)),
-            self.put_batches - len(sizes),
-            self.put_bytes - sum(sizes),
-        )
+        batches, size = self.put_batches, self.put_bytes
+        for waits in [queue.sizes() for queue in waiting] if acknowledged >= 0 else ():
+            batches -= waits[0]
+            size -= waits[1]
+        return Counts(max(0, position - self._first - (filled - self._filled_before)), batches, size)
 
 
 def _size(batch: Any) -> int:

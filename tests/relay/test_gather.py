@@ -1,6 +1,5 @@
 """A request's batches, in both forms: the same of everything, whatever waits."""
 
-from collections import deque
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay import native
 from mirror.relay.gather import JOIN_BELOW, Gathered, Group, gather, gatherer
-from mirror.relay.native import is_compiled
+from mirror.relay.native import PlainOutbox, is_compiled
 from mirror.relay.partition import Batch, Hole, Partition
 
 FORMS = [False, True] if is_compiled() else [False]
@@ -175,11 +174,11 @@ def test_what_cannot_be_gathered() -> None:
     with pytest.raises(TypeError, match="not bytes"):
         compiled([broken], 1 << 20, b"\0", 1 << 20)
     broken = partition(0)
-    broken.outbox = deque([batch(1)])
+    broken.outbox = PlainOutbox([batch(1)])
     with pytest.raises(TypeError, match="another form"):
         compiled([broken], 1 << 20, b"\0", 0)
     broken = partition(0, batch(1))
-    broken.in_flight = deque()
+    broken.in_flight = PlainOutbox()
     with pytest.raises(TypeError, match="another form"):
         compiled([broken], 1 << 20, b"\0", 0)
     broken = partition(0, batch(1))

@@ -3,6 +3,8 @@
 import gc
 import weakref
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mirror.relay.native import Outbox, is_compiled, new_outbox
+from mirror.records.admit import Cause
+from mirror.records.identity import Identity
+from mirror.relay.native import Outbox, PlainOutbox, is_compiled, new_outbox
+from mirror.relay.partition import Batch, Hole
 from mirror.relay.plain import PLAIN_ATTRIBUTES, InnerLoop, Shapes, take_plain
 from tests.records.builders import raw_batch
 
@@ -29,7 +34,7 @@ class Both(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.outbox, self.model = new_outbox(), deque[Any]()
+        self.outbox, self.model = new_outbox(), PlainOutbox()
         self.loop, self.shapes = InnerLoop(9), Shapes(9)
 
     @rule(first=st.integers(0, 250), count=st.integers(0, 50))
@@ -121,3 +126,19 @@ def test_an_iterable_that_fails_half_way() -> None:
     with pytest.raises(LookupError):
         outbox.extend(items())
     assert list(outbox) == [1]
+
+
+@pytest.mark.parametrize("made", [new_outbox, PlainOutbox])
+def test_sizes_are_known_without_looking(made: Callable[[], Outbox]) -> None:
+    """Batches as stored, however they came in; a hole is none."""
+    outbox = made()
+    assert outbox.sizes() == (0, 0)
+    take = partial(take_plain, Shapes(9)) if isinstance(outbox, PlainOutbox) else InnerLoop(9).take
+    take(outbox, BODY, 0, sum(SIZES[:20]), 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES)
+    outbox.popleft()
+    outbox.append(Hole(b"", Identity(1, 0, 0), 3, None, Cause.MARKER))
+    outbox.append(Batch(b"head", memoryview(bytes(39)), 1, None))
+    assert outbox.sizes() == (20, sum(SIZES[1:20]) + 100)
+    outbox.append(7)
+    with pytest.raises(TypeError):
+        outbox.sizes()
