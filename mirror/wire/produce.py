@@ -178,6 +178,8 @@ class _Clean(NamedTuple):
 
 
 LEAST_PLAIN = 5
+MOST_EXPECTED = 128
+"""Partitions of an answer that is known as a whole: such numbers are kept, some 70 bytes for each partition."""
 _NO_ERROR = ((4, 0), (5, 0))
 _CLEAN_V5 = _Clean(30, _NO_ERROR)
 _CLEAN_V8 = _Clean(36, (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
@@ -200,10 +202,11 @@ class Expected(NamedTuple):
     plain: int
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=512)
 def expected(version: int, topic: bytes, partitions: int) -> Expected | None:
-    """Of a request with so many partitions of the topic with this ``topic_head``; None: of a version before 5."""
-    if version < LEAST_PLAIN:
+    """Of a request with so many partitions of the topic with this ``topic_head``; None: of a version before 5, or of
+    more partitions than is worth keeping."""
+    if version < LEAST_PLAIN or partitions > MOST_EXPECTED:
         return None
     flexible = version >= PRODUCE_FLEXIBLE
     row = _clean(version)

@@ -15,6 +15,8 @@ from mirror.records.restamp import restamp
 from mirror.wire.fetch import Node, TopicKey
 from mirror.wire.primitives import MalformedFrame, read_string
 from mirror.wire.produce import (
+    LEAST_PLAIN,
+    MOST_EXPECTED,
     Expected,
     Produced,
     ProduceResponse,
@@ -344,6 +346,8 @@ def test_the_answer_that_was_expected(version: int) -> None:
         check_clean(version, memoryview(spoilt)) if at >= 4 else None
         assert clean_acks(version, memoryview(spoilt), likely) == clean_acks(version, memoryview(spoilt))
         assert clean_acks(version, frame[:at], likely) is None
+    assert expected(version, head, MOST_EXPECTED) is not None
+    assert expected(version, head, MOST_EXPECTED + 1) is expected(LEAST_PLAIN - 1, head, 2) is None
 
 
 @pytest.mark.parametrize("version", [3, 4])
