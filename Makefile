@@ -13,6 +13,7 @@ $(READY): pyproject.toml setup.py scripts/fastest-python $(wildcard mirror/relay
 	@echo "installing packages (a minute or two)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[audit,bench,dev]'
+	@$(BIN)/python -m compileall -q mirror
 	@touch $@
 
 demo: $(READY)
