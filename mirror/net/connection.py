@@ -23,7 +23,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from mirror.net.buffers import Frame
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
 from mirror.wire.errors import ErrorCode
-from mirror.wire.header import SIZE, read_correlation_id, request_header
+from mirror.wire.header import LAST_CORRELATION_ID, SIZE, read_correlation_id, request_header
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.versions import VersionRange, common_version
 
@@ -110,7 +110,7 @@ class Connection:
         self.bytes_received = 0
         self._loop = asyncio.get_running_loop()
         self._sock = sock
-        self._correlation_ids = itertools.count(1)
+        self._next_correlation_id = 1
         self._in_flight: deque[_InFlight] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._outgoing: deque[Piece] = deque()
@@ -134,9 +134,12 @@ class Connection:
         """Requests without an answer yet."""
         return len(self._in_flight)
 
-    def next_correlation_id(self) -> int:
-        """For a request that the caller frames itself; ``expect`` must follow in the same order."""
-        return next(self._correlation_ids) & 0x7FFFFFFF
+    def next_correlation_id(self, count: int = 1) -> int:
+        """For a request that the caller frames itself, or the first one for so many. ``expect`` must follow in the same
+        order; the last of them may be left out."""
+        first = self._next_correlation_id
+        self._next_correlation_id = (first + count) & LAST_CORRELATION_ID
+        return first
 
     def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None) -> None:
         """Announces a request: its waiter will be called. Before ``write``, in the order of the frames."""

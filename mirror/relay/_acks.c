@@ -58,29 +58,25 @@ static int by_index(const void *left, const void *right)
 
 /* Reads a topic's rows behind those of the topics before it. ANOTHER: there are more than partitions in the request,
    or one of them twice. */
-static enum Outcome read_rows(Answer *answer, Topic *topic, PyObject *rows, Py_ssize_t row_size)
+static enum Outcome read_rows(Answer *answer, Topic *topic, const uint8_t *at, Py_ssize_t size, Py_ssize_t row_size)
 {
-    Py_buffer view;
-    if (PyObject_GetBuffer(rows, &view, PyBUF_SIMPLE) < 0)
-        return FAILED;
-    const Py_ssize_t count = view.len / row_size;
-    enum Outcome outcome = count > answer->count - topic->first ? ANOTHER : DONE;
-    if (outcome == DONE) {
-        const uint8_t *at = view.buf;
-        Row *row = answer->rows + topic->first;
-        for (Py_ssize_t i = 0; i < count; i++, at += row_size) {
-            row[i].index = (int32_t)big_endian(at, 4);
-            row[i].base_offset = (int64_t)big_endian(at + BASE_OFFSET_AT, 8);
-        }
-        if (count > 0)
-            qsort(row, (size_t)count, sizeof *row, by_index);
-        for (Py_ssize_t i = 1; i < count; i++)
-            if (row[i].index == row[i - 1].index)
-                outcome = ANOTHER;
-        topic->stop = topic->first + count;
+    const Py_ssize_t count = size / row_size;
+    if (count > answer->count - topic->first)
+        return ANOTHER;
+    Row *row = answer->rows + topic->first;
+    int in_order = 1;
+    for (Py_ssize_t i = 0; i < count; i++, at += row_size) {
+        row[i].index = (int32_t)big_endian(at, 4);
+        row[i].base_offset = (int64_t)big_endian(at + BASE_OFFSET_AT, 8);
+        in_order &= i == 0 || row[i].index > row[i - 1].index;
     }
-    PyBuffer_Release(&view);
-    return outcome;
+    if (!in_order)
+        qsort(row, (size_t)count, sizeof *row, by_index);
+    for (Py_ssize_t i = 1; i < count && !in_order; i++)
+        if (row[i].index == row[i - 1].index)
+            return ANOTHER;
+    topic->stop = topic->first + count;
+    return DONE;
 }
 
 /* A topic's head, for lookups. ANOTHER: the answer has it twice. */
@@ -108,8 +104,12 @@ static enum Outcome read_answer(Answer *answer, PyObject *topics, Py_ssize_t row
         topic->first = read;
         if (answer->by_head != NULL)
             outcome = remember(answer, head, i);
+        Py_buffer view;
+        if (PyObject_GetBuffer(rows, &view, PyBUF_SIMPLE) < 0)
+            return FAILED;
         if (outcome == DONE)
-            outcome = read_rows(answer, topic, rows, row_size);
+            outcome = read_rows(answer, topic, view.buf, view.len, row_size);
+        PyBuffer_Release(&view);
         read = topic->stop;
     }
     return outcome == DONE && read != answer->count ? ANOTHER : outcome;
@@ -285,38 +285,116 @@ static PyObject *book_all(PyObject *taken, const int64_t *bases, PyObject *ready
     return found;
 }
 
+/* ---- As Python sees it -------------------------------------------------------------------------------------------- */
+
+static void clear(Answer *answer)
+{
+    Py_XDECREF(answer->by_head);
+    PyMem_Free(answer->topics);
+    PyMem_Free(answer->rows);
+}
+
+/* Room for an answer to a request with these partitions. 0, or -1 with an exception. */
+static int prepare(Answer *answer, PyObject *taken, Py_ssize_t topic_count, Py_ssize_t row_size)
+{
+    *answer = (Answer){.count = PyList_Size(taken), .topic_count = topic_count};
+    if (row_size < LEAST_ROW) {
+        PyErr_Format(PyExc_ValueError, "a row of %zd bytes", row_size);
+        return -1;
+    }
+    answer->rows = PyMem_Calloc((size_t)answer->count + 1, sizeof *answer->rows);
+    answer->topics = PyMem_Calloc((size_t)topic_count + 1, sizeof *answer->topics);
+    if (answer->rows == NULL || answer->topics == NULL)
+        PyErr_NoMemory();
+    else if (topic_count > 1)
+        answer->by_head = PyDict_New();
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Books an answer that was read; what Python is told of it. ``outcome``: of reading it. */
+static PyObject *booked(Answer *answer, enum Outcome outcome, PyObject *taken, PyObject *ready)
+{
+    PyObject *found = NULL;
+    int64_t *bases = PyMem_Calloc((size_t)answer->count + 1, sizeof *bases);
+    if (bases == NULL && outcome == DONE) {
+        PyErr_NoMemory();
+        outcome = FAILED;
+    }
+    if (outcome == DONE)
+        outcome = find_bases(answer, taken, bases);
+    if (outcome == DONE)
+        found = book_all(taken, bases, ready);
+    else if (outcome == ANOTHER)
+        found = Py_NewRef(Py_None);
+    PyMem_Free(bases);
+    return found;
+}
+
 const char acknowledge_doc[] = PyDoc_STR("acknowledge(taken, answer, ready)\nSee mirror.relay.acks.acknowledge.");
 
 PyObject *acknowledge(PyObject *module, PyObject *args)
 {
     PyObject *taken, *topics, *ready, *found = NULL;
     Py_ssize_t row_size;
+    Answer answer;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!(nO!)O!", &PyList_Type, &taken, &row_size, &PyList_Type, &topics, &PyList_Type,
                           &ready))
         return NULL;
-    if (row_size < LEAST_ROW)
-        return PyErr_Format(PyExc_ValueError, "a row of %zd bytes", row_size);
-    Answer answer = {.count = PyList_Size(taken), .topic_count = PyList_Size(topics)};
-    answer.rows = PyMem_Calloc((size_t)answer.count + 1, sizeof *answer.rows);
-    answer.topics = PyMem_Calloc((size_t)answer.topic_count + 1, sizeof *answer.topics);
-    int64_t *bases = PyMem_Calloc((size_t)answer.count + 1, sizeof *bases);
-    if (answer.topic_count > 1)
-        answer.by_head = PyDict_New();
-    enum Outcome outcome = FAILED;
-    if (answer.rows == NULL || answer.topics == NULL || bases == NULL)
-        PyErr_NoMemory();
-    else if (answer.topic_count <= 1 || answer.by_head != NULL)
-        outcome = read_answer(&answer, topics, row_size);
-    if (outcome == DONE)
-        outcome = find_bases(&answer, taken, bases);
-    if (outcome == DONE)
-        found = book_all(taken, bases, ready);
-    else if (outcome == ANOTHER)
+    if (prepare(&answer, taken, PyList_Size(topics), row_size) == 0)
+        found = booked(&answer, read_answer(&answer, topics, row_size), taken, ready);
+    clear(&answer);
+    return found;
+}
+
+/* mirror.wire.produce.Expected */
+typedef struct {
+    PyObject *topic;
+    Py_ssize_t partitions, row_size, rows_at, size, plain_size;
+    const char *mask, *plain;
+} Expected;
+
+/* Whether the frame is the expected answer, and has all the rows. */
+static int is_expected(const Py_buffer *frame, const Expected *likely)
+{
+    const uint8_t *bytes = frame->buf;
+    uint8_t other = 0;
+    if (frame->len != likely->size || frame->len != likely->plain_size || likely->rows_at < 0 || likely->row_size <= 0 ||
+        likely->rows_at > frame->len || likely->partitions > (frame->len - likely->rows_at) / likely->row_size)
+        return 0;
+    for (Py_ssize_t i = 0; i < frame->len; i++)
+        other |= (uint8_t)((bytes[i] & (uint8_t)likely->mask[i]) ^ (uint8_t)likely->plain[i]);
+    return other == 0;
+}
+
+const char acknowledge_expected_doc[] =
+    PyDoc_STR("acknowledge_expected(taken, frame, likely, ready)\nSee mirror.relay.acks.acknowledge_expected.");
+
+PyObject *acknowledge_expected(PyObject *module, PyObject *args)
+{
+    PyObject *taken, *frame, *ready, *found = NULL;
+    Expected likely;
+    Py_buffer view;
+    Answer answer;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O(Snnny#y#)O!", &PyList_Type, &taken, &frame, &likely.topic, &likely.partitions,
+                          &likely.row_size, &likely.rows_at, &likely.mask, &likely.size, &likely.plain, &likely.plain_size, &PyList_Type,
+                          &ready))
+        return NULL;
+    if (PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (likely.partitions != PyList_Size(taken) || !is_expected(&view, &likely)) {
         found = Py_NewRef(Py_None);
-    Py_XDECREF(answer.by_head);
-    PyMem_Free(bases);
-    PyMem_Free(answer.topics);
-    PyMem_Free(answer.rows);
+    } else {
+        if (prepare(&answer, taken, 1, likely.row_size) == 0) {
+            const Py_ssize_t size = answer.count * likely.row_size;
+            answer.topics->head = likely.topic;
+            const enum Outcome outcome =
+                read_rows(&answer, answer.topics, (const uint8_t *)view.buf + likely.rows_at, size, likely.row_size);
+            found = booked(&answer, outcome, taken, ready);
+        }
+        clear(&answer);
+    }
+    PyBuffer_Release(&view);
     return found;
 }

@@ -1,7 +1,7 @@
-/* The compiled form of mirror.relay.gather.gather: the same batches in the same order, in less time.
+/* The compiled form of mirror.relay.gather.gather: the same requests, byte for byte, in less time.
 
-   Where batches are small they are copied into one piece per topic straight from where they lie, and no object is made of
-   any of them. */
+   No object is made of a batch but the two pieces that the kernel is handed; where batches are small not even these, but
+   one piece of a whole request, copied together from where they lie. */
 
 #include "_native.h"
 
@@ -19,50 +19,99 @@ int gather_prepare(void)
     return intern(names, sizeof names / sizeof names[0]);
 }
 
-/* The batches of one topic. */
+enum {
+    FRAME_HEAD_SIZE = 12, /* size, api key, version, correlation id */
+    VARINT_MOST = 5
+};
+
 typedef struct {
-    PyObject *topic;        /* its head; owned */
-    Py_ssize_t count, size; /* batches and their bytes, without what is between them */
-    PyObject *pieces;       /* a list; owned, NULL until it is made */
-    char *to;               /* where the next batch is copied to, if they are copied */
-} Group;
+    const char *bytes; /* borrowed */
+    Py_ssize_t size;
+} Span;
+
+/* mirror.relay.gather.Framing */
+typedef struct {
+    int version, compact;
+    Span start, between, after_topic;
+} Framing;
 
 /* A batch that is under way now. */
-typedef struct {
+typedef struct Sent {
     const Entry *entry; /* in the partition's ring, which nobody touches meanwhile */
-    Group *group;
+    struct Sent *next;  /* of the same topic */
 } Sent;
 
+/* The batches of one topic. */
 typedef struct {
-    PyObject *groups, *taken, *again, *holes; /* what is returned */
-    PyObject *between;
-    Py_ssize_t size, max_size;
+    PyObject *topic; /* its head; owned */
+    Span head;       /* the same as bytes */
+    Py_ssize_t count;
+    Sent *first, *last;
+} Group;
+
+/* What one request is made of. */
+typedef struct {
+    PyObject *taken, *again;
+    PyObject *numbers; /* dict: a topic's head -> the number of its group */
     Group *group;
     Sent *sent;
-    Py_ssize_t group_count, sent_count;
+    Py_ssize_t group_count, sent_count, size, looked_at;
 } Request;
 
 enum Outcome { FAILED = -1, LOOKED_AT, FULL };
 
-/* The group of the partition's topic, made if this is its first batch; NULL with an exception. */
+static void clear(Request *request)
+{
+    for (Group *group = request->group; group < request->group + request->group_count; group++)
+        Py_XDECREF(group->topic);
+    PyMem_Free(request->group);
+    PyMem_Free(request->sent);
+    Py_XDECREF(request->taken);
+    Py_XDECREF(request->again);
+    Py_XDECREF(request->numbers);
+}
+
+static int span_of(PyObject *bytes, Span *span)
+{
+    char *start;
+    if (PyBytes_AsStringAndSize(bytes, &start, &span->size) < 0)
+        return -1;
+    span->bytes = start;
+    return 0;
+}
+
+/* ---- What goes into it -------------------------------------------------------------------------------------------- */
+
+/* A group for the topic, which has none yet; NULL with an exception. */
+static Group *new_group(Request *request, PyObject *topic)
+{
+    Group *group = request->group + request->group_count;
+    PyObject *number = PyLong_FromSsize_t(request->group_count);
+    const int failed =
+        number == NULL || PyDict_SetItem(request->numbers, topic, number) < 0 || span_of(topic, &group->head) < 0;
+    Py_XDECREF(number);
+    if (failed)
+        return NULL;
+    group->topic = Py_NewRef(topic);
+    request->group_count++;
+    return group;
+}
+
+/* The group of the partition's topic; NULL with an exception. */
 static Group *group_of(Request *request, PyObject *partition)
 {
     PyObject *topic = PyObject_GetAttr(partition, name_topic_head);
     if (topic == NULL)
         return NULL;
-    Group *group = request->sent_count > 0 ? request->sent[request->sent_count - 1].group : NULL;
-    if (group == NULL || group->topic != topic) {
-        PyObject *number = PyDict_GetItemWithError(request->groups, topic); /* borrowed */
-        group = NULL;
-        if (number != NULL) {
+    Group *group = NULL;
+    if (request->group_count > 0 && request->group[request->group_count - 1].topic == topic) {
+        group = request->group + request->group_count - 1; /* nearly always: a topic's partitions are neighbours */
+    } else {
+        PyObject *number = PyDict_GetItemWithError(request->numbers, topic); /* borrowed */
+        if (number != NULL)
             group = request->group + PyLong_AsSsize_t(number);
-        } else if (!PyErr_Occurred() && (number = PyLong_FromSsize_t(request->group_count)) != NULL) {
-            if (PyDict_SetItem(request->groups, topic, number) == 0) {
-                group = request->group + request->group_count++;
-                group->topic = Py_NewRef(topic);
-            }
-            Py_DECREF(number);
-        }
+        else if (!PyErr_Occurred())
+            group = new_group(request, topic);
     }
     Py_DECREF(topic);
     return group;
@@ -92,10 +141,14 @@ static int send(Request *request, PyObject *partition, Outbox *outbox, Outbox *i
     const Entry *entry = outbox_move_first(outbox, in_flight);
     if (entry == NULL)
         return -1;
-    request->sent[request->sent_count++] = (Sent){.entry = entry, .group = group};
+    Sent *sent = request->sent + request->sent_count++;
+    *sent = (Sent){.entry = entry};
+    if (group->count++ == 0)
+        group->first = sent;
+    else
+        group->last->next = sent;
+    group->last = sent;
     request->size += size;
-    group->count++;
-    group->size += size;
     PyObject *window = PyObject_GetAttr(partition, name_window);
     const Py_ssize_t most = window != NULL ? PyLong_AsSsize_t(window) : -1;
     Py_XDECREF(window);
@@ -103,7 +156,8 @@ static int send(Request *request, PyObject *partition, Outbox *outbox, Outbox *i
 }
 
 /* A batch of the partition, if it has one that fits; ``queued`` is false where it has to be offered again. */
-static enum Outcome take_one(Request *request, PyObject *partition, Outbox *outbox, Outbox *in_flight)
+static enum Outcome take_one(Request *request, PyObject *partition, Outbox *outbox, Outbox *in_flight,
+                             Py_ssize_t max_size, PyObject *holes)
 {
     const Entry *entry = outbox_first(outbox);
     int more = 0;
@@ -112,10 +166,10 @@ static enum Outcome take_one(Request *request, PyObject *partition, Outbox *outb
         if (size < 0)
             return FAILED;
         if (size == 0) {
-            if (in_flight->count == 0 && PyList_Append(request->holes, partition) < 0)
+            if (in_flight->count == 0 && PyList_Append(holes, partition) < 0)
                 return FAILED;
         } else {
-            if (request->size > 0 && request->size + size > request->max_size)
+            if (request->size > 0 && request->size + size > max_size)
                 return FULL;
             if ((more = send(request, partition, outbox, in_flight, size)) < 0)
                 return FAILED;
@@ -126,17 +180,127 @@ static enum Outcome take_one(Request *request, PyObject *partition, Outbox *outb
     return noted < 0 ? FAILED : LOOKED_AT;
 }
 
-/* Its records as bytes in memory; to be released. 0, or -1 with an exception. */
-static int records_of(const Entry *entry, Py_buffer *view, const char **start, Py_ssize_t *size)
+/* The next request's batches, from the front of ``ready``. 0, or -1 with an exception. */
+static int collect(Request *request, PyObject *ready, Py_ssize_t max_size, PyObject *holes)
+{
+    const Py_ssize_t most = PyList_Size(ready);
+    request->taken = PyList_New(0);
+    request->again = PyList_New(0);
+    request->numbers = PyDict_New();
+    request->group = PyMem_Calloc((size_t)most + 1, sizeof *request->group); /* of nothing, there may be no memory */
+    request->sent = PyMem_Calloc((size_t)most + 1, sizeof *request->sent);
+    if (request->taken == NULL || request->again == NULL || request->numbers == NULL)
+        return -1;
+    if (request->group == NULL || request->sent == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    enum Outcome outcome = LOOKED_AT;
+    while (outcome == LOOKED_AT && request->looked_at < PyList_Size(ready)) {
+        PyObject *partition = Py_NewRef(PyList_GetItem(ready, request->looked_at));
+        Outbox *outbox = outbox_of(partition, name_outbox), *in_flight = NULL;
+        if (outbox != NULL)
+            in_flight = outbox_of(partition, name_in_flight);
+        outcome = in_flight != NULL ? take_one(request, partition, outbox, in_flight, max_size, holes) : FAILED;
+        request->looked_at += outcome == LOOKED_AT;
+        Py_XDECREF((PyObject *)in_flight);
+        Py_XDECREF((PyObject *)outbox);
+        Py_DECREF(partition);
+    }
+    return outcome == FAILED ? -1 : 0;
+}
+
+/* ---- How it is written -------------------------------------------------------------------------------------------- */
+
+static char *copied(char *to, Span from)
+{
+    memcpy(to, from.bytes, (size_t)from.size);
+    return to + from.size;
+}
+
+static char *written(char *to, uint32_t number, int size)
+{
+    for (int i = size - 1; i >= 0; i--, number >>= 8)
+        to[i] = (char)number;
+    return to + size;
+}
+
+/* The count in front of an array: four bytes, or as a varint and one more. */
+static char *counted(char *to, const Framing *framing, Py_ssize_t count)
+{
+    if (!framing->compact)
+        return written(to, (uint32_t)count, 4);
+    uint32_t left = (uint32_t)count + 1;
+    for (; left > 0x7F; left >>= 7)
+        *to++ = (char)(left | 0x80);
+    *to++ = (char)left;
+    return to;
+}
+
+static Py_ssize_t count_size(const Framing *framing, Py_ssize_t count)
+{
+    char unused[VARINT_MOST];
+    return counted(unused, framing, count) - unused;
+}
+
+/* Bytes in front of a topic's first batch: its head, behind the request's own or behind the topic before it. */
+static Py_ssize_t lead_size(const Request *request, const Framing *framing, const Group *group)
+{
+    const Py_ssize_t before = group == request->group
+                                  ? FRAME_HEAD_SIZE + framing->start.size + count_size(framing, request->group_count)
+                                  : framing->between.size + framing->after_topic.size;
+    return before + group->head.size + count_size(framing, group->count);
+}
+
+static char *lead_written(char *to, const Request *request, const Framing *framing, const Group *group,
+                          Py_ssize_t total, uint32_t correlation_id)
+{
+    if (group == request->group) {
+        to = written(to, (uint32_t)(total - 4), 4);
+        to = written(to, 0, 2); /* Produce */
+        to = written(to, (uint32_t)framing->version, 2);
+        to = written(to, correlation_id, 4);
+        to = counted(copied(to, framing->start), framing, request->group_count);
+    } else {
+        to = copied(copied(to, framing->between), framing->after_topic);
+    }
+    return counted(copied(to, group->head), framing, group->count);
+}
+
+static char *end_written(char *to, const Framing *framing)
+{
+    return copied(copied(copied(to, framing->between), framing->after_topic), framing->after_topic);
+}
+
+static Py_ssize_t end_size(const Framing *framing) { return framing->between.size + 2 * framing->after_topic.size; }
+
+static Py_ssize_t total_size(const Request *request, const Framing *framing)
+{
+    Py_ssize_t total = request->size + end_size(framing);
+    for (const Group *group = request->group; group < request->group + request->group_count; group++)
+        total += lead_size(request, framing, group) + (group->count - 1) * framing->between.size;
+    return total;
+}
+
+/* A batch's head, which its partition keeps. 0, or -1 with an exception. */
+static int head_of(const Entry *entry, Span *head)
+{
+    if (entry->object != NULL)
+        return span_of(PyTuple_GetItem(entry->object, 0), head);
+    *head = (Span){.bytes = (const char *)entry->head, .size = entry->head_size};
+    return 0;
+}
+
+/* A batch's records in memory; to be released. 0, or -1 with an exception. */
+static int records_of(const Entry *entry, Py_buffer *view, Span *records)
 {
     PyObject *payload = entry->object == NULL ? entry->buf : PyTuple_GetItem(entry->object, 1); /* borrowed */
     if (payload == NULL || PyObject_GetBuffer(payload, view, PyBUF_SIMPLE) < 0)
         return -1;
-    *start = view->buf;
-    *size = view->len;
+    *records = (Span){.bytes = view->buf, .size = view->len};
     if (entry->object == NULL) {
-        *start += entry->start;
-        *size = entry->stop - entry->start;
+        records->bytes += entry->start;
+        records->size = entry->stop - entry->start;
     } else if (view->len != PyObject_Size(payload)) {
         /* The room for it was made by its length. */
         PyErr_SetString(PyExc_TypeError, "records that are not bytes");
@@ -146,146 +310,137 @@ static int records_of(const Entry *entry, Py_buffer *view, const char **start, P
     return 0;
 }
 
-static char *copied(char *to, const char *from, Py_ssize_t size)
+/* The whole request as one piece; NULL with an exception. */
+static PyObject *in_one(const Request *request, const Framing *framing, Py_ssize_t total, uint32_t correlation_id)
 {
-    memcpy(to, from, (size_t)size);
-    return to + size;
+    PyObject *piece = PyBytes_FromStringAndSize(NULL, total);
+    char *to = piece != NULL ? PyBytes_AsString(piece) : NULL;
+    if (to == NULL)
+        return NULL;
+    for (const Group *group = request->group; group < request->group + request->group_count; group++) {
+        to = lead_written(to, request, framing, group, total, correlation_id);
+        for (const Sent *sent = group->first; sent != NULL; sent = sent->next) {
+            Span head, records;
+            Py_buffer view;
+            if (head_of(sent->entry, &head) < 0 || records_of(sent->entry, &view, &records) < 0) {
+                Py_DECREF(piece);
+                return NULL;
+            }
+            if (sent != group->first)
+                to = copied(to, framing->between);
+            to = copied(copied(to, head), records);
+            PyBuffer_Release(&view);
+        }
+    }
+    end_written(to, framing);
+    return piece;
 }
 
-/* All batches of a topic in one piece. 0, or -1 with an exception. */
-static int copy_all(Request *request)
+/* Puts what was just made into a list. 0, or -1 with an exception, also where it could not be made. */
+static int append(PyObject *list, PyObject *made)
 {
-    const Py_ssize_t gap = PyBytes_Size(request->between);
-    for (Group *group = request->group; group < request->group + request->group_count; group++) {
-        PyObject *joined = PyBytes_FromStringAndSize(NULL, group->size + (group->count - 1) * gap);
-        const int failed = joined == NULL || PyList_Append(group->pieces, joined) < 0;
-        group->to = failed ? NULL : PyBytes_AsString(joined); /* the list keeps it */
-        Py_XDECREF(joined);
-        if (failed)
-            return -1;
-    }
-    for (const Sent *sent = request->sent; sent < request->sent + request->sent_count; sent++) {
-        const Entry *entry = sent->entry;
-        Group *group = sent->group;
-        PyObject *head = entry->object != NULL ? PyTuple_GetItem(entry->object, 0) : NULL; /* borrowed */
-        Py_buffer view;
-        const char *start;
-        Py_ssize_t size;
-        if (records_of(entry, &view, &start, &size) < 0)
-            return -1;
-        if (group->count < 0) /* its first has been copied */
-            group->to = copied(group->to, PyBytes_AsString(request->between), gap);
-        else
-            group->count = -group->count;
-        group->to = head != NULL ? copied(group->to, PyBytes_AsString(head), PyBytes_Size(head))
-                                 : copied(group->to, (const char *)entry->head, entry->head_size);
-        group->to = copied(group->to, start, size);
-        PyBuffer_Release(&view);
-    }
-    for (Group *group = request->group; group < request->group + request->group_count; group++)
-        group->count = -group->count;
-    return 0;
-}
-
-/* What stands in front of a batch's records: ``between``, if one came before it, and its head; NULL with an exception. */
-static PyObject *led_in(const Entry *entry, PyObject *between, int is_first)
-{
-    PyObject *object = entry->object != NULL ? PyTuple_GetItem(entry->object, 0) : NULL; /* borrowed */
-    const Py_ssize_t gap = is_first ? 0 : PyBytes_Size(between);
-    const Py_ssize_t size = object != NULL ? PyBytes_Size(object) : entry->head_size;
-    if (object != NULL && gap == 0)
-        return Py_NewRef(object);
-    PyObject *made = PyBytes_FromStringAndSize(NULL, gap + size);
-    if (made != NULL) {
-        const char *head = object != NULL ? PyBytes_AsString(object) : (const char *)entry->head;
-        copied(copied(PyBytes_AsString(made), PyBytes_AsString(between), gap), head, size);
-    }
-    return made;
-}
-
-/* Head and records of each batch as pieces of their own. 0, or -1 with an exception. */
-static int refer_to_all(Request *request)
-{
-    int failed = 0;
-    for (const Sent *sent = request->sent; !failed && sent < request->sent + request->sent_count; sent++) {
-        const Entry *entry = sent->entry;
-        PyObject *pieces = sent->group->pieces;
-        PyObject *head = led_in(entry, request->between, PyList_Size(pieces) == 0);
-        PyObject *records =
-            entry->object != NULL ? Py_XNewRef(PyTuple_GetItem(entry->object, 1)) : entry_records(entry);
-        failed = head == NULL || records == NULL || PyList_Append(pieces, head) < 0 || PyList_Append(pieces, records) < 0;
-        Py_XDECREF(head);
-        Py_XDECREF(records);
-    }
+    const int failed = made == NULL || PyList_Append(list, made) < 0;
+    Py_XDECREF(made);
     return failed ? -1 : 0;
 }
 
-/* Puts the pieces in the place of the groups' numbers. 0, or -1 with an exception. */
-static int put_together(Request *request, Py_ssize_t join_below)
+/* Head and records of each batch as pieces of their own, heads with what stands in front of them. 0, or -1 with an
+   exception. */
+static int in_many(PyObject *pieces, const Request *request, const Framing *framing, Py_ssize_t total,
+                   uint32_t correlation_id)
 {
-    for (Group *group = request->group; group < request->group + request->group_count; group++)
-        if ((group->pieces = PyList_New(0)) == NULL)
-            return -1;
-    if ((request->size < join_below * request->sent_count ? copy_all(request) : refer_to_all(request)) < 0)
-        return -1;
-    for (Group *group = request->group; group < request->group + request->group_count; group++) {
-        PyObject *found = Py_BuildValue("(nO)", group->count, group->pieces);
-        const int failed = found == NULL || PyDict_SetItem(request->groups, group->topic, found) < 0;
-        Py_XDECREF(found);
-        if (failed)
-            return -1;
+    for (const Group *group = request->group; group < request->group + request->group_count; group++) {
+        for (const Sent *sent = group->first; sent != NULL; sent = sent->next) {
+            const Entry *entry = sent->entry;
+            const int is_first = sent == group->first;
+            Span head;
+            if (head_of(entry, &head) < 0)
+                return -1;
+            const Py_ssize_t before = is_first ? lead_size(request, framing, group) : framing->between.size;
+            PyObject *led_in = PyBytes_FromStringAndSize(NULL, before + head.size);
+            char *to = led_in != NULL ? PyBytes_AsString(led_in) : NULL;
+            if (to == NULL)
+                return -1;
+            to = is_first ? lead_written(to, request, framing, group, total, correlation_id)
+                          : copied(to, framing->between);
+            copied(to, head);
+            PyObject *records =
+                entry->object != NULL ? Py_XNewRef(PyTuple_GetItem(entry->object, 1)) : entry_records(entry);
+            if (append(pieces, led_in) < 0 || append(pieces, records) < 0)
+                return -1;
+        }
     }
-    return 0;
+    PyObject *end = PyBytes_FromStringAndSize(NULL, end_size(framing));
+    if (end != NULL)
+        end_written(PyBytes_AsString(end), framing);
+    return append(pieces, end);
 }
 
-const char gather_doc[] = PyDoc_STR("gather(ready, max_size, between, join_below)\nSee mirror.relay.gather.gather.");
+/* ---- As Python sees it -------------------------------------------------------------------------------------------- */
+
+/* Collects and writes one request. Its bytes; 0: there was nothing for it; -1 with an exception. ``ready`` becomes what
+   the next one is made of. */
+static Py_ssize_t build(PyObject **ready, Py_ssize_t max_size, const Framing *framing, uint32_t correlation_id,
+                        Py_ssize_t join_below, PyObject *pieces, PyObject *requests, PyObject *holes)
+{
+    Request request = {.size = 0};
+    Py_ssize_t total = -1;
+    PyObject *left = NULL, *again = NULL;
+    if (collect(&request, *ready, max_size, holes) == 0)
+        left = PyList_GetSlice(*ready, request.looked_at, PyList_Size(*ready));
+    if (left != NULL)
+        again = PySequence_InPlaceConcat(left, request.again);
+    if (again != NULL && request.sent_count == 0) {
+        total = 0;
+    } else if (again != NULL) {
+        const int joined = request.size < join_below * request.sent_count;
+        PyObject *topic = request.group_count == 1 ? request.group->topic : Py_None;
+        total = total_size(&request, framing);
+        if ((joined ? append(pieces, in_one(&request, framing, total, correlation_id))
+                    : in_many(pieces, &request, framing, total, correlation_id)) < 0 ||
+            append(requests, Py_BuildValue("(OnO)", request.taken, request.size, topic)) < 0)
+            total = -1;
+    }
+    if (total >= 0) {
+        Py_DECREF(*ready);
+        *ready = Py_NewRef(again);
+    }
+    Py_XDECREF(again);
+    Py_XDECREF(left);
+    clear(&request);
+    return total;
+}
+
+const char gather_doc[] =
+    PyDoc_STR("gather(ready, most, max_size, framing, correlation_id, join_below)\nSee mirror.relay.gather.gather.");
 
 PyObject *gather(PyObject *module, PyObject *args)
 {
-    PyObject *ready, *found = NULL;
-    Py_ssize_t join_below;
-    Request request = {.size = 0};
+    PyObject *ready, *start, *between, *after_topic, *found = NULL;
+    Py_ssize_t most, max_size, join_below, total = 0, size = 0;
+    Framing framing;
+    unsigned int correlation_id;
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!nSn", &PyList_Type, &ready, &request.max_size, &request.between, &join_below))
+    if (!PyArg_ParseTuple(args, "O!nn(iSSSi)In", &PyList_Type, &ready, &most, &max_size, &framing.version, &start,
+                          &between, &after_topic, &framing.compact, &correlation_id, &join_below))
         return NULL;
-    const size_t most = (size_t)PyList_Size(ready) + 1; /* one more: of nothing, there may be no memory */
-    request.groups = PyDict_New();
-    request.taken = PyList_New(0);
-    request.again = PyList_New(0);
-    request.holes = PyList_New(0);
-    request.group = PyMem_Calloc(most, sizeof *request.group);
-    request.sent = PyMem_Calloc(most, sizeof *request.sent);
-    enum Outcome outcome = LOOKED_AT;
-    if (request.groups == NULL || request.taken == NULL || request.again == NULL || request.holes == NULL) {
-        outcome = FAILED;
-    } else if (request.group == NULL || request.sent == NULL) {
-        PyErr_NoMemory();
-        outcome = FAILED;
+    if (span_of(start, &framing.start) < 0 || span_of(between, &framing.between) < 0 ||
+        span_of(after_topic, &framing.after_topic) < 0)
+        return NULL;
+    PyObject *pieces = PyList_New(0), *requests = PyList_New(0), *holes = PyList_New(0);
+    Py_INCREF(ready);
+    int failed = pieces == NULL || requests == NULL || holes == NULL;
+    while (!failed && PyList_Size(ready) > 0 && PyList_Size(requests) < most) {
+        size = build(&ready, max_size, &framing, correlation_id, join_below, pieces, requests, holes);
+        failed = size < 0;
+        total += size;
+        correlation_id = (correlation_id + (size > 0)) & INT32_MAX;
     }
-    Py_ssize_t looked_at = 0;
-    while (outcome == LOOKED_AT && looked_at < PyList_Size(ready)) {
-        PyObject *partition = Py_NewRef(PyList_GetItem(ready, looked_at));
-        Outbox *outbox = outbox_of(partition, name_outbox), *in_flight = NULL;
-        if (outbox != NULL)
-            in_flight = outbox_of(partition, name_in_flight);
-        outcome = in_flight != NULL ? take_one(&request, partition, outbox, in_flight) : FAILED;
-        looked_at += outcome == LOOKED_AT;
-        Py_XDECREF((PyObject *)in_flight);
-        Py_XDECREF((PyObject *)outbox);
-        Py_DECREF(partition);
-    }
-    if (outcome != FAILED && put_together(&request, join_below) == 0)
-        found = Py_BuildValue("(OOOOnn)", request.groups, request.taken, request.again, request.holes, looked_at,
-                              request.size);
-    for (Group *group = request.group; group < request.group + request.group_count; group++) {
-        Py_XDECREF(group->topic);
-        Py_XDECREF(group->pieces);
-    }
-    PyMem_Free(request.group);
-    PyMem_Free(request.sent);
-    Py_XDECREF(request.groups);
-    Py_XDECREF(request.taken);
-    Py_XDECREF(request.again);
-    Py_XDECREF(request.holes);
+    if (!failed)
+        found = Py_BuildValue("(OOOOn)", pieces, requests, ready, holes, total);
+    Py_DECREF(ready);
+    Py_XDECREF(pieces);
+    Py_XDECREF(requests);
+    Py_XDECREF(holes);
     return found;
 }

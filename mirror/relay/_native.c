@@ -1,4 +1,4 @@
-/* The extension module: three functions and a type; no other state than constants and a cache of numbers. */
+/* The extension module: four functions and a type; no other state than constants and a cache of numbers. */
 
 #include "_native.h"
 
@@ -14,6 +14,7 @@ static PyMethodDef methods[] = {
     {"take", take, METH_VARARGS, take_doc},
     {"gather", gather, METH_VARARGS, gather_doc},
     {"acknowledge", acknowledge, METH_VARARGS, acknowledge_doc},
+    {"acknowledge_expected", acknowledge_expected, METH_VARARGS, acknowledge_expected_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -48,10 +48,11 @@ typedef struct {
 
 int intern(const Name *names, size_t count); /* 0, or -1 with an exception */
 
-extern const char take_doc[], gather_doc[], acknowledge_doc[];
+extern const char take_doc[], gather_doc[], acknowledge_doc[], acknowledge_expected_doc[];
 PyObject *take(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
 PyObject *acknowledge(PyObject *module, PyObject *args);
+PyObject *acknowledge_expected(PyObject *module, PyObject *args);
 
 /* Once, before anything else of the file is called. 0, or -1 with an exception. */
 void take_prepare(void);

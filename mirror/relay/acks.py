@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from mirror.relay.native import compiled_if
 from mirror.relay.partition import Batch, Partition
-from mirror.wire.produce import PlainAnswer, base_offsets
+from mirror.wire.produce import Expected, PlainAnswer, as_expected, base_offsets
 
 
 class Acknowledged(NamedTuple):
@@ -21,6 +21,7 @@ class Acknowledged(NamedTuple):
 
 
 Acknowledge = Callable[[list[Partition], PlainAnswer, list[Partition]], Acknowledged | None]
+AcknowledgeExpected = Callable[[list[Partition], memoryview, Expected, list[Partition]], Acknowledged | None]
 
 
 def bases_of(taken: Sequence[Partition], answer: PlainAnswer) -> list[int] | None:
@@ -70,6 +71,21 @@ def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partiti
     """``bases_of``, then ``book``; None, and nothing is booked, where the answer is not one to this request."""
     bases = bases_of(taken, answer)
     return None if bases is None else book(taken, bases, ready)
+
+
+def acknowledge_expected(
+    taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
+) -> Acknowledged | None:
+    """``acknowledge``, straight from the frame, where that is the expected answer; None, and nothing is booked, where
+    it is not, or has other partitions."""
+    answer = as_expected(frame, likely)
+    return None if answer is None else acknowledge(taken, answer, ready)
+
+
+def expected_acknowledger(*, compiled: bool | None = None) -> AcknowledgeExpected:
+    """``acknowledge_expected`` likewise, as ``acknowledger``."""
+    module = compiled_if(compiled)
+    return acknowledge_expected if module is None else cast(AcknowledgeExpected, module.acknowledge_expected)
 
 
 def acknowledger(*, compiled: bool | None = None) -> Acknowledge:

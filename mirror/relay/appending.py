@@ -9,7 +9,7 @@ from mirror.relay.partition import Partition, Phase
 from mirror.relay.sink import NOT_OF_THE_REQUEST, Lane
 from mirror.wire.errors import ErrorCode
 from mirror.wire.primitives import MalformedFrame
-from mirror.wire.produce import PlainAnswer, Produced, ProduceResponse
+from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
@@ -26,20 +26,27 @@ class AppendingLane(Lane):
         self._shared = self._shared or any(place == (each.topic_head, each.index) for each in self._partitions)
         super().attach(partition)
 
-    def _build(self, connection: Connection, pieces: list[Piece]) -> int:
+    def _build(self, connection: Connection, most: int, pieces: list[Piece]) -> int:
         """See ``Lane``."""
         if not self._shared:
-            return super()._build(connection, pieces)
+            return super()._build(connection, most, pieces)
         first: dict[tuple[bytes, int], Partition] = {}
         for partition in self._ready:
             first.setdefault((partition.topic_head, partition.index), partition)
         chosen = set(first.values())
         later = [partition for partition in self._ready if partition not in chosen]
         self._ready = list(first.values())
-        size = super()._build(connection, pieces)
+        size = super()._build(connection, 1, pieces)
         # Before those that have another batch: each in its turn.
         self._ready = later + self._ready
         return size
+
+    def _acknowledge_expected(self, taken: list[Partition], frame: memoryview, likely: Expected) -> bool:
+        """See ``Lane``."""
+        answer = as_expected(frame, likely)
+        if answer is not None:
+            self._acknowledge(taken, answer)
+        return answer is not None
 
     def _acknowledge(self, taken: list[Partition], answer: PlainAnswer) -> None:
         """See ``Lane``."""

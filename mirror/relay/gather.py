@@ -1,4 +1,4 @@
-"""One produce request's batches: one of each partition that has something to send, in their turn.
+"""The produce requests that partitions with something to send make: in each one batch of each of them, in their turn.
 
 In two forms, like the inner loop (``relay.plain``): compiled in ``_gather.c``, and here in Python.
 """
@@ -9,54 +9,80 @@ from typing import Any, NamedTuple, cast
 from mirror.net.connection import Piece
 from mirror.relay.native import compiled_if
 from mirror.relay.partition import Partition
+from mirror.wire.header import FRAME_HEAD, LAST_CORRELATION_ID, SIZE
+from mirror.wire.produce import Framing, topics_size
+from mirror.wire.versions import PRODUCE_KEY
 
 JOIN_BELOW = 4096
-"""Mean bytes per batch below which copying them into one piece is cheaper than handing the kernel two for each (facts,
-hot path)."""
+"""Mean bytes per batch below which copying a request into one piece is cheaper than handing the kernel two for each
+batch (facts, hot path)."""
 
 
-class Group(NamedTuple):
-    """The batches of one topic."""
+class Request(NamedTuple):
+    """What of a request is remembered until its answer."""
 
-    batches: int
-    pieces: list[Piece]
-    """Of small ones a single piece; else head and payload of each in turn. What ends a batch stands at the beginning of
-    the next one's head, and is missing behind the last."""
+    taken: list[Partition]
+    """Those with a batch in it, in their turn."""
+    size: int
+    """Bytes of the batches, with their heads."""
+    topic: bytes | None
+    """As requests carry it, if there is but one."""
 
 
 class Gathered(NamedTuple):
-    """What ``gather`` found."""
+    """What ``gather`` made."""
 
-    groups: dict[bytes, Group]
-    """By topic, as requests carry it."""
-    taken: list[Partition]
-    """Those with a batch in it, in their turn."""
-    again: list[Partition]
-    """Those of them that can have one in the next request, too."""
+    pieces: list[Piece]
+    """The frames of all requests, one after the other."""
+    requests: list[Request]
+    """With the correlation ids from the given one on."""
+    ready: list[Partition]
+    """Those that may be asked for the next request: they keep their turn, or can have one more batch under way."""
     holes: list[Partition]
     """Those that have a hole next, and nothing under way."""
-    looked_at: int
-    """So many of the ready partitions; the others keep their turn."""
     size: int
-    """Bytes of the batches, with their heads."""
+    """Bytes of all pieces."""
 
 
-Gather = Callable[[list[Partition], int, bytes, int], Gathered]
+Gather = Callable[[list[Partition], int, int, Framing, int, int], Gathered]
 
 
-def gather(ready: list[Partition], max_size: int, between: bytes, join_below: int) -> Gathered:
-    """Takes the first batch out of the outbox of each partition, and counts it as under way.
+def gather(
+    ready: list[Partition], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int
+) -> Gathered:
+    """Takes the first batch out of the outbox of each partition, and counts it as under way; the same again for the
+    next request, with those that have more.
 
     Args:
         ready: partitions that may have something to send and may send it: fewer batches under way than their window.
-        max_size: bytes; reached by a single batch if that is larger.
-        between: what ends a batch.
-        join_below: mean bytes per batch below which they are copied into one piece.
+        most: requests.
+        max_size: bytes of the batches of a request; reached by a single batch if that is larger.
+        framing: of the connection.
+        correlation_id: of the first request; the others count on.
+        join_below: mean bytes per batch below which a request is copied into one piece.
     """
-    pieces: dict[bytes, list[Piece]] = {}
+    made = Gathered([], [], ready, [], 0)
+    size = 0
+    while made.ready and len(made.requests) < most:
+        request, by_topic, left = _collect(made.ready, max_size, made.holes)
+        made = made._replace(ready=left)
+        if not request.taken:
+            continue
+        pieces = _frame(by_topic, framing, correlation_id)
+        size += sum(map(len, pieces))
+        made.pieces.extend([b"".join(pieces)] if request.size < join_below * len(request.taken) else pieces)
+        made.requests.append(request)
+        correlation_id = (correlation_id + 1) & LAST_CORRELATION_ID
+    return made._replace(size=size)
+
+
+def _collect(
+    ready: list[Partition], max_size: int, holes: list[Partition]
+) -> tuple[Request, dict[bytes, list[Any]], list[Partition]]:
+    """The batches of one request: by topic; and who may be asked for the next."""
+    by_topic: dict[bytes, list[Any]] = {}
     taken: list[Partition] = []
     again: list[Partition] = []
-    holes: list[Partition] = []
     size = looked_at = 0
     for partition in ready:
         outbox = partition.outbox
@@ -81,20 +107,31 @@ def gather(ready: list[Partition], max_size: int, between: bytes, join_below: in
         outbox.popleft()
         in_flight = partition.in_flight
         in_flight.append(batch)
-        group = pieces.get(partition.topic_head)
-        if group is None:
-            pieces[partition.topic_head] = [head, payload]
-        else:
-            # A piece fewer for the kernel to gather.
-            group += (between + head, payload)
+        by_topic.setdefault(partition.topic_head, []).append(batch)
         taken.append(partition)
         if outbox and len(in_flight) < partition.window:
             again.append(partition)
         else:
             partition.queued = False
-    join = size < join_below * len(taken)
-    groups = {topic: Group(len(of) // 2, [b"".join(of)] if join else of) for topic, of in pieces.items()}
-    return Gathered(groups, taken, again, holes, looked_at, size)
+    topic = next(iter(by_topic)) if len(by_topic) == 1 else None
+    return Request(taken, size, topic), by_topic, ready[looked_at:] + again
+
+
+def _frame(by_topic: dict[bytes, list[Any]], framing: Framing, correlation_id: int) -> list[Piece]:
+    """A request: for each batch what stands in front of its records, and these; last, what ends it."""
+    version, start, between, after_topic, _ = framing
+    pieces: list[Piece] = []
+    lead = start + topics_size(version, len(by_topic))
+    for topic, batches in by_topic.items():
+        lead += topic + topics_size(version, len(batches))
+        for batch in batches:
+            pieces += (lead + batch[0], batch[1])
+            lead = between
+        lead += after_topic
+    pieces.append(lead + after_topic)
+    size = FRAME_HEAD.size - SIZE.size + sum(map(len, pieces))
+    pieces[0] = FRAME_HEAD.pack(size, PRODUCE_KEY, version, correlation_id) + pieces[0]
+    return pieces
 
 
 def gatherer(*, compiled: bool | None = None) -> Gather:

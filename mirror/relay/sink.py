@@ -16,31 +16,29 @@ from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
-from mirror.relay.acks import acknowledger, book
-from mirror.relay.gather import JOIN_BELOW, Group, gatherer
+from mirror.relay.acks import acknowledger, book, expected_acknowledger
+from mirror.relay.gather import JOIN_BELOW, gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
-from mirror.wire.header import FRAME_HEAD, SIZE
-from mirror.wire.primitives import NO_TAGS, MalformedFrame
+from mirror.wire.header import LAST_CORRELATION_ID
+from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
     Expected,
     PlainAnswer,
     Produced,
     ProduceResponse,
-    after_batch,
     expected,
+    framing,
     least_answer,
     plain_answer,
     read_produce_response,
-    request_start,
     topic_head,
-    topic_start,
 )
-from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY
+from mirror.wire.versions import PRODUCE_KEY
 
 ANSWER_MARGIN_S = 5.0
 """The broker answers a produce request within its timeout; the connection is given up this much later."""
@@ -89,11 +87,11 @@ class _Request:
 
     __slots__ = ("lane", "likely", "size", "taken")
 
-    def __init__(self, lane: "Lane", taken: list[Partition], size: int) -> None:
+    def __init__(self, lane: "Lane", taken: list[Partition], size: int, likely: Expected | None) -> None:
         self.lane = lane
         self.taken = taken
         self.size = size
-        self.likely: Expected | None = None
+        self.likely = likely
 
     def receive(self, response: memoryview | Frame) -> None:
         assert isinstance(response, memoryview)
@@ -117,12 +115,10 @@ class Lane(Link):
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
         self._timeout_ms = settings.request_timeout_ms
-        self._after_batch = after_batch(version)
-        self._after_topic = NO_TAGS if version >= PRODUCE_FLEXIBLE else b""
-        self._between_topics = self._after_batch + self._after_topic
         self._least_answer = least_answer(version, 1)
         self._gather = gatherer()
         self._book_all = acknowledger()
+        self._book_expected = expected_acknowledger()
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
 
     # -- the partitions ----------------------------------------------------------------------------------------------
@@ -173,46 +169,32 @@ class Lane(Link):
 
     def _send_ready(self, connection: Connection) -> None:
         pieces: list[Piece] = []
-        total = 0
-        while self._ready and connection.in_flight < self._max_in_flight:
-            total += self._build(connection, pieces)
-        if total < COPY_BELOW * len(pieces):
+        size = 0
+        while self._ready and (most := self._max_in_flight - connection.in_flight) > 0:
+            size += self._build(connection, most, pieces)
+        if size < COPY_BELOW * len(pieces):
             connection.write([b"".join(pieces)])
         elif pieces:
             connection.write(pieces)
 
-    def _build(self, connection: Connection, pieces: list[Piece]) -> int:
-        """One request: a batch of each partition that has one, in rotation, up to ``max.request.size`` or a single
-        batch that is larger. Its bytes."""
-        groups, taken, again, holes, looked_at, size = self._gather(
-            self._ready, self._max_size, self._after_batch, JOIN_BELOW
+    def _build(self, connection: Connection, most: int, pieces: list[Piece]) -> int:
+        """As many requests as there are batches for: in each a batch of each partition that has one, in rotation, up to
+        ``max.request.size`` or a single batch that is larger. Their bytes."""
+        version = self._version
+        first = connection.next_correlation_id(most)
+        around = framing(version, connection.options.client_id, self._timeout_ms)
+        made, requests, self._ready, holes, size = self._gather(
+            self._ready, most, self._max_size, around, first, JOIN_BELOW
         )
-        self._ready = self._ready[looked_at:] + again
         for partition in holes:
             self._owner.fill(partition)
-        if not taken:
-            return 0
-        return self._frame(connection, pieces, groups, _Request(self, taken, size))
-
-    def _frame(self, connection: Connection, pieces: list[Piece], groups: dict[bytes, Group], request: _Request) -> int:
-        """Puts the size and the headers around the batches."""
-        version, between = self._version, self._between_topics
-        correlation_id = connection.next_correlation_id()
-        framed: list[Piece] = []
-        start = request_start(version, connection.options.client_id, self._timeout_ms, len(groups))
-        for topic, (count, of_topic) in groups.items():
-            framed.append(start + topic_start(version, topic, count))
-            framed += of_topic
-            start = between
-        framed.append(between + self._after_topic)
-        size = sum(map(len, framed)) + FRAME_HEAD.size - SIZE.size
-        framed[0] = FRAME_HEAD.pack(size, PRODUCE_KEY, version, correlation_id) + framed[0]
-        pieces += framed
-        if len(groups) == 1:
-            request.likely = expected(version, topic, len(request.taken))
-        self._owner.stats.produce_requests += 1
-        self._under_way.append(request)
-        connection.expect(correlation_id, request, self._answer_timeout_s)
+        for correlation_id, (taken, of_batches, topic) in enumerate(requests, first):
+            likely = None if topic is None else expected(version, topic, len(taken))
+            request = _Request(self, taken, of_batches, likely)
+            self._under_way.append(request)
+            connection.expect(correlation_id & LAST_CORRELATION_ID, request, self._answer_timeout_s)
+        self._owner.stats.produce_requests += len(requests)
+        pieces += made
         return size
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -221,11 +203,12 @@ class Lane(Link):
         """The answer to the oldest request."""
         self._under_way.popleft()
         try:
-            answer = plain_answer(self._version, frame, request.likely)
-            if answer is None:
-                self._answered_with_errors(request, read_produce_response(self._version, frame))
-                return
-            self._acknowledge(request.taken, answer)
+            if request.likely is None or not self._acknowledge_expected(request.taken, frame, request.likely):
+                answer = plain_answer(self._version, frame)
+                if answer is None:
+                    self._answered_with_errors(request, read_produce_response(self._version, frame))
+                    return
+                self._acknowledge(request.taken, answer)
         except MalformedFrame as error:
             # Nothing in this answer is believed; closing fails the other requests of this connection alike.
             failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
@@ -237,8 +220,17 @@ class Lane(Link):
         stats.forwarded_bytes += request.size
         stats.forwarded_batches += len(request.taken)
 
+    def _acknowledge_expected(self, taken: list[Partition], frame: memoryview, likely: Expected) -> bool:
+        """The plain case, on the path of every batch. False: it is another answer, and nothing was booked."""
+        done = self._book_expected(taken, frame, likely, self._ready)
+        if done is None:
+            return False
+        if done[0] or done[1]:
+            self._after(*done)
+        return True
+
     def _acknowledge(self, taken: list[Partition], answer: PlainAnswer) -> None:
-        """The plain case, on the path of every batch.
+        """The plain case with several topics.
 
         Raises:
             MalformedFrame: it is not an answer to this request; nothing was booked.
@@ -246,8 +238,7 @@ class Lane(Link):
         done = self._book_all(taken, answer, self._ready)
         if done is None:
             raise MalformedFrame(NOT_OF_THE_REQUEST)
-        if done[0] or done[1]:
-            self._after(*done)
+        self._after(*done)
 
     def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
         """The same for one partition of an answer that is not plain."""

@@ -8,6 +8,8 @@ from mirror.wire.primitives import NO_TAGS, MalformedFrame, read_tags, string
 SIZE = struct.Struct(">i")
 FRAME_HEAD = struct.Struct(">ihhi")
 """How a request's frame begins: size, api key, version, correlation id; ``header_end`` is next."""
+LAST_CORRELATION_ID = 0x7FFFFFFF
+"""The next one is 0."""
 _REQUEST = struct.Struct(">hhi")
 
 

@@ -114,22 +114,35 @@ def request_head(version: int, *, timeout_ms: int, acks: int = ACKS_ALL) -> byte
     return string(None, compact=version >= PRODUCE_FLEXIBLE) + struct.pack(">hi", acks, timeout_ms)
 
 
-@functools.lru_cache(maxsize=1024)
-def request_start(version: int, client_id: str, timeout_ms: int, topics: int) -> bytes:
-    """What stands between a request's correlation id and its first topic."""
-    end = header_end(client_id, flexible=version >= PRODUCE_FLEXIBLE)
-    return end + request_head(version, timeout_ms=timeout_ms) + topics_size(version, topics)
+class Framing(NamedTuple):
+    """What stands around the batches in all requests of a connection.
+
+    Attributes:
+        version: of Produce.
+        start: between the correlation id and the number of topics.
+        between: behind each batch.
+        after_topic: behind the batches of each topic, and behind all topics.
+        compact: whether counts are varints, and one more than they count.
+    """
+
+    version: int
+    start: bytes
+    between: bytes
+    after_topic: bytes
+    compact: bool
+
+
+@functools.lru_cache(maxsize=64)
+def framing(version: int, client_id: str, timeout_ms: int) -> Framing:
+    """Of the connections with this client id."""
+    flexible = version >= PRODUCE_FLEXIBLE
+    start = header_end(client_id, flexible=flexible) + request_head(version, timeout_ms=timeout_ms)
+    return Framing(version, start, after_batch(version), NO_TAGS if flexible else b"", flexible)
 
 
 def topics_size(version: int, count: int) -> bytes:
     """The count in front of the topics, or of one topic's partitions."""
     return array_size(count, compact=version >= PRODUCE_FLEXIBLE)
-
-
-@functools.lru_cache(maxsize=4096)
-def topic_start(version: int, topic: bytes, partitions: int) -> bytes:
-    """What stands in front of a topic's batches: its ``topic_head`` and how many partitions follow."""
-    return topic + topics_size(version, partitions)
 
 
 class Produced(NamedTuple):
@@ -191,15 +204,23 @@ def _clean(version: int) -> _Clean:
 
 
 class Expected(NamedTuple):
-    """What the plain answer to a request for one topic is, but for base offsets and the like: so many bytes, of which
-    ``mask`` leaves ``plain``, read as one number."""
+    """What the plain answer to a request for one topic is, but for base offsets and the like.
+
+    Attributes:
+        topic: its ``topic_head``.
+        partitions: of the request.
+        row_size: bytes of one partition's answer.
+        rows_at: where the first of them begins.
+        mask: as many bytes as the answer has; 0 where it may be anything.
+        plain: the others.
+    """
 
     topic: bytes
+    partitions: int
     row_size: int
-    size: int
-    rows: slice
-    mask: int
-    plain: int
+    rows_at: int
+    mask: bytes
+    plain: bytes
 
 
 @functools.lru_cache(maxsize=512)
@@ -210,29 +231,35 @@ def expected(version: int, topic: bytes, partitions: int) -> Expected | None:
         return None
     flexible = version >= PRODUCE_FLEXIBLE
     row = _clean(version)
-    begins = (NO_TAGS if flexible else b"") + topics_size(version, 1) + topic_start(version, topic, partitions)
+    begins = (NO_TAGS if flexible else b"") + topics_size(version, 1) + topic + topics_size(version, partitions)
     first = SIZE.size + len(begins)
-    rows = slice(first, first + partitions * row.size)
-    size = rows.stop + (len(NO_TAGS) if flexible else 0) + _end_size(flexible=flexible)
-    mask, plain = bytearray(size), bytearray(size)
+    last = first + partitions * row.size
+    mask = bytearray(last + (len(NO_TAGS) if flexible else 0) + _end_size(flexible=flexible))
+    plain = bytearray(len(mask))
     mask[SIZE.size : first], plain[SIZE.size : first] = b"\xff" * len(begins), begins
-    for start in range(rows.start, rows.stop, row.size):
+    for start in range(first, last, row.size):
         for position, value in row.constants:
             mask[start + position], plain[start + position] = 0xFF, value
-    mask[rows.stop :] = b"\xff" * (size - rows.stop)
-    return Expected(topic, row.size, size, rows, int.from_bytes(mask, "big"), int.from_bytes(plain, "big"))
+    mask[last:] = b"\xff" * (len(mask) - last)
+    return Expected(topic, partitions, row.size, first, bytes(mask), bytes(plain))
 
 
-def plain_answer(version: int, frame: memoryview, likely: Expected | None = None) -> PlainAnswer | None:
+def as_expected(frame: memoryview, likely: Expected) -> PlainAnswer | None:
+    """The answer, if it is the expected one."""
+    topic, partitions, row_size, rows_at, mask, plain = likely
+    number = int.from_bytes(frame, "big")
+    if len(frame) != len(mask) or number & int.from_bytes(mask, "big") != int.from_bytes(plain, "big"):
+        return None
+    return PlainAnswer(row_size, [(topic, bytes(frame[rows_at : rows_at + partitions * row_size]))])
+
+
+def plain_answer(version: int, frame: memoryview) -> PlainAnswer | None:
     """The plain answer, where nothing failed.
 
-    A few C calls a topic instead of several calls a partition: this is on the path of every batch. None when anything
-    is not plain (an error, a message, a throttle, a tag, a frame that does not add up, a version before 5): then
-    ``read_produce_response`` has the say. ``likely`` only makes it quicker: an answer that is not that is read field by
-    field.
+    A few C calls a topic instead of several calls a partition: of requests for several topics, this is on the path of
+    every batch. None when anything is not plain (an error, a message, a throttle, a tag, a frame that does not add up,
+    a version before 5): then ``read_produce_response`` has the say.
     """
-    if likely is not None and len(frame) == likely.size and int.from_bytes(frame, "big") & likely.mask == likely.plain:
-        return PlainAnswer(likely.row_size, [(likely.topic, bytes(frame[likely.rows]))])
     if version < LEAST_PLAIN:
         return None
     plain = _clean(version)

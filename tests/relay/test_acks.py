@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from mirror.net.buffers import Frame
 from mirror.relay import native
-from mirror.relay.acks import Acknowledged, acknowledge, acknowledger
+from mirror.relay.acks import Acknowledged, acknowledge, acknowledger, expected_acknowledger
 from mirror.relay.native import is_compiled
 from mirror.relay.partition import IN_DOUBT, Batch, Partition
-from mirror.wire.produce import PlainAnswer
+from mirror.wire.produce import Expected, PlainAnswer, expected
 
 FORMS = [False, True] if is_compiled() else [False]
 T, U = b"\1t", b"\1u"
+VERSION = 13
 ROW_SIZE = 33
 RECORDS = 3
 DUE = 100
@@ -189,6 +190,88 @@ def test_both_forms_agree(places: list[Any], answered: list[Any] | None, data: s
         sides.append((seen(found, taken), [taken.index(one) for one in ready], list(map(state, taken))))
     assert sides[0] == sides[1]
     assert (sides[0][0] is None) is (sorted(place for place, _ in rows) != sorted(places))
+
+
+def frame_of(likely: Expected, rows: Rows) -> bytearray:
+    """The expected answer, with these partitions and offsets."""
+    frame = bytearray(likely.plain)
+    for number, (index, base_offset) in enumerate(rows):
+        struct.pack_into(">i2xq", frame, likely.rows_at + number * likely.row_size, index, base_offset)
+    return frame
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@given(st.data())
+def test_straight_from_the_frame(compiled: bool, data: st.DataObject) -> None:
+    """
+    1. What is booked of the expected answer, and told of it, is what its rows say.
+    2. Any other answer, and one of other partitions, is left to who reads it field by field; nothing is booked.
+    """
+    indexes = data.draw(st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=6))
+    answered = data.draw(st.permutations(indexes) | st.lists(st.integers(0, 5), min_size=1, max_size=6))
+    rows = [(index, data.draw(st.sampled_from([DUE, DUE + 1]))) for index in answered]
+    likely = expected(VERSION, T, len(indexes))
+    assert likely is not None
+    frame = frame_of(likely, rows[: len(indexes)])
+    spoilt = data.draw(st.none() | st.integers(4, len(frame) - 1))
+    if spoilt is not None:
+        frame[spoilt] ^= 0x10
+    of_this = spoilt is None or not likely.mask[spoilt]
+    sides = []
+    for straight in (False, True):
+        taken = [partition(index, waiting=1) for index in indexes]
+        ready: list[Partition] = []
+        found: Any
+        if straight:
+            found = expected_acknowledger(compiled=compiled)(taken, memoryview(frame), likely, ready)
+        elif of_this:
+            read = [
+                struct.unpack_from(">i2xq", frame, likely.rows_at + at * likely.row_size) for at in range(len(taken))
+            ]
+            found = acknowledge(taken, answer_of((T, read)), ready)
+        else:
+            found = None
+        found = None if found is None else Acknowledged(*found)
+        sides.append((seen(found, taken), [taken.index(one) for one in ready], list(map(state, taken))))
+    assert sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_a_frame_of_another_size(compiled: bool) -> None:
+    likely = expected(VERSION, T, 1)
+    assert likely is not None
+    frame = frame_of(likely, [(0, DUE)])
+    booked = expected_acknowledger(compiled=compiled)
+    for other in (b"", frame[:4], frame[:-1], frame + b"\0"):
+        assert booked([partition(0)], memoryview(other), likely, []) is None
+    assert booked([partition(0), partition(1)], memoryview(frame), likely, []) is None
+
+
+@pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
+def test_what_cannot_be_booked_straight() -> None:
+    """An error of Python's, or nothing at all, and no crash."""
+    compiled: Any = expected_acknowledger(compiled=True)
+    likely = expected(VERSION, T, 1)
+    assert likely is not None
+    frame = memoryview(frame_of(likely, [(0, DUE)]))
+    wrong: list[tuple[Any, ...]] = [
+        ([], frame, likely), ((), frame, likely, []), ([], 7, likely, []), ([], frame, (), []), ([], frame, likely, ()),
+        ([], frame, (*likely[:-2], "mask", b""), []),
+    ]  # fmt: skip
+    for arguments in wrong:
+        with pytest.raises(TypeError):
+            compiled(*arguments)
+    for odd in (
+        {"row_size": 0},
+        {"row_size": -1},
+        {"rows_at": -1},
+        {"rows_at": 1 << 40},
+        {"plain": b""},
+        {"partitions": 2},
+    ):
+        assert compiled([partition(0)], frame, likely._replace(**odd), []) is None
+    with pytest.raises(ValueError, match="a row of 13 bytes"):
+        compiled([partition(0)], frame, likely._replace(row_size=13), [])
 
 
 def seen(found: Acknowledged | None, taken: list[Partition]) -> Any:

@@ -1,5 +1,6 @@
-"""A request's batches, in both forms: the same of everything, whatever waits."""
+"""The requests of partitions with something to send, in both forms: the same of everything, whatever waits."""
 
+import struct
 from typing import Any
 
 import pytest
@@ -9,13 +10,18 @@ from hypothesis import strategies as st
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay import native
-from mirror.relay.gather import JOIN_BELOW, Gathered, Group, gather, gatherer
+from mirror.relay.gather import JOIN_BELOW, Gathered, Request, gather, gatherer
 from mirror.relay.native import PlainOutbox, is_compiled
 from mirror.relay.partition import Batch, Hole, Partition
+from mirror.wire.header import LAST_CORRELATION_ID
+from mirror.wire.produce import Framing
 
 FORMS = [False, True] if is_compiled() else [False]
 WINDOW = 5
+ID = 7
 HOLE = Hole(b"", Identity(1, 0, 0), 3, None, Cause.MARKER)
+COMPACT = Framing(13, b"start", b"\0", b"\1", compact=True)
+WIDE = Framing(8, b"begin", b"", b"", compact=False)
 
 
 def batch(number: int, size: int = 100) -> Batch:
@@ -32,30 +38,75 @@ def partition(index: int, *waiting: Batch | Hole, topic: bytes = b"T", under_way
     return made
 
 
-def found_by(compiled: bool, ready: list[Partition], max_size: int = 1 << 20, join_below: int = 0) -> Gathered:
-    return Gathered(*gatherer(compiled=compiled)(ready, max_size, b"\0", join_below))
+def found_by(
+    compiled: bool,
+    ready: list[Partition],
+    max_size: int = 1 << 20,
+    *,
+    most: int = 1,
+    framing: Framing = COMPACT,
+    correlation_id: int = ID,
+    join_below: int = 0,
+) -> Gathered:
+    found = Gathered(*gatherer(compiled=compiled)(ready, most, max_size, framing, correlation_id, join_below))
+    assert found.size == sum(map(len, found.pieces))
+    return found._replace(requests=[Request(*one) for one in found.requests])
+
+
+def frame_of(topics: dict[bytes, list[Batch]], framing: Framing = COMPACT, correlation_id: int = ID) -> bytes:
+    """Field by field: no topic or partition is the 127th."""
+
+    def count(number: int) -> bytes:
+        return bytes([number + 1]) if framing.compact else struct.pack(">i", number)
+
+    body = framing.start + count(len(topics))
+    for topic, batches in topics.items():
+        body += topic + count(len(batches)) + b"".join(one.head + one.payload + framing.between for one in batches)
+        body += framing.after_topic
+    body += framing.after_topic
+    return struct.pack(">ihhi", len(body) + 8, 0, framing.version, correlation_id) + body
 
 
 @pytest.mark.parametrize("compiled", FORMS)
-def test_one_batch_of_each(compiled: bool) -> None:
+@pytest.mark.parametrize("framing", [COMPACT, WIDE])
+def test_one_batch_of_each(compiled: bool, framing: Framing) -> None:
     """
-    1. The first that waits, of each partition, topic by topic; a head begins with what ends the batch before it.
+    1. The first that waits, of each partition, topic by topic; each with its head, and what stands around it, as one
+       piece, and its records as another, which are not copied.
     2. Who has more and may send more is to be asked again; who has not is to be offered again.
     """
     one, two, other = batch(1), batch(2), batch(3)
     first, second, third = partition(0, one, two), partition(1, two), partition(0, other, topic=b"U")
     full = partition(2, one, two, under_way=WINDOW - 1)
-    found = found_by(compiled, [first, second, third, full])
-    assert found.taken == [first, second, third, full]
-    assert found.groups == {
-        b"T": Group(3, [one.head, one.payload, b"\0" + two.head, two.payload, b"\0" + one.head, one.payload]),
-        b"U": Group(1, [other.head, other.payload]),
-    }
-    assert list(found.groups) == [b"T", b"U"]
-    assert (found.again, found.holes, found.looked_at, found.size) == ([first], [], 4, 400)
+    found = found_by(compiled, [first, third, second, full], framing=framing)
+    assert b"".join(found.pieces) == frame_of({b"T": [one, two, one], b"U": [other]}, framing)
+    assert len(found.pieces) == 2 * 4 + 1
+    assert [piece for piece in found.pieces if isinstance(piece, memoryview)] == [
+        one.payload, two.payload, one.payload, other.payload,
+    ]  # fmt: skip
+    assert found.requests == [Request([first, third, second, full], 400, None)]
+    assert (found.ready, found.holes) == ([first], [])
     assert [each.queued for each in (first, second, third, full)] == [True, False, False, False]
     assert (list(first.outbox), list(first.in_flight)) == ([two], [one])
     assert len(full.in_flight) == WINDOW
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_several_requests(compiled: bool) -> None:
+    """As many as are wanted, or as there are batches for; their correlation ids count on, and begin again at 0."""
+    one, two, three, other = (batch(number) for number in range(4))
+    first, second = partition(0, one, two, three), partition(1, other, under_way=1)
+    found = found_by(compiled, [first, second], most=2, correlation_id=LAST_CORRELATION_ID)
+    assert b"".join(found.pieces) == frame_of({b"T": [one, other]}, correlation_id=LAST_CORRELATION_ID) + frame_of(
+        {b"T": [two]}, correlation_id=0
+    )
+    assert found.requests == [Request([first, second], 200, b"T"), Request([first], 100, b"T")]
+    assert found.ready == [first]
+    rest = found_by(compiled, found.ready, most=5)
+    assert rest.requests == [Request([first], 100, b"T")]
+    assert rest.ready == []
+    assert not first.queued
+    assert found_by(compiled, [partition(0, one)], most=0).requests == []
 
 
 @pytest.mark.parametrize("compiled", FORMS)
@@ -68,26 +119,30 @@ def test_small_batches_are_copied_into_one_piece(compiled: bool) -> None:
             partition(1, batch(2, second)),
             partition(0, batch(3, second), topic=b"U"),
         ]
-        sent = [each.outbox[0] for each in ready]
+        one, two, three = (each.outbox[0] for each in ready)
         found = found_by(compiled, ready, join_below=JOIN_BELOW)
-        assert [(topic, group.batches) for topic, group in groups_of(found)] == [(b"T", 2), (b"U", 1)]
-        assert [len(group.pieces) for _, group in groups_of(found)] == ([1, 1] if joined else [4, 2])
-        one, two, three = (each[0] + each[1] for each in sent)
-        assert [b"".join(group.pieces) for _, group in groups_of(found)] == [one + b"\0" + two, three]
-        assert [list(each.in_flight) for each in ready] == [[each] for each in sent]
+        assert b"".join(found.pieces) == frame_of({b"T": [one, two], b"U": [three]})
+        assert len(found.pieces) == (1 if joined else 7)
+        assert [list(each.in_flight) for each in ready] == [[one], [two], [three]]
 
 
-def groups_of(found: Gathered) -> list[tuple[bytes, Group]]:
-    return [(topic, Group(*group)) for topic, group in found.groups.items()]
+@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("many", [126, 127, 128, 300])
+def test_many_partitions_and_topics(compiled: bool, many: int) -> None:
+    """Counts take more bytes from 127 on (a varint has seven bits to the byte, and one more than is counted)."""
+    size = bytes([many + 1]) if many < 127 else bytes([(many + 1) & 0x7F | 0x80, (many + 1) >> 7])
+    found = found_by(compiled, [partition(index, batch(1)) for index in range(many)])
+    assert found.pieces[0] == struct.pack(">ihhi", found.size - 4, 0, 13, ID) + b"start\2T" + size + batch(1).head
+    ready = [partition(0, batch(1), topic=b"%3d" % index) for index in range(many)]
+    found = found_by(compiled, ready, join_below=JOIN_BELOW)
+    assert bytes(found.pieces[0][12:]).startswith(b"start" + size + b"  0\2" + batch(1).head)
 
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_holes_and_nothing(compiled: bool) -> None:
     """A hole is told once nothing of its partition is under way; neither it nor an empty outbox stays in the queue."""
     waits, due, empty = partition(0, HOLE, under_way=1), partition(1, HOLE, batch(1)), partition(2)
-    found = found_by(compiled, [waits, due, empty])
-    assert (found.groups, found.taken, found.again, found.holes) == ({}, [], [], [due])
-    assert (found.looked_at, found.size) == (3, 0)
+    assert found_by(compiled, [waits, due, empty], most=5) == Gathered([], [], [], [due], 0)
     assert not any(each.queued for each in (waits, due, empty))
     assert list(due.outbox) == [HOLE, batch(1)]
     assert len(waits.outbox) == 1
@@ -98,12 +153,14 @@ def test_a_request_has_a_size(compiled: bool) -> None:
     """What does not fit keeps its turn and its place in the queue; a batch larger than a request goes alone."""
     ready = [partition(0, batch(1)), partition(1), partition(2, batch(2)), partition(3, batch(3))]
     found = found_by(compiled, ready, max_size=200)
-    assert (found.taken, found.looked_at, found.size) == ([ready[0], ready[2]], 3, 200)
+    assert found.requests == [Request([ready[0], ready[2]], 200, b"T")]
+    assert found.ready == [ready[3]]
     assert ready[3].queued
     assert len(ready[3].outbox) == 1
     large = [partition(0, batch(1, 300)), partition(1, batch(2))]
     found = found_by(compiled, large, max_size=200)
-    assert (found.taken, found.looked_at, found.size) == ([large[0]], 1, 300)
+    assert found.requests == [Request([large[0]], 300, b"T")]
+    assert found.ready == [large[1]]
 
 
 WAITING = st.lists(st.integers(10, 500) | st.none(), max_size=4)
@@ -111,9 +168,11 @@ READY = st.lists(st.tuples(WAITING, st.integers(0, WINDOW - 1), st.sampled_from(
 
 
 @pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
-@given(READY, st.integers(1, 2000), st.sampled_from([b"", b"\0"]), st.sampled_from([0, 200, 1_000]))
+@given(
+    READY, st.integers(1, 3), st.integers(1, 2000), st.sampled_from([COMPACT, WIDE]), st.sampled_from([0, 200, 1_000])
+)
 def test_both_forms_agree(
-    ready: list[tuple[list[int | None], int, bytes]], max_size: int, between: bytes, join_below: int
+    ready: list[tuple[list[int | None], int, bytes]], most: int, max_size: int, framing: Framing, join_below: int
 ) -> None:
     """Over and over, until nothing is found any more: the same answers, and the same state of all partitions."""
 
@@ -128,16 +187,16 @@ def test_both_forms_agree(
             for index, (waiting, under_way, topic) in enumerate(ready)
         ]
 
-    sides = [(made(), gather), (made(), gatherer(compiled=True))]
+    sides = [(made(), False), (made(), True)]
     queues = [list(partitions) for partitions, _ in sides]
     for _ in range(40):
         found = [
-            Gathered(*form(queue, max_size, between, join_below))
-            for queue, (_, form) in zip(queues, sides, strict=True)
+            found_by(compiled, queue, max_size, most=most, framing=framing, join_below=join_below)
+            for queue, (_, compiled) in zip(queues, sides, strict=True)
         ]
         assert seen(found[0]) == seen(found[1])
         assert list(map(state, sides[0][0])) == list(map(state, sides[1][0]))
-        queues = [queue[one.looked_at :] + one.again for queue, one in zip(queues, found, strict=True)]
+        queues = [one.ready for one in found]
         if not queues[0]:
             break
     assert not queues[0]
@@ -146,8 +205,8 @@ def test_both_forms_agree(
 
 def seen(found: Gathered) -> Any:
     """Its partitions by number."""
-    lists = (found.taken, found.again, found.holes)
-    return list(found.groups.items()), [[each.index for each in one] for one in lists], found.looked_at, found.size
+    requests = [([each.index for each in one.taken], one.size, one.topic) for one in found.requests]
+    return found.pieces, requests, [[each.index for each in some] for some in (found.ready, found.holes)], found.size
 
 
 def state(each: Partition) -> Any:
@@ -158,37 +217,34 @@ def state(each: Partition) -> Any:
 def test_what_cannot_be_gathered() -> None:
     """An error of Python's, and no crash."""
     compiled: Any = gatherer(compiled=True)
-    wrong: list[tuple[Any, ...]] = [([], 1, b""), ((), 1, b"", 0), ([], "1", b"", 0), ([], 1, "", 0), ([], 1, b"", "0")]
+    wrong: list[tuple[Any, ...]] = [
+        ([], 1, 1, COMPACT, 1), ((), 1, 1, COMPACT, 1, 0), ([], "1", 1, COMPACT, 1, 0), ([], 1, "1", COMPACT, 1, 0),
+        ([], 1, 1, (), 1, 0), ([], 1, 1, (13, "start", b"", b"", True), 1, 0), ([], 1, 1, COMPACT, 1, "0"),
+    ]  # fmt: skip
     for arguments in wrong:
         with pytest.raises(TypeError):
             compiled(*arguments)
     with pytest.raises(AttributeError):
-        compiled([object()], 1, b"", 0)
+        found_by(True, [object()])  # type: ignore[list-item]
     odd: Any
     for odd in ((), (b"head",), (b"head", 7, 1, None), ("head", memoryview(b""), 1, None)):
         broken = partition(0)
         broken.outbox.append(odd)
         with pytest.raises((TypeError, IndexError)):
-            compiled([broken], 1 << 20, b"\0", 0)
+            found_by(True, [broken])
     broken = partition(0, batch(1)._replace(payload=memoryview(bytes(8)).cast("I")))
     with pytest.raises(TypeError, match="not bytes"):
-        compiled([broken], 1 << 20, b"\0", 1 << 20)
-    broken = partition(0)
-    broken.outbox = PlainOutbox([batch(1)])
-    with pytest.raises(TypeError, match="another form"):
-        compiled([broken], 1 << 20, b"\0", 0)
-    broken = partition(0, batch(1))
-    broken.in_flight = PlainOutbox()
-    with pytest.raises(TypeError, match="another form"):
-        compiled([broken], 1 << 20, b"\0", 0)
-    broken = partition(0, batch(1))
-    broken.window = "wide"  # type: ignore[assignment]
-    with pytest.raises(TypeError):
-        compiled([broken], 1 << 20, b"\0", 0)
-    broken = partition(0, batch(1))
-    broken.topic_head = []  # type: ignore[assignment]
-    with pytest.raises(TypeError):
-        compiled([broken], 1 << 20, b"\0", 0)
+        found_by(True, [broken], join_below=1 << 20)
+    for name in ("outbox", "in_flight"):
+        broken = partition(0, batch(1))
+        setattr(broken, name, PlainOutbox([batch(1)]))
+        with pytest.raises(TypeError, match="another form"):
+            found_by(True, [broken])
+    for name, value in (("window", "wide"), ("topic_head", []), ("topic_head", "T")):
+        broken = partition(0, batch(1))
+        setattr(broken, name, value)
+        with pytest.raises(TypeError):
+            found_by(True, [broken])
 
 
 def test_the_form_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ class Noted:
     def in_flight(self) -> int:
         return len(self.under_way)
 
-    def next_correlation_id(self) -> int:
+    def next_correlation_id(self, count: int) -> int:
+        assert count > 0
         return len(self.under_way) + 1
 
     def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float) -> None:

@@ -4,7 +4,6 @@ The two requests are read and answered in plain structs, one partition each: a r
 """
 
 import asyncio
-import itertools
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -58,7 +57,7 @@ class SimulatedConnection:
         self._node_id = node_id
         self._allocate = allocate
         self._loop = asyncio.get_running_loop()
-        self._ids = itertools.count(1)
+        self._next_id = 1
         self._in_flight: deque[_InFlight] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -71,9 +70,11 @@ class SimulatedConnection:
         """Requests without an answer yet."""
         return len(self._in_flight)
 
-    def next_correlation_id(self) -> int:
-        """For the next request."""
-        return next(self._ids)
+    def next_correlation_id(self, count: int = 1) -> int:
+        """For the next request, or the first of so many."""
+        first = self._next_id
+        self._next_id += count
+        return first
 
     def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None) -> None:
         """Announces a request."""
