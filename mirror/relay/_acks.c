@@ -42,14 +42,6 @@ typedef struct {
 
 enum Outcome { FAILED = -1, DONE, ANOTHER };
 
-static uint64_t big_endian(const uint8_t *at, int size)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < size; i++)
-        value = value << 8 | at[i];
-    return value;
-}
-
 static int by_index(const void *left, const void *right)
 {
     const int32_t a = ((const Row *)left)->index, b = ((const Row *)right)->index;
@@ -66,8 +58,8 @@ static enum Outcome read_rows(Answer *answer, Topic *topic, const uint8_t *at, P
     Row *row = answer->rows + topic->first;
     int in_order = 1;
     for (Py_ssize_t i = 0; i < count; i++, at += row_size) {
-        row[i].index = (int32_t)big_endian(at, 4);
-        row[i].base_offset = (int64_t)big_endian(at + BASE_OFFSET_AT, 8);
+        row[i].index = (int32_t)get(at, 4);
+        row[i].base_offset = (int64_t)get(at + BASE_OFFSET_AT, 8);
         in_order &= i == 0 || row[i].index > row[i - 1].index;
     }
     if (!in_order)
@@ -201,14 +193,6 @@ static long long records_of(const Entry *entry)
         return entry->records;
     PyObject *records = PyTuple_GetItem(entry->object, 2); /* borrowed */
     return records != NULL ? PyLong_AsLongLong(records) : -1;
-}
-
-/* Puts what was just made into a list. 0, or -1 with an exception, also where it could not be made. */
-static int append(PyObject *list, PyObject *made)
-{
-    const int failed = made == NULL ? -1 : PyList_Append(list, made);
-    Py_XDECREF(made);
-    return failed;
 }
 
 /* The partition may send again, if it has something to send. 0, or -1 with an exception. */
@@ -378,8 +362,8 @@ PyObject *acknowledge_expected(PyObject *module, PyObject *args)
     Answer answer;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O(Snnny#y#)O!", &PyList_Type, &taken, &frame, &likely.topic, &likely.partitions,
-                          &likely.row_size, &likely.rows_at, &likely.mask, &likely.size, &likely.plain, &likely.plain_size, &PyList_Type,
-                          &ready))
+                          &likely.row_size, &likely.rows_at, &likely.mask, &likely.size, &likely.plain,
+                          &likely.plain_size, &PyList_Type, &ready))
         return NULL;
     if (PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE) < 0)
         return NULL;

@@ -25,7 +25,7 @@ enum {
 };
 
 typedef struct {
-    const char *bytes; /* borrowed */
+    const uint8_t *bytes; /* borrowed */
     Py_ssize_t size;
 } Span;
 
@@ -76,7 +76,7 @@ static int span_of(PyObject *bytes, Span *span)
     char *start;
     if (PyBytes_AsStringAndSize(bytes, &start, &span->size) < 0)
         return -1;
-    span->bytes = start;
+    span->bytes = (const uint8_t *)start;
     return 0;
 }
 
@@ -212,34 +212,21 @@ static int collect(Request *request, PyObject *ready, Py_ssize_t max_size, PyObj
 
 /* ---- How it is written -------------------------------------------------------------------------------------------- */
 
-static char *copied(char *to, Span from)
+static uint8_t *copied(uint8_t *to, Span from)
 {
     memcpy(to, from.bytes, (size_t)from.size);
     return to + from.size;
 }
 
-static char *written(char *to, uint32_t number, int size)
-{
-    for (int i = size - 1; i >= 0; i--, number >>= 8)
-        to[i] = (char)number;
-    return to + size;
-}
-
 /* The count in front of an array: four bytes, or as a varint and one more. */
-static char *counted(char *to, const Framing *framing, Py_ssize_t count)
+static uint8_t *counted(uint8_t *to, const Framing *framing, Py_ssize_t count)
 {
-    if (!framing->compact)
-        return written(to, (uint32_t)count, 4);
-    uint32_t left = (uint32_t)count + 1;
-    for (; left > 0x7F; left >>= 7)
-        *to++ = (char)(left | 0x80);
-    *to++ = (char)left;
-    return to;
+    return framing->compact ? put_varint(to, (uint32_t)count + 1) : put(to, (uint32_t)count, 4);
 }
 
 static Py_ssize_t count_size(const Framing *framing, Py_ssize_t count)
 {
-    char unused[VARINT_MOST];
+    uint8_t unused[VARINT_MOST];
     return counted(unused, framing, count) - unused;
 }
 
@@ -252,14 +239,14 @@ static Py_ssize_t lead_size(const Request *request, const Framing *framing, cons
     return before + group->head.size + count_size(framing, group->count);
 }
 
-static char *lead_written(char *to, const Request *request, const Framing *framing, const Group *group,
+static uint8_t *lead_written(uint8_t *to, const Request *request, const Framing *framing, const Group *group,
                           Py_ssize_t total, uint32_t correlation_id)
 {
     if (group == request->group) {
-        to = written(to, (uint32_t)(total - 4), 4);
-        to = written(to, 0, 2); /* Produce */
-        to = written(to, (uint32_t)framing->version, 2);
-        to = written(to, correlation_id, 4);
+        to = put(to, (uint32_t)(total - 4), 4);
+        to = put(to, 0, 2); /* Produce */
+        to = put(to, (uint32_t)framing->version, 2);
+        to = put(to, correlation_id, 4);
         to = counted(copied(to, framing->start), framing, request->group_count);
     } else {
         to = copied(copied(to, framing->between), framing->after_topic);
@@ -267,7 +254,7 @@ static char *lead_written(char *to, const Request *request, const Framing *frami
     return counted(copied(to, group->head), framing, group->count);
 }
 
-static char *end_written(char *to, const Framing *framing)
+static uint8_t *end_written(uint8_t *to, const Framing *framing)
 {
     return copied(copied(copied(to, framing->between), framing->after_topic), framing->after_topic);
 }
@@ -287,7 +274,7 @@ static int head_of(const Entry *entry, Span *head)
 {
     if (entry->object != NULL)
         return span_of(PyTuple_GetItem(entry->object, 0), head);
-    *head = (Span){.bytes = (const char *)entry->head, .size = entry->head_size};
+    *head = (Span){.bytes = entry->head, .size = entry->head_size};
     return 0;
 }
 
@@ -314,7 +301,7 @@ static int records_of(const Entry *entry, Py_buffer *view, Span *records)
 static PyObject *in_one(const Request *request, const Framing *framing, Py_ssize_t total, uint32_t correlation_id)
 {
     PyObject *piece = PyBytes_FromStringAndSize(NULL, total);
-    char *to = piece != NULL ? PyBytes_AsString(piece) : NULL;
+    uint8_t *to = piece != NULL ? (uint8_t *)PyBytes_AsString(piece) : NULL;
     if (to == NULL)
         return NULL;
     for (const Group *group = request->group; group < request->group + request->group_count; group++) {
@@ -336,14 +323,6 @@ static PyObject *in_one(const Request *request, const Framing *framing, Py_ssize
     return piece;
 }
 
-/* Puts what was just made into a list. 0, or -1 with an exception, also where it could not be made. */
-static int append(PyObject *list, PyObject *made)
-{
-    const int failed = made == NULL || PyList_Append(list, made) < 0;
-    Py_XDECREF(made);
-    return failed ? -1 : 0;
-}
-
 /* Head and records of each batch as pieces of their own, heads with what stands in front of them. 0, or -1 with an
    exception. */
 static int in_many(PyObject *pieces, const Request *request, const Framing *framing, Py_ssize_t total,
@@ -358,21 +337,21 @@ static int in_many(PyObject *pieces, const Request *request, const Framing *fram
                 return -1;
             const Py_ssize_t before = is_first ? lead_size(request, framing, group) : framing->between.size;
             PyObject *led_in = PyBytes_FromStringAndSize(NULL, before + head.size);
-            char *to = led_in != NULL ? PyBytes_AsString(led_in) : NULL;
+            uint8_t *to = led_in != NULL ? (uint8_t *)PyBytes_AsString(led_in) : NULL;
             if (to == NULL)
                 return -1;
             to = is_first ? lead_written(to, request, framing, group, total, correlation_id)
                           : copied(to, framing->between);
             copied(to, head);
-            PyObject *records =
-                entry->object != NULL ? Py_XNewRef(PyTuple_GetItem(entry->object, 1)) : entry_records(entry);
-            if (append(pieces, led_in) < 0 || append(pieces, records) < 0)
+            if (append(pieces, led_in) < 0 ||
+                append(pieces, entry->object != NULL ? Py_XNewRef(PyTuple_GetItem(entry->object, 1))
+                                                     : entry_records(entry)) < 0)
                 return -1;
         }
     }
     PyObject *end = PyBytes_FromStringAndSize(NULL, end_size(framing));
     if (end != NULL)
-        end_written(PyBytes_AsString(end), framing);
+        end_written((uint8_t *)PyBytes_AsString(end), framing);
     return append(pieces, end);
 }
 
@@ -384,31 +363,28 @@ static Py_ssize_t build(PyObject **ready, Py_ssize_t max_size, const Framing *fr
                         Py_ssize_t join_below, PyObject *pieces, PyObject *requests, PyObject *holes)
 {
     Request request = {.size = 0};
-    Py_ssize_t total = -1;
     PyObject *left = NULL, *again = NULL;
     if (collect(&request, *ready, max_size, holes) == 0)
         left = PyList_GetSlice(*ready, request.looked_at, PyList_Size(*ready));
     if (left != NULL)
         again = PySequence_InPlaceConcat(left, request.again);
-    if (again != NULL && request.sent_count == 0) {
-        total = 0;
-    } else if (again != NULL) {
-        const int joined = request.size < join_below * request.sent_count;
+    int failed = again == NULL;
+    if (!failed && request.sent_count > 0) {
+        const Py_ssize_t total = total_size(&request, framing);
         PyObject *topic = request.group_count == 1 ? request.group->topic : Py_None;
-        total = total_size(&request, framing);
-        if ((joined ? append(pieces, in_one(&request, framing, total, correlation_id))
-                    : in_many(pieces, &request, framing, total, correlation_id)) < 0 ||
-            append(requests, Py_BuildValue("(OnO)", request.taken, request.size, topic)) < 0)
-            total = -1;
+        failed = (request.size < join_below * request.sent_count
+                      ? append(pieces, in_one(&request, framing, total, correlation_id))
+                      : in_many(pieces, &request, framing, total, correlation_id)) < 0 ||
+                 append(requests, Py_BuildValue("(OnO)", request.taken, request.size, topic)) < 0;
     }
-    if (total >= 0) {
+    if (!failed) {
         Py_DECREF(*ready);
         *ready = Py_NewRef(again);
     }
     Py_XDECREF(again);
     Py_XDECREF(left);
     clear(&request);
-    return total;
+    return failed ? -1 : 0;
 }
 
 const char gather_doc[] =
@@ -417,7 +393,7 @@ const char gather_doc[] =
 PyObject *gather(PyObject *module, PyObject *args)
 {
     PyObject *ready, *start, *between, *after_topic, *found = NULL;
-    Py_ssize_t most, max_size, join_below, total = 0, size = 0;
+    Py_ssize_t most, max_size, join_below;
     Framing framing;
     unsigned int correlation_id;
     (void)module;
@@ -431,13 +407,11 @@ PyObject *gather(PyObject *module, PyObject *args)
     Py_INCREF(ready);
     int failed = pieces == NULL || requests == NULL || holes == NULL;
     while (!failed && PyList_Size(ready) > 0 && PyList_Size(requests) < most) {
-        size = build(&ready, max_size, &framing, correlation_id, join_below, pieces, requests, holes);
-        failed = size < 0;
-        total += size;
-        correlation_id = (correlation_id + (size > 0)) & INT32_MAX;
+        const uint32_t id = (correlation_id + (uint32_t)PyList_Size(requests)) & INT32_MAX;
+        failed = build(&ready, max_size, &framing, id, join_below, pieces, requests, holes) < 0;
     }
     if (!failed)
-        found = Py_BuildValue("(OOOOn)", pieces, requests, ready, holes, total);
+        found = PyTuple_Pack(4, pieces, requests, ready, holes);
     Py_DECREF(ready);
     Py_XDECREF(pieces);
     Py_XDECREF(requests);

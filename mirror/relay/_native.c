@@ -10,6 +10,13 @@ int intern(const Name *names, size_t count)
     return 0;
 }
 
+int append(PyObject *list, PyObject *made)
+{
+    const int failed = made == NULL || PyList_Append(list, made) < 0;
+    Py_XDECREF(made);
+    return failed ? -1 : 0;
+}
+
 static PyMethodDef methods[] = {
     {"take", take, METH_VARARGS, take_doc},
     {"gather", gather, METH_VARARGS, gather_doc},

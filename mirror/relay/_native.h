@@ -46,7 +46,32 @@ typedef struct {
     const char *text;
 } Name;
 
-int intern(const Name *names, size_t count); /* 0, or -1 with an exception */
+int intern(const Name *names, size_t count);  /* 0, or -1 with an exception */
+int append(PyObject *list, PyObject *made);    /* what was just made, or NULL; it is the list's; likewise */
+
+/* Fields as Kafka writes them: big-endian, or seven bits to the byte. */
+static inline uint64_t get(const uint8_t *from, int size)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < size; i++)
+        value = value << 8 | from[i];
+    return value;
+}
+
+static inline uint8_t *put(uint8_t *to, uint64_t value, int size)
+{
+    for (int i = size - 1; i >= 0; i--, value >>= 8)
+        to[i] = (uint8_t)value;
+    return to + size;
+}
+
+static inline uint8_t *put_varint(uint8_t *to, uint32_t value)
+{
+    for (; value > 0x7F; value >>= 7)
+        *to++ = (uint8_t)(value | 0x80);
+    *to++ = (uint8_t)value;
+    return to;
+}
 
 extern const char take_doc[], gather_doc[], acknowledge_doc[], acknowledge_expected_doc[];
 PyObject *take(PyObject *module, PyObject *args);

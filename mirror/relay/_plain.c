@@ -99,20 +99,6 @@ static uint32_t raw_crc(const uint8_t *bytes, int size)
 
 /* ---- Big-endian fields ------------------------------------------------------------------------------------------- */
 
-static uint64_t get(const uint8_t *from, int size)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < size; i++)
-        value = value << 8 | from[i];
-    return value;
-}
-
-static void put(uint8_t *to, uint64_t value, int size)
-{
-    for (int i = size - 1; i >= 0; i--, value >>= 8)
-        to[i] = (uint8_t)value;
-}
-
 static int32_t get_i32(const uint8_t *from) { return (int32_t)(uint32_t)get(from, 4); }
 static int64_t get_i64(const uint8_t *from) { return (int64_t)get(from, 8); }
 
@@ -130,17 +116,8 @@ static int write_head(uint8_t *head, const uint8_t *batch, int32_t length, const
     uint8_t *to = head, change[OWNER_SIZE];
     uint32_t size = (uint32_t)length + PREFIX_SIZE;
 
-    put(to, (uint32_t)stamp->index, INDEX_SIZE);
-    to += INDEX_SIZE;
-    if (stamp->flexible) {
-        uint32_t left = size + 1;
-        for (; left > 0x7F; left >>= 7)
-            *to++ = (uint8_t)(left | 0x80);
-        *to++ = (uint8_t)left;
-    } else {
-        put(to, size, 4);
-        to += 4;
-    }
+    to = put(to, (uint32_t)stamp->index, INDEX_SIZE);
+    to = stamp->flexible ? put_varint(to, size + 1) : put(to, size, 4);
     /* The broker assigns the base offset and the leader's epoch; it refuses any base offset but 0. */
     memcpy(to, batch, HEADER_SIZE);
     memset(to, 0, LENGTH_AT);

@@ -26,20 +26,20 @@ class AppendingLane(Lane):
         self._shared = self._shared or any(place == (each.topic_head, each.index) for each in self._partitions)
         super().attach(partition)
 
-    def _build(self, connection: Connection, most: int, pieces: list[Piece]) -> int:
+    def _build(self, connection: Connection, most: int) -> list[Piece]:
         """See ``Lane``."""
         if not self._shared:
-            return super()._build(connection, most, pieces)
+            return super()._build(connection, most)
         first: dict[tuple[bytes, int], Partition] = {}
         for partition in self._ready:
             first.setdefault((partition.topic_head, partition.index), partition)
         chosen = set(first.values())
         later = [partition for partition in self._ready if partition not in chosen]
         self._ready = list(first.values())
-        size = super()._build(connection, 1, pieces)
+        pieces = super()._build(connection, 1)
         # Before those that have another batch: each in its turn.
         self._ready = later + self._ready
-        return size
+        return pieces
 
     def _acknowledge_expected(self, taken: list[Partition], frame: memoryview, likely: Expected) -> bool:
         """See ``Lane``."""

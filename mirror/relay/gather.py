@@ -40,8 +40,6 @@ class Gathered(NamedTuple):
     """Those that may be asked for the next request: they keep their turn, or can have one more batch under way."""
     holes: list[Partition]
     """Those that have a hole next, and nothing under way."""
-    size: int
-    """Bytes of all pieces."""
 
 
 Gather = Callable[[list[Partition], int, int, Framing, int, int], Gathered]
@@ -61,19 +59,16 @@ def gather(
         correlation_id: of the first request; the others count on.
         join_below: mean bytes per batch below which a request is copied into one piece.
     """
-    made = Gathered([], [], ready, [], 0)
-    size = 0
-    while made.ready and len(made.requests) < most:
-        request, by_topic, left = _collect(made.ready, max_size, made.holes)
-        made = made._replace(ready=left)
-        if not request.taken:
-            continue
-        pieces = _frame(by_topic, framing, correlation_id)
-        size += sum(map(len, pieces))
-        made.pieces.extend([b"".join(pieces)] if request.size < join_below * len(request.taken) else pieces)
-        made.requests.append(request)
-        correlation_id = (correlation_id + 1) & LAST_CORRELATION_ID
-    return made._replace(size=size)
+    pieces: list[Piece] = []
+    requests: list[Request] = []
+    holes: list[Partition] = []
+    while ready and len(requests) < most:
+        request, by_topic, ready = _collect(ready, max_size, holes)
+        if request.taken:
+            framed = _frame(by_topic, framing, (correlation_id + len(requests)) & LAST_CORRELATION_ID)
+            pieces += [b"".join(framed)] if request.size < join_below * len(request.taken) else framed
+            requests.append(request)
+    return Gathered(pieces, requests, ready, holes)
 
 
 def _collect(

@@ -2,7 +2,8 @@
 
 Filling a hole takes a few round trips, and a transactional partition has a hole every few records. What waits behind
 one would keep frames of the pool from being reused all that time, with batches of other partitions' answers next to it:
-few such partitions would stop all the others. So a little of what waits is copied out, and the rest is fetched again.
+few such partitions would stop all the others. So a little of what waits is copied out, and the rest is fetched again;
+as long as the holes lie close together, no more is asked for than that little.
 """
 
 from collections import deque
@@ -13,6 +14,11 @@ from mirror.relay.partition import Batch, Hole, Partition
 
 MOST_BYTES = 128 * 1024
 """Copied out per partition: a hundred small transactions, and a thousand partitions in no more than the frames take."""
+
+
+def worth_asking(partition: Partition, most_bytes: int) -> int:
+    """How many of so many bytes to ask for."""
+    return min(most_bytes, MOST_BYTES) if partition.crowded else most_bytes
 
 
 def park(partition: Partition, most_bytes: int = MOST_BYTES) -> None:
@@ -37,6 +43,7 @@ def park(partition: Partition, most_bytes: int = MOST_BYTES) -> None:
         due += item[2]
         partition.let_go(waiting.popleft())
     if waiting:
+        partition.crowded = True
         partition.tally.returned(waiting)
         partition.identity = _identity_of(waiting[0])
         partition.due = due

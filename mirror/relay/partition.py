@@ -144,6 +144,7 @@ class Partition:
         "confirmed_at",
         "coordinator_epoch",
         "copied",
+        "crowded",
         "destination",
         "destination_id",
         "destination_leader",
@@ -241,6 +242,8 @@ class Partition:
         """Whether the lane has it among those with something to send."""
         self.parked = 0
         """Bytes that wait behind a hole outside of any frame (``relay.parking``); nothing is fetched meanwhile."""
+        self.crowded = False
+        """Whether its holes lie so close together that part of what was fetched last had to be let go again."""
         self.frames = 0
         """Frames that its batches keep from being reused."""
         self.generation = 0

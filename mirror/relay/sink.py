@@ -49,8 +49,6 @@ STRICT_TRIES = 3
 """Doubts in a row until a sequence that is not ours counts as one that the destination will never take."""
 SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
-COPY_BELOW = 2048
-"""Mean bytes per buffer below which joining all of them is cheaper than handing the kernel each (facts, hot path)."""
 
 
 class SinkOwner(Protocol):
@@ -169,21 +167,18 @@ class Lane(Link):
 
     def _send_ready(self, connection: Connection) -> None:
         pieces: list[Piece] = []
-        size = 0
         while self._ready and (most := self._max_in_flight - connection.in_flight) > 0:
-            size += self._build(connection, most, pieces)
-        if size < COPY_BELOW * len(pieces):
-            connection.write([b"".join(pieces)])
-        elif pieces:
+            pieces += self._build(connection, most)
+        if pieces:
             connection.write(pieces)
 
-    def _build(self, connection: Connection, most: int, pieces: list[Piece]) -> int:
+    def _build(self, connection: Connection, most: int) -> list[Piece]:
         """As many requests as there are batches for: in each a batch of each partition that has one, in rotation, up to
-        ``max.request.size`` or a single batch that is larger. Their bytes."""
+        ``max.request.size`` or a single batch that is larger."""
         version = self._version
         first = connection.next_correlation_id(most)
         around = framing(version, connection.options.client_id, self._timeout_ms)
-        made, requests, self._ready, holes, size = self._gather(
+        pieces, requests, self._ready, holes = self._gather(
             self._ready, most, self._max_size, around, first, JOIN_BELOW
         )
         for partition in holes:
@@ -194,8 +189,7 @@ class Lane(Link):
             self._under_way.append(request)
             connection.expect(correlation_id & LAST_CORRELATION_ID, request, self._answer_timeout_s)
         self._owner.stats.produce_requests += len(requests)
-        pieces += made
-        return size
+        return pieces
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from mirror.records.scan import Tail, measure
 from mirror.relay.forward import forward
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
+from mirror.relay.parking import worth_asking
 from mirror.relay.partition import Outlet, Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.resync import Log
@@ -154,7 +155,7 @@ class Fetcher(Link):
         for partition in wanted:
             if room <= 0:
                 break
-            max_bytes = min(max(share, BATCHES_PER_SHARE * partition.batch_size), most)
+            max_bytes = worth_asking(partition, min(max(share, BATCHES_PER_SHARE * partition.batch_size), most))
             asked.append((partition, max_bytes))
             room -= min(max_bytes, int(partition.record_size * (partition.high_watermark - partition.due)))
         return asked

@@ -23,6 +23,7 @@ from mirror.relay.leading import Begun, Lead, lead
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import some_turns, until
 from tests.net.real import create, log_of, opened, records
+from tests.patience import PATIENT
 from tests.records.builders import Record, kafka_batch
 from tests.relay.flows import Log
 
@@ -160,7 +161,7 @@ def configs_of(sandbox: Sandbox, topic: str) -> dict[str, str | None]:
     return {name: entries[name].value for name in names if entries[name].source == 1}
 
 
-FORGETFUL = {"producer.id.expiration.check.interval.ms": "500"}
+FORGETFUL = {**PATIENT, "producer.id.expiration.check.interval.ms": "500"}
 """Producers are forgotten as soon as they may be: when their records are a day old."""
 
 
@@ -362,7 +363,7 @@ async def test_timestamps(sandbox: Sandbox, topic_name: str) -> None:
 async def test_older_brokers(topic_name: str) -> None:
     """Kafka 3.9, and 2.0, which has no zstd and no IncrementalAlterConfigs: filled, trimmed, and left alone then."""
     for version, policy in (("3.9.2", "compact"), ("2.0.1", "delete")):
-        with Sandbox(name="older", version=version, quick=True) as sandbox:
+        with Sandbox(name="older", version=version, properties=PATIENT, quick=True) as sandbox:
             async with leading(sandbox, topic_name, 1_234_567, cleanup_policy=policy) as at:
                 at.rules = replace(at.rules, most_bytes=1_000_012)
                 await at.led()

@@ -9,7 +9,7 @@ from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.forward import forward
-from mirror.relay.parking import park
+from mirror.relay.parking import MOST_BYTES, park, worth_asking
 from mirror.relay.partition import Hole, Partition
 from mirror.relay.plain import InnerLoop
 from tests.records.builders import raw_batch
@@ -38,6 +38,11 @@ def receive(pool: FramePool, data: bytes, partition: Partition) -> Frame:
     assert forward(frame, 0, len(data), partition, LOOP) is None
     frame.release()
     return frame
+
+
+def empty(partition: Partition) -> None:
+    while partition.outbox:
+        partition.let_go(partition.outbox.popleft())
 
 
 def compacted(due: int = 0) -> Partition:
@@ -102,6 +107,24 @@ def test_it_counts_as_replicated_only_once() -> None:
     park(partition, 100)
     assert partition.tally.put_batches == before[0] - 1
     assert partition.tally.put_bytes == before[1] - 161
+
+
+def test_no_more_is_asked_than_is_kept() -> None:
+    """From when something had to be let go until no hole is met any more."""
+    pool = FramePool(budget=1 << 20, frame_size=1 << 16)
+    partition = compacted()
+    receive(pool, record_set(0, [0, 100, 100]), partition)
+    park(partition)
+    assert worth_asking(partition, 1 << 20) == 1 << 20
+    park(partition, 100)
+    assert worth_asking(partition, 1 << 20) == MOST_BYTES
+    assert worth_asking(partition, 100) == 100
+    empty(partition)
+    receive(pool, record_set(partition.due, [100, 0, 100]), partition)
+    assert worth_asking(partition, 1 << 20) == MOST_BYTES
+    empty(partition)
+    receive(pool, record_set(partition.due, [100]), partition)
+    assert worth_asking(partition, 1 << 20) == 1 << 20
 
 
 def test_nothing_may_be_under_way() -> None:

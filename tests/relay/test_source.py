@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
+from mirror.relay.parking import MOST_BYTES
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.source import LEAST_SHARE, Fetcher
@@ -136,6 +137,21 @@ async def test_shares() -> None:
             assert shares[0] == 300_000
             assert set(list(shares.values())[1:-1]) == {LEAST_SHARE}
             assert fetches(source)[-1].request.max_bytes == MIB
+
+
+async def test_a_crowded_partition_is_asked_for_little() -> None:
+    """What would be fetched again is not asked for, whatever the partition's share."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.relay.states == {"active": 1})
+            flow.partition("t", 0).crowded = True
+            seen = len(fetches(source))
+            await until(lambda: len(fetches(source)) > seen + 1)  # one may have been on its way
+            assert [most for *_, most in asked(source, fetches(source)[-1])] == [MOST_BYTES]
+            source.store("t", 0, *batches(4, size=100))
+            await flow.copied()
+            await until(lambda: asked(source, fetches(source)[-1])[0][3] == MIB)
 
 
 async def test_no_more_are_asked_than_fill_the_answer() -> None:
