@@ -5,7 +5,6 @@ import signal
 import sys
 from types import FrameType
 
-import chaos.scenarios  # noqa: F401 - registers them
 from bench.console import Progress
 from chaos.errors import ChaosError
 from chaos.plan import from_environment

@@ -5,6 +5,7 @@ CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; the 
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
 CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, nobody
+CHAOS_TRACKS=N     so many scenarios side by side, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
 CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs
 """
@@ -31,6 +32,7 @@ class Plan:
     repeat: int = 0
     workers: int = 1
     writers: frozenset[str] | None = None
+    tracks: int = 1
     audit: bool = True
     out: Path = _PUBLISHED
 
@@ -47,6 +49,7 @@ class Plan:
             self.workers > 1
         )
         parts += [f"CHAOS_WRITERS={','.join(sorted(self.writers))}"] if self.writers else []
+        parts += [f"CHAOS_TRACKS={self.tracks}"] * (self.tracks != _usual_tracks(quick=self.quick))
         parts += [] if self.audit else ["CHAOS_AUDIT=0"]
         return " ".join([*parts, "make chaos"])
 
@@ -78,15 +81,22 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         re.compile(only)
     except re.error as error:
         raise ChaosError(f"CHAOS_ONLY={only} is no regular expression: {error}", "give part of a name") from error
+    quick = environ.get("CHAOS_QUICK", "") not in ("", "0")
     return Plan(
-        quick=environ.get("CHAOS_QUICK", "") not in ("", "0"),
+        quick=quick,
         only=only,
         repeat=_number(environ, "CHAOS_REPEAT", 0),
         workers=_number(environ, "CHAOS_WORKERS", 1),
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
+        tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),
         audit=environ.get("CHAOS_AUDIT", "1") != "0",
         out=Path(environ.get("CHAOS_OUT", "") or _PUBLISHED),
     )
+
+
+def _usual_tracks(*, quick: bool) -> int:
+    """A full run counts repetitions and times recoveries: nothing beside it. A quick one is to be over soon."""
+    return 2 if quick else 1
 
 
 def _number(environ: Mapping[str, str], key: str, usual: int) -> int:

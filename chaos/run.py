@@ -1,4 +1,7 @@
-"""A run: scenarios by the clusters that they need, each stage played, compared, audited; the report after each."""
+"""A run: scenarios by the clusters that they need, each stage played, compared, audited; the report after each.
+
+A quick run has two tracks (``chaos.tracks``): most of a scenario is waiting, for timeouts and for brokers that return.
+"""
 
 import datetime
 import os
@@ -6,13 +9,15 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from itertools import count, zip_longest
+from functools import partial
+from itertools import count, groupby
 from pathlib import Path
+from typing import Protocol
 
-from bench.console import Progress
+import chaos.scenarios  # noqa: F401 - registers them
 from chaos import audits, report, results
 from chaos.ahead import Ahead
 from chaos.clusters import Clusters
@@ -23,9 +28,10 @@ from chaos.results import Row
 from chaos.scenario import SCENARIOS, Scenario, Shape
 from chaos.sides import Pair
 from chaos.stage import Stage
+from chaos.tracks import Say, side_by_side
 from mirror.sandbox import SandboxError
 
-__all__ = ["run", "serving"]
+__all__ = ["Progress", "run", "serving"]
 
 _FAILING_STAGES = 2
 """After so many stages that did not hold, a scenario's further repetitions would only take time; one, if quick."""
@@ -33,18 +39,74 @@ _FAILING_STAGES = 2
 _numbers = count(1)
 
 
+class Progress(Protocol):
+    """Who is told what goes on: see ``bench.console``."""
+
+    def step(self, text: str, /) -> None:
+        """What is being done now."""
+
+    def detail(self, text: str, /) -> None:
+        """How far that is."""
+
+    def line(self, text: str, /) -> None:
+        """What is to stay on the screen."""
+
+
 def run(plan: Plan, progress: Progress) -> list[Row]:
-    """Carry out a plan; its rows. The files are written after each scenario."""
+    """Carry out a plan; its rows. The files are written after each scenario.
+
+    Raises:
+        ChaosError: a track ended with an error; the rows of what was run are written.
+    """
     chosen = plan.select(SCENARIOS)
     shapes = {one.name: one.shape for one in chosen}
     if plan.quick:  # starting clusters takes longer than most scenarios: as few as will do
         shapes = {name: serving(shape, shapes.values()) for name, shape in shapes.items()}
-    suite = _Suite(plan, progress)
+    turn = {shape: at for at, shape in enumerate(dict.fromkeys(shapes.values()))}
+    names = [one.name for one in sorted(chosen, key=lambda one: (turn[shapes[one.name]], one.damages))]
+    old = results.load(plan.out / "chaos.json")
+    rows: dict[str, Row] = {}
+
+    def hear(said: Row | tuple[str, str]) -> None:
+        if isinstance(said, Row):
+            rows[said.scenario] = said
+            known = results.merge(old, rows.values(), SCENARIOS)
+            results.save(known, plan.out / "chaos.json")
+            plan.docs.write_text(report.markdown(known))
+        else:
+            how, text = said
+            getattr(progress, how)(text)
+
+    work = partial(_track, plan, shapes)
+    if plan.tracks > 1:
+        side_by_side(work, names, plan.tracks, hear)
+    else:
+        work(iter(names), hear)
+    return list(rows.values())
+
+
+def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: Say) -> None:
+    """These scenarios, one after the other; says what goes on, and each row whenever more is known of it."""
+    suite = _Suite(plan, _Saying(say), say)
     with Clusters() as clusters, closing(suite):
-        for shape in dict.fromkeys(shapes.values()):
-            mine = sorted((one for one in chosen if shapes[one.name] == shape), key=lambda one: one.damages)
+        for shape, mine in groupby(map(SCENARIOS.__getitem__, names), key=lambda one: shapes[one.name]):
             suite.shape(shape, mine, clusters)
-    return suite.rows
+
+
+class _Saying:
+    """A ``Progress`` somewhere else."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def step(self, text: str) -> None:
+        self._say(("step", text))
+
+    def detail(self, text: str) -> None:
+        self._say(("detail", text))
+
+    def line(self, text: str) -> None:
+        self._say(("line", text))
 
 
 def serving(shape: Shape, others: Iterable[Shape]) -> Shape:
@@ -57,11 +119,10 @@ def serving(shape: Shape, others: Iterable[Shape]) -> Shape:
 class _Suite:
     """A run's parts, held together."""
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(self, plan: Plan, progress: Progress, keep: Callable[[Row], None]) -> None:
         self._plan = plan
         self._progress = progress
-        self._old = results.load(plan.out / "chaos.json")
-        self.rows: list[Row] = []
+        self._keep = keep
         self._unaudited: list[tuple[Row, list[str], str]] = []
         self._ahead = Ahead()
 
@@ -69,9 +130,9 @@ class _Suite:
         """Nothing is left running."""
         self._ahead.drop()
 
-    def shape(self, shape: Shape, scenarios: Sequence[Scenario], clusters: Clusters) -> None:
+    def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
         """All scenarios of one shape of clusters, then the audit of what they left."""
-        for one, following in zip_longest(scenarios, scenarios[1:]):
+        for one, following in _followed(scenarios):
             # An audit in between would be disturbed by it.
             self._scenario(one, shape, clusters, following if self._plan.quick and not one.damages else None)
             if one.damages or not self._plan.quick:
@@ -87,7 +148,6 @@ class _Suite:
             command=self._plan.command, at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
             wanted=wanted,
         )  # fmt: skip
-        self.rows.append(row)
         began_at = time.monotonic()
         topics: list[str] = []
         failing = 0
@@ -107,7 +167,7 @@ class _Suite:
         if topics and not row.problems:
             self._unaudited.append((row, topics, str(one.flow.get("offsets", "exact"))))
         self._tell(row)
-        self.save()
+        self._keep(row)
 
     def _stage(self, one: Scenario, shape: Shape, clusters: Clusters, following: Scenario | None, row: Row) -> Outcome:
         try:
@@ -127,7 +187,7 @@ class _Suite:
         except (SandboxError, ChaosError) as error:
             self._ahead.drop()
             clusters.drop()  # in an unknown state
-            self._unaudited.clear()
+            self._give_up_audits(str(error))
             return Outcome(problems=[str(error)])
 
     def _made(self, one: Scenario, pair: Pair, *, done: int) -> Stage:
@@ -169,7 +229,16 @@ class _Suite:
         topics = [topic for _, names, _ in waiting for topic in names]
         for side in clusters.current.sides:
             side.delete(topics)
-        self.save()
+        for row, _, _ in waiting:
+            self._keep(row)
+
+    def _give_up_audits(self, why: str) -> None:
+        """What was to be audited is gone with the clusters."""
+        waiting, self._unaudited = self._unaudited, []
+        for row, _, _ in waiting if self._plan.audit else ():
+            row.problems.append(f"not audited, its clusters had to be given up: {why}")
+            self._tell(row)
+            self._keep(row)
 
     def _audit_mode(
         self, waiting: list[tuple[Row, list[str], str]], offsets: str, clusters: Clusters, folder: Path
@@ -199,11 +268,15 @@ class _Suite:
         for problem in row.problems:
             self._progress.line("  " + problem.replace("[", "\\["))
 
-    def save(self) -> None:
-        """Everything that is known so far."""
-        rows = results.merge(self._old, self.rows, SCENARIOS)
-        results.save(rows, self._plan.out / "chaos.json")
-        self._plan.docs.write_text(report.markdown(rows))
+
+def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenario | None]]:
+    """Each with the one after it."""
+    rest = iter(scenarios)
+    one = next(rest, None)
+    while one is not None:
+        following = next(rest, None)
+        yield one, following
+        one = following
 
 
 def _add(row: Row, outcome: Outcome) -> None:

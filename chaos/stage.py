@@ -77,6 +77,7 @@ class Stage:
         self.check_starts = False
         self._expected: dict[Name, tuple[str, ...]] = {}
         self._since: dict[Name, int] = {}
+        self._left: list[Name] = []
         self.strangers: Counter[Name] = Counter()
         self._open = ExitStack()
         self.processes = Processes()
@@ -305,6 +306,11 @@ class Stage:
         their topics audited."""
         self._since.update(offsets)
 
+    def compare_what_is_left(self, names: Sequence[Name]) -> None:
+        """The same for what the destination's retention has left of these partitions. That is looked at when both sides
+        are compared: brokers go on deleting for a while after retention was switched off."""
+        self._left.extend(names)
+
     def look(self) -> None:
         """Take in what the mirrors say; one that ended for a reason that may pass is started again, as systemd would.
 
@@ -405,6 +411,8 @@ class Stage:
     def verify(self) -> None:
         """Plain consumers at both isolation levels, end offsets, halts."""
         out, names = self.outcome, self.copied
+        if self._left:
+            self.compare_since(until(lambda: self.destination.starts(self._left), "the destination's log starts"))
         method = compare if self.scenario.exact else compare_order
         there = self.destination.bootstrap_servers
         views: list[tuple[str, Isolation]] = [

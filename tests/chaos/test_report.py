@@ -27,6 +27,10 @@ def test_plan_from_the_environment() -> None:
     assert plan.quick
     assert plan.command == "CHAOS_QUICK=1 CHAOS_ONLY='kill' CHAOS_WORKERS=2 make chaos"
     assert plan.docs == Path("/x/failures.md")
+    assert plan.tracks == 2
+    alone = from_environment({"CHAOS_QUICK": "1", "CHAOS_TRACKS": "1"})
+    assert alone.command == "CHAOS_QUICK=1 CHAOS_TRACKS=1 make chaos"
+    assert from_environment({"CHAOS_TRACKS": "1"}).command == "make chaos"
     assert from_environment({"CHAOS_QUICK": "0"}).docs == Path("docs/failures.md")
 
 

@@ -1,0 +1,117 @@
+"""What a run makes of stages and audits, without any clusters."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from chaos import audits, results
+from chaos.errors import ChaosError
+from chaos.outcome import Outcome
+from chaos.plan import Plan
+from chaos.run import run
+from chaos.scenario import SCENARIOS, Scenario, Shape
+
+NAMES = "worker-kill", "supervisor-kill", "two-groups"
+
+
+class Told:
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def step(self, text: str) -> None: ...
+
+    def detail(self, text: str) -> None: ...
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class FakeStage:
+    """Of a scenario that holds, or raises."""
+
+    def __init__(self, scenario: Scenario, folder: Path, *, raises: bool) -> None:
+        self.scenario = scenario
+        self.prefix = scenario.name
+        self.repetitions = 1
+        self.outcome = Outcome(repetitions=1, audited=[f"topic-{scenario.name}"])
+        self.processes = SimpleNamespace(folder=folder)
+        self.raises = raises
+
+    def prepare(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def play(self, *_: Any, **__: Any) -> Outcome:
+        if self.raises:
+            raise ChaosError("the brokers are gone")
+        return self.outcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class FakeClusters:
+    """Nothing is started."""
+
+    def __init__(self) -> None:
+        side = SimpleNamespace(delete=lambda topics: None)
+        self.current = SimpleNamespace(version="4.3.0", sides=(side, side), heal=lambda: None)
+
+    def pair(self, _: Shape) -> Any:
+        return self.current
+
+    def drop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
+    """The scenarios whose clusters break."""
+    names: set[str] = set()
+
+    def made(self: object, one: Scenario, pair: Any, *, done: int) -> FakeStage:
+        return FakeStage(one, tmp_path, raises=one.name in names)
+
+    monkeypatch.setattr("chaos.run.Clusters", FakeClusters)
+    monkeypatch.setattr("chaos.run._Suite._made", made)
+    monkeypatch.setattr(audits, "audit", lambda *_, **__: (audits.IDENTICAL, ""))
+    return names
+
+
+def rows_of(out: Path) -> Iterator[tuple[str, bool, str]]:
+    for row in results.load(out / "chaos.json"):
+        yield row.scenario, row.held, row.audit
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(quick=True, only=f"^({'|'.join(NAMES)})$", out=tmp_path)
+
+
+def test_all_hold(broken: set[str], plan: Plan) -> None:
+    told = Told()
+    assert all(row.held for row in run(plan, told))
+    assert list(rows_of(plan.out)) == [(name, True, "identical") for name in SCENARIOS if name in NAMES]
+    assert sum("held" in line for line in told.lines) == len(NAMES)
+
+
+def test_what_could_not_be_audited_did_not_hold(broken: set[str], plan: Plan) -> None:
+    """Clusters that are given up take with them what was copied before: no silent "not run"."""
+    broken.add(NAMES[1])
+    run(plan, Told())
+    held = {scenario: (held, audit) for scenario, held, audit in rows_of(plan.out)}
+    assert held == {NAMES[0]: (False, "not run"), NAMES[1]: (False, "not run"), NAMES[2]: (True, "identical")}
+    problems = {row.scenario: row.problems for row in results.load(plan.out / "chaos.json")}
+    (problem,) = problems[NAMES[0]]
+    assert problem.startswith("not audited, its clusters had to be given up: the brokers are gone")
