@@ -10,6 +10,7 @@ import pytest
 
 import tests.hypothesis_profiles  # noqa: F401 - registers the profiles
 from mirror.sandbox import Cluster
+from tests.patience import PATIENT
 
 # A shell that runs the tests in the background, or nohup, has these ignored, and every process started from here would
 # inherit that: nothing that is to end by them would.
@@ -33,14 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def source_cluster() -> Iterator[Cluster]:
     """A running cluster with one broker, shared by all tests; started by the first that asks."""
-    with Cluster(name="source", quick=True) as cluster:
+    with Cluster(name="source", properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def destination_cluster() -> Iterator[Cluster]:
     """A second one, likewise."""
-    with Cluster(name="destination", quick=True) as cluster:
+    with Cluster(name="destination", properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 

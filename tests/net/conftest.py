@@ -6,6 +6,7 @@ import pytest
 
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook
+from tests.patience import PATIENT
 
 NEWEST, LAST_WITH_ZOOKEEPER, BEFORE_KIP_664 = "4.3.0", "3.9.2", "2.8.2"
 
@@ -13,14 +14,14 @@ NEWEST, LAST_WITH_ZOOKEEPER, BEFORE_KIP_664 = "4.3.0", "3.9.2", "2.8.2"
 @pytest.fixture(scope="package")
 def kafka_3_9() -> Iterator[Sandbox]:
     """The last release line that ZooKeeper could run; here with KRaft."""
-    with Sandbox(name="kafka-3.9", version=LAST_WITH_ZOOKEEPER, quick=True) as cluster:
+    with Sandbox(name="kafka-3.9", version=LAST_WITH_ZOOKEEPER, properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="package")
 def kafka_2_8() -> Iterator[Sandbox]:
     """Describes producers, but no transactions."""
-    with Sandbox(name="kafka-2.8", version=BEFORE_KIP_664, quick=True) as cluster:
+    with Sandbox(name="kafka-2.8", version=BEFORE_KIP_664, properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 

@@ -3,11 +3,13 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mirror.sandbox import Cluster
+from tests.patience import PATIENT
 from tests.service.kafka_side import CODECS, assert_identical, create_topic, end_of, produce, writing
 from tests.service.running import Mirror, config_text, mirror
 
@@ -94,14 +96,20 @@ def test_killed_five_times(
     assert f"{PARTITIONS} partitions" in audit.stdout
 
 
-def test_brokers_killed_and_restarted(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def two_to_kill() -> Iterator[tuple[Cluster, Cluster]]:
+    """A source and a destination of one's own, whose brokers are soon let in again."""
+    with Cluster(name="source", quick=True) as source, Cluster(name="destination", quick=True) as destination:
+        yield source, destination
+
+
+def test_brokers_killed_and_restarted(two_to_kill: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> None:
     """
     1. In the middle of a copy, while a producer writes, the destination's leader is killed (-9) and started again;
        then the source's.
     2. The mirror goes on by itself, nothing halts, and both sides end up the same.
     """
+    source_cluster, destination_cluster = two_to_kill
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
     create_topic(source, topic_name, PARTITIONS)
     produce(source, topic_name, 3_000, partitions=PARTITIONS, codec="lz4", size=2_000)
@@ -176,7 +184,7 @@ def test_a_signal_while_it_starts(
 def test_old_brokers(version: str, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
     """From an old broker to a new one, and from the new one back to the old one."""
     new = destination_cluster.bootstrap_servers
-    with Cluster(name="old", version=version, quick=True, heap_mb=512) as cluster:
+    with Cluster(name="old", version=version, properties=PATIENT, quick=True, heap_mb=512) as cluster:
         old = cluster.bootstrap_servers
         for number, (source, destination) in enumerate(((old, new), (new, old))):
             topic = f"{topic_name}-{number}"

@@ -14,8 +14,9 @@ from typing import Any
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import restamp
-from mirror.sandbox import Broker, Cluster
+from mirror.sandbox import Broker, Cluster, logs
 from mirror.wire.fetch import READ_COMMITTED, FetchPartition, read_fetch_response
+from tests.patience import PATIENT
 from tests.records.builders import RECORDS, kafka_batch
 from tests.vectors import load
 from tests.vectors.client import Client, batches_of
@@ -29,7 +30,7 @@ FULL_FETCH = (4, 11, 12, 13, 17)
 """These bring every topic; the other versions a few batches, which shows their layout."""
 FULL_PRODUCE = (3, 5, 8, 9, 13)
 """Of the newest Kafka every version is kept, of the others these and their last."""
-SETTLED_WITHIN_S = 120
+SETTLED_WITHIN_S = 90
 MIB = 1 << 20
 
 TOPICS: dict[str, tuple[int, load.Config]] = {
@@ -51,10 +52,15 @@ OLD_TOPICS: dict[str, tuple[int, load.Config]] = {
     "magic-1": (2, {"message.format.version": "0.10.2"}),
 }
 PROPERTIES = {
+    **PATIENT,
     "log.retention.ms": "-1",
     "log.cleaner.backoff.ms": "200",
     "auto.create.topics.enable": "false",
 }
+
+
+class UnsettledError(Exception):
+    """The broker has not done by itself what the vectors need."""
 
 
 class Keeper:
@@ -111,17 +117,24 @@ def first_batch(client: Client, topic: str) -> tuple[BatchHeader, bytes]:
 
 
 def await_settled(client: Client) -> None:
-    """Wait until the cleaner has been there (the first batch lacks records) and every transaction has its marker."""
+    """Wait until the cleaner has been there (the first batch lacks records) and every transaction has its marker.
+
+    Raises:
+        UnsettledError: one of the two did not come.
+    """
     version = client.fetch_versions()[-1]
     deadline_at = time.monotonic() + SETTLED_WITHIN_S
     while True:
         frame = client.fetch(version, [FetchPartition("transactions", 0, 0, MIB)])
         (fetched,) = read_fetch_response(version, frame).partitions
-        ended = fetched.last_stable_offset == fetched.high_watermark
-        if ended and not first_batch(client, "compacted")[0].is_dense:
+        oldest, _ = first_batch(client, "compacted")
+        if fetched.last_stable_offset == fetched.high_watermark and not oldest.is_dense:
             return
         if time.monotonic() > deadline_at:
-            raise TimeoutError(f"after {SETTLED_WITHIN_S} s a transaction is open or nothing was compacted")
+            raise UnsettledError(
+                f"after {SETTLED_WITHIN_S} s a transaction is open (last stable offset {fetched.last_stable_offset}, "
+                f"high watermark {fetched.high_watermark}) or nothing was compacted (the first batch is {oldest})"
+            )
         time.sleep(0.2)
 
 
@@ -236,9 +249,12 @@ def capture_other_leaders(version: str, keeper: Keeper) -> None:
                 keeper.keep("produce", api_version, "not the leader", answer)
 
 
-def capture(version: str, folder: Path) -> list[dict[str, Any]]:
-    """All vectors of one Kafka version, written into the folder; their index."""
-    keeper = Keeper(folder, version)
+def capture_lone(version: str, keeper: Keeper) -> None:
+    """One broker, filled by real clients, and asked for everything that one broker can answer.
+
+    Raises:
+        UnsettledError: with what its log says.
+    """
     with (
         tempfile.TemporaryDirectory() as scratch,
         Cluster(name="vectors", version=version, properties=PROPERTIES, quick=True, heap_mb=512) as cluster,
@@ -246,10 +262,28 @@ def capture(version: str, folder: Path) -> list[dict[str, Any]]:
         fill(cluster, version, Path(scratch))
         with Client(cluster.brokers[0].port) as client:
             client.learn({name: count for name, (count, _) in TOPICS.items()})
-            await_settled(client)
+            try:
+                await_settled(client)
+            except UnsettledError as error:
+                raise UnsettledError(f"{error}; its log:\n{logs.excerpt(cluster.brokers[0].log_path)}") from None
             capture_fetch(client, keeper, version)
             capture_produce(client, keeper, version)
         capture_divergence(cluster.brokers[0], keeper)
+
+
+def capture(version: str, folder: Path) -> list[dict[str, Any]]:
+    """All vectors of one Kafka version, written into the folder; their index.
+
+    Raises:
+        UnsettledError: neither the first broker nor a second one settled.
+    """
+    keeper = Keeper(folder, version)
+    try:
+        capture_lone(version, keeper)
+    except UnsettledError as error:
+        # Nothing is kept before a broker has settled, so there is nothing to take back.
+        print(f"{version}: {error}\nonce more, with a new broker", file=sys.stderr)
+        capture_lone(version, keeper)
     capture_other_leaders(version, keeper)
     return keeper.index
 
