@@ -119,8 +119,9 @@ def copy(
 
 
 def median(runs: list[Measured]) -> Measured:
-    """The run whose CPU per byte is the median (the lower of the two in the middle)."""
-    return sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
+    """The run whose CPU per byte is the median (the lower of the two in the middle), with the highest peak of all."""
+    middle = sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
+    return dataclasses.replace(middle, peak_rss_bytes=max(run.peak_rss_bytes for run in runs))
 
 
 def _await(

@@ -15,8 +15,10 @@ DEFINITION = (
     "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well: from 25 % copied and 10 s after the first data, "
     "but no later than at 60 %, until all is there, or for 30 s. "
     "The floor: a process that receives the same bytes (the topic's log segments, sent as a broker sends them, "
-    "with sendfile, over again until it is 1 GB) into a 256 KB buffer and sends them on; the median of three runs. "
-    "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process; 1 MB = 10^6 bytes."
+    "with sendfile, over again until it is 1 GB) into a 256 KB buffer and sends them on. "
+    "The floor and mirror are measured several times, in turn; the run with the median of the CPU counts. "
+    "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process, the highest of all runs; "
+    "1 MB = 10^6 bytes."
 )
 
 

@@ -5,8 +5,8 @@ BENCH_ONLY=REGEX       workloads whose name matches anywhere, e.g. '^16KB' or 'z
                        the cases of what exactness costs: 'exact' for all of them, or e.g. 'exact-far-8p'
 BENCH_SYSTEMS=a,b      systems, of floor, mirror, mm2, mm1
 BENCH_SCALE=0.3        so many times the bytes
-BENCH_REPEAT=1         measure mirror so many times per workload and keep the median by CPU (3, as the floor; 1 if
-                       quick): its runs take seconds, and on a shared machine one of seconds says little
+BENCH_REPEAT=1         measure the floor and mirror so many times per workload, in turn, and keep the median by CPU (5;
+                       3 if quick): their runs take seconds, and on a shared machine one of seconds says little
 BENCH_FLOW=JSON        further settings of mirror's flow, e.g. '{"fetch.max.bytes": "8 MiB"}'
 BENCH_OUT=FOLDER       where results go: bench/out; but build/bench with BENCH_ONLY, BENCH_SYSTEMS, BENCH_SCALE
                        or BENCH_FLOW, so that a run for tuning never replaces a complete one
@@ -141,7 +141,7 @@ class Plan:
         systems: likewise.
         latency: whether latency is measured too.
         cases: of what exactness costs.
-        repeat: runs of mirror per workload.
+        repeat: runs of the floor and of mirror per workload.
         flow: further settings of mirror's flow.
         out: folder of the results.
     """
@@ -179,7 +179,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
     only = environ.get("BENCH_ONLY") or ""
     chosen, cases, latency = _chosen(workloads, only)
     scale = _number(environ, "BENCH_SCALE", 1.0)
-    repeat = _number(environ, "BENCH_REPEAT", 1.0 if quick else 3.0)
+    repeat = _number(environ, "BENCH_REPEAT", 3.0 if quick else 5.0)
     if repeat != int(repeat):
         raise BenchError(f"BENCH_REPEAT={repeat} is not a whole number", "give 1 or more")
     out = environ.get("BENCH_OUT")

@@ -1,4 +1,4 @@
-"""One whole run: for each workload fill, measure every system, delete; then latency; results after each."""
+"""One whole run: for each workload fill, measure every system in turns, delete; then latency; results after each."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,8 @@ from chaos.proxy import Proxy
 
 __all__ = ["report", "run"]
 
-_FLOOR_RUNS = 3
+_IN_TURN = ("floor", "mirror")
+"""Measured several times; the others take a minute each."""
 
 
 def run(plan: Plan, progress: Progress) -> Results:
@@ -83,9 +84,7 @@ class _Bench:
             f"of {held.mean_batch_bytes:.0f} bytes, {held.records} records"
         )
         try:
-            base = self._floor(workload, held) if "floor" in self._plan.systems else None
-            for copier in self._copiers:
-                self._copy(copier, workload, held, base)
+            self._measure(workload, held)
         finally:
             self._source.delete_all()
         self.save()
@@ -139,28 +138,38 @@ class _Bench:
         if self._found.rows:
             chart.draw(self._found, folder / "compare.png")
 
-    def _floor(self, workload: Workload, held: Stored) -> Row:
-        self._progress.step(f"{workload.name}: {table.TITLES['floor']}")
+    def _measure(self, workload: Workload, held: Stored) -> None:
+        """Every system, in turns: what comes over a shared machine for a minute then comes over floor and mirror
+        alike, and not over all runs of one of them.
+        """
         segments = self._source.segments(workload.topic, workload.partitions)
-        runs = [floor.measure(self._programs, segments) for _ in range(_FLOOR_RUNS)]
-        return self._add("floor", workload, held, runs, None)
+        runs: dict[str, list[Measured]] = {system: [] for system in self._plan.systems}
+        failed: dict[str, str] = {}
+        for turn in range(self._plan.repeat):
+            if "floor" in runs:
+                self._progress.step(f"{workload.name}: {table.TITLES['floor']}")
+                runs["floor"].append(floor.measure(self._programs, segments))
+            for copier in self._copiers:
+                if copier.name not in failed and (turn == 0 or copier.name in _IN_TURN):
+                    try:
+                        runs[copier.name].append(self._copy(copier, workload, held))
+                    except BenchError as error:
+                        failed[copier.name] = str(error)
+                        self._progress.line(f"{workload.name}: {table.TITLES[copier.name]} failed: {_plain(error)}")
+        base: Row | None = None
+        for system, measured in runs.items():
+            if system in failed:
+                self._found.rows.append(results.row(system, workload, held, error=failed[system]))
+            else:
+                made = self._add(system, workload, held, measured, base)
+                base = made if system == "floor" else base
 
-    def _copy(self, copier: Copier, workload: Workload, held: Stored, base: Row | None) -> None:
+    def _copy(self, copier: Copier, workload: Workload, held: Stored) -> Measured:
         self._progress.step(f"{workload.name}: {table.TITLES[copier.name]}")
-        runs: list[Measured] = []
-        try:
-            for _ in range(self._plan.repeat if copier.name == "mirror" else 1):
-                runs.append(
-                    measure(
-                        copier, workload, held, source=self._source, destination=self._destination,
-                        programs=self._programs, watch=lambda _, text: self._progress.detail(text),
-                    )
-                )  # fmt: skip
-        except BenchError as error:
-            self._progress.line(f"{workload.name}: {table.TITLES[copier.name]} failed: {_plain(error)}")
-            self._found.rows.append(results.row(copier.name, workload, held, error=str(error)))
-            return
-        self._add(copier.name, workload, held, runs, base)
+        return measure(
+            copier, workload, held, source=self._source, destination=self._destination, programs=self._programs,
+            watch=lambda _, text: self._progress.detail(text),
+        )  # fmt: skip
 
     def _add(self, system: str, workload: Workload, held: Stored, runs: list[Measured], base: Row | None) -> Row:
         costs = tuple(measured.cpu_s_per_gb for measured in runs)

@@ -39,12 +39,13 @@ def test_make_targets_exist(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "mirror"], ids=" ".join)
 def test_commands_exist_and_take_their_options(words: list[str]) -> None:
     command: click.Command = main
-    context = click.Context(command, info_name="mirror")
+    # With its own settings: a command remembers the names of its help option from the first context that it is given.
+    context = click.Context(command, info_name="mirror", **command.context_settings)
     rest = words[1:]
     while isinstance(command, click.Group) and not rest[0].startswith("-"):
         found = command.get_command(context, rest.pop(0))
         assert found is not None, words
-        command, context = found, click.Context(found, parent=context, info_name=found.name)
+        command, context = found, click.Context(found, parent=context, info_name=found.name, **found.context_settings)
     command.make_parser(context).parse_args(rest)
 
 

@@ -1,5 +1,7 @@
 """Which part of a copy is measured, and what it comes to."""
 
+import dataclasses
+
 import pytest
 
 from bench.copying import median
@@ -52,10 +54,10 @@ def test_a_copy_between_two_looks_is_not_measured() -> None:
     assert interval.result(peak_rss_bytes=0, started_at=0.0) is None
 
 
-def test_the_median_of_runs_is_one_of_them() -> None:
+def test_the_median_of_runs_is_one_of_them_with_the_highest_peak_of_all() -> None:
     runs = [
-        Measured(bytes=1, seconds=1, cpu_s=cpu_s, start_cpu_s=0, peak_rss_bytes=0, all_seconds=1)
-        for cpu_s in (5, 1, 3, 4)
+        Measured(bytes=1, seconds=at, cpu_s=cpu_s, start_cpu_s=0, peak_rss_bytes=peak, all_seconds=1)
+        for at, (cpu_s, peak) in enumerate([(5, 70), (1, 90), (3, 60), (4, 80)], start=1)
     ]
-    assert median(runs) is runs[2]
-    assert median(runs[:1]) is runs[0]
+    assert median(runs) == dataclasses.replace(runs[2], peak_rss_bytes=90)
+    assert median(runs[:1]) == runs[0]

@@ -12,7 +12,7 @@ def test_a_full_run_has_every_size_and_codec_and_small_batches_with_many_partiti
         *(f"{size}-{codec}-8p" for size in ("1KB", "16KB", "1MB") for codec in ("none", "lz4", "zstd")),
         *(f"{size}-{codec}-64p" for size in ("1KB", "16KB") for codec in ("none", "lz4", "zstd")),
     ]
-    assert (plan.kind, plan.systems, plan.latency, plan.repeat) == ("full", SYSTEMS, True, 3)
+    assert (plan.kind, plan.systems, plan.latency, plan.repeat) == ("full", SYSTEMS, True, 5)
     assert plan.out == ROOT / "bench/out"
 
 
