@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from mirror.audit.fetching import send_fetch
 from mirror.audit.model import Bounds, TopicPartition
 from mirror.audit.plan import Estimate
-from mirror.net.buffers import OVERHEAD, Frame, FramePool
+from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.connection import SIZE_ONLY
 from mirror.net.errors import NetworkError
@@ -79,12 +79,7 @@ async def _sample(
 ) -> list[tuple[TopicPartition, float]]:
     size = len(wanted) * SAMPLE_BYTES
     pool = FramePool(budget=size + OVERHEAD, frame_size=size + OVERHEAD)
-
-    def allocate(needed: int) -> Frame:
-        pool.reserve()
-        return pool.take(needed)
-
-    connection = await cluster.dial(node_id, read_ahead=SIZE_ONLY, allocate=allocate)
+    connection = await cluster.dial(node_id, read_ahead=SIZE_ONLY, allocate=pool.take)
     try:
         sent = send_fetch(
             cluster, connection, wanted, client_id=client_id, partition_bytes=SAMPLE_BYTES, response_bytes=size

@@ -233,7 +233,7 @@ class Reader:
         try:
             if connection is None or connection.closed:
                 connection = self._connections[leader.node_id] = await self._cluster.dial(
-                    leader.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate
+                    leader.node_id, read_ahead=SIZE_ONLY, allocate=self._pool.take
                 )
             await asyncio.sleep(connection.throttled_s)
             return self._write(connection, wanted, offset)
@@ -248,10 +248,6 @@ class Reader:
         if connection is None or connection.closed or connection.throttled_s:
             return None
         return self._write(connection, wanted, offset)
-
-    def _allocate(self, size: int) -> Frame:
-        self._pool.reserve()
-        return self._pool.take(size)
 
     def _write(self, connection: Connection, wanted: Range, offset: int) -> Sent:
         assert self._cluster is not None

@@ -5,11 +5,23 @@ when the last of them is acknowledged. ``buffer.memory`` bounds all frames of a 
 room for its answer was reserved, so memory cannot grow with the lag, the number of partitions or a slow destination.
 """
 
+import mmap
 from collections import deque
 from collections.abc import Callable
 
 OVERHEAD = 64 * 1024
-"""Room in each frame beyond ``fetch.max.bytes`` for what surrounds the records; 64 partitions take about 4 KiB."""
+"""Room in each frame beyond the bytes asked for, for what surrounds the records; 64 partitions take about 4 KiB."""
+
+
+class Buffer:
+    """Memory of a fixed size, of which the kernel has given us only what was ever written: ``touched`` bytes."""
+
+    __slots__ = ("memory", "touched")
+
+    def __init__(self, size: int) -> None:
+        # Not from the allocator, which may keep what is dropped: this goes back to the kernel with its last slice.
+        self.memory = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.touched = 0
 
 
 class Frame:
@@ -17,10 +29,10 @@ class Frame:
 
     __slots__ = ("_pool", "body", "buffer", "holders")
 
-    def __init__(self, pool: "FramePool", buffer: bytearray, size: int) -> None:
+    def __init__(self, pool: "FramePool", buffer: Buffer, size: int) -> None:
         self._pool = pool
         self.buffer = buffer
-        self.body = memoryview(buffer)[:size]
+        self.body = memoryview(buffer.memory)[:size]
         self.holders = 1
 
     def hold(self) -> None:
@@ -35,17 +47,23 @@ class Frame:
 
 
 class FramePool:
-    """Frames of ``frame_size`` bytes within ``budget`` bytes. A larger answer (an oversize first batch, KIP-74: it must
-    make progress) gets a buffer of its own, which counts until it is released."""
+    """Frames of at most ``frame_size`` bytes within ``budget`` bytes. A larger answer (an oversize first batch, KIP-74:
+    it must make progress) gets a buffer of its own, which counts until it is released.
+
+    What is reserved is what was asked for, what is held what came. Buffers that are free keep what they touched, and
+    the kernel gets it back as soon as all of them together, free or not, have touched more than the budget.
+    """
 
     def __init__(self, *, budget: int, frame_size: int) -> None:
         if budget < frame_size:
             raise ValueError(f"a budget of {budget} bytes holds no frame of {frame_size}")
         self.budget = budget
         self.frame_size = frame_size
-        self._free: list[bytearray] = []
+        self._free: list[Buffer] = []
         self._used = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._touched = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waking = False
 
     @property
     def used(self) -> int:
@@ -53,49 +71,80 @@ class FramePool:
         return self._used
 
     @property
-    def room(self) -> bool:
-        """Whether ``reserve`` would grant some."""
-        return not self._used or self._used + self.frame_size <= self.budget
+    def touched(self) -> int:
+        """Bytes that the kernel has given to buffers, in use or free."""
+        return self._touched
 
-    def reserve(self) -> bool:
-        """Room for one answer, to be followed by ``take`` or ``cancel``. False: none, see ``when_room``.
+    def reserve(self, size: int) -> bool:
+        """Room for an answer of ``size`` bytes, to be followed by ``take`` or ``cancel``. False: none, see
+        ``when_room``; nor is there any while somebody who wants more waits for it.
 
-        One frame is always granted when nothing else is in use, whatever its size was last time: progress.
+        One is always granted when nothing else is in use, whatever its size: progress.
         """
-        if not self.room:
+        if not self._has_room(size) or (self._waiting and not self._waking):
             return False
-        self._used += self.frame_size
+        self._used += size
         return True
 
-    def cancel(self) -> None:
+    def cancel(self, size: int) -> None:
         """The answer will not come."""
-        self._used -= self.frame_size
+        self._used -= size
         self._wake()
 
-    def take(self, size: int) -> Frame:
+    def take(self, size: int, *, reserved: int = 0) -> Frame:
         """The frame for an answer of ``size`` bytes, against the room reserved for it."""
         if size <= self.frame_size:
-            # Last in, first out: the same few buffers stay warm in the cache, the others untouched by the kernel.
-            buffer = self._free.pop() if self._free else bytearray(self.frame_size)
+            buffer = self._take_free(size)
         else:
-            buffer = bytearray(size)
-            self._used += size - self.frame_size
-        return Frame(self, buffer, size)
+            buffer = Buffer(size)
+        self._touched += max(0, size - buffer.touched)
+        buffer.touched = max(size, buffer.touched)
+        self._trim()
+        frame = Frame(self, buffer, size)
+        self._used += size - reserved
+        if size < reserved:
+            self._wake()
+        return frame
 
     def give_back(self, frame: Frame) -> None:
         """Called by the frame."""
-        size = len(frame.buffer)
-        self._used -= size
-        if size == self.frame_size:
+        self._used -= len(frame.body)
+        if len(frame.body) > self.frame_size:
+            self._touched -= frame.buffer.touched
+        else:
             self._free.append(frame.buffer)
+            self._trim()
         self._wake()
 
-    def when_room(self, wake: Callable[[], None]) -> None:
-        """Calls ``wake`` once when there is room again; in the order of asking."""
-        if wake not in self._waiting:
-            self._waiting.append(wake)
+    def when_room(self, size: int, wake: Callable[[], None]) -> None:
+        """Calls ``wake`` once when there is room for ``size`` bytes; in the order of asking."""
+        if all(waiting != wake for _, waiting in self._waiting):
+            self._waiting.append((size, wake))
+
+    def _has_room(self, size: int) -> bool:
+        return not self._used or self._used + size <= self.budget
+
+    def _take_free(self, size: int) -> Buffer:
+        """The one that touched least of those that touched enough, else the one that touched most; of equals the last
+        that came back, which is still warm in the cache. A new one where none is free."""
+        if not self._free:
+            return Buffer(self.frame_size)
+        enough = [buffer for buffer in self._free if buffer.touched >= size]
+        least = min(buffer.touched for buffer in enough) if enough else max(buffer.touched for buffer in self._free)
+        at = max(index for index, buffer in enumerate(self._free) if buffer.touched == least)
+        return self._free.pop(at)
+
+    def _trim(self) -> None:
+        while self._touched > self.budget and self._free:
+            self._touched -= self._free.pop(0).touched
 
     def _wake(self) -> None:
         """Whoever is woken may have no use for the room any more, so the next is asked as long as there is any."""
-        while self._waiting and self.room:
-            self._waiting.popleft()()
+        if self._waking:
+            return
+        self._waking = True
+        try:
+            while self._waiting and self._has_room(self._waiting[0][0]):
+                self._waiting.popleft()[1]()
+        finally:
+            self._waking = False

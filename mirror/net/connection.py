@@ -35,8 +35,9 @@ SIZE_ONLY = SIZE.size
 """Read-ahead for data connections: nothing but the size, so that every body is received in place."""
 MAX_RESPONSE = 1 << 30
 """A size above this is no response: a broker's default fetch.max.bytes is 55 MiB, a batch at most 2^31 - 1 bytes."""
-LOW_WATER = 1 << 20
-"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT)."""
+LOW_WATER = 1 << 23
+"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): a whole answer as a rule. The kernel
+takes it for half of what its receive buffer may grow to (net.ipv4.tcp_rmem) if that is less."""
 WORTH_GATHERING = 32 * 1024
 
 
@@ -173,14 +174,19 @@ class Connection:
             while outgoing:
                 pieces = list(itertools.islice(outgoing, MAX_PIECES))
                 sent = self._sock.send(pieces[0]) if len(pieces) == 1 else self._sock.sendmsg(pieces)
-                if len(pieces) == len(outgoing) and sent == sum(map(len, pieces)):
-                    # Nearly always: the kernel took it all, and there are hundreds of pieces to look at.
-                    outgoing.clear()
-                    return
-                while outgoing and sent >= len(outgoing[0]):
+                if sent == sum(map(len, pieces)):
+                    if len(pieces) == len(outgoing):
+                        # Nearly always: the kernel took it all, and there are hundreds of pieces to look at.
+                        outgoing.clear()
+                        return
+                    for _ in pieces:
+                        outgoing.popleft()
+                    continue
+                while sent >= len(outgoing[0]):
                     sent -= len(outgoing.popleft())
                 if sent:
                     outgoing[0] = memoryview(outgoing[0])[sent:]
+                return  # the kernel's buffer is full, and asking it again would only say so
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:

@@ -13,7 +13,7 @@ class RelaySettings:
     """Whether the flow mirrors the topic of this name."""
     wanted: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
     """The flow's entries as written, each with what matches names to it: to tell which of them found no topic."""
-    fetch_max_bytes: int = 4 << 20
+    fetch_max_bytes: int = 8 << 20
     max_partition_fetch_bytes: int = 1 << 20
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500

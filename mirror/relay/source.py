@@ -9,7 +9,7 @@ import time
 from typing import Protocol
 
 from mirror.net.backoff import Backoff
-from mirror.net.buffers import Frame, FramePool
+from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
@@ -41,6 +41,9 @@ from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FET
 FRAMES_PER_PARTITION = 2
 """A partition is fetched while fewer frames wait for its acknowledgements: one that goes out, one that comes in. More
 would let a slow destination broker keep the frames that the others need."""
+LEAST_FETCH = 512 * 1024
+"""Bytes that a broker with little to give is asked for. Its fetch may wait there for long, with room reserved for the
+answer, and there may be many such brokers."""
 LEAST_SHARE = 64 * 1024
 """Bytes asked for per partition however many there are: a slice that ends in a partial batch is waste."""
 BATCHES_PER_SHARE = 16
@@ -94,9 +97,11 @@ class Fetcher(Link):
         self._owner = owner
         self._rotation: list[Partition] = []
         self._asked: dict[tuple[TopicKey, int], tuple[Partition, int]] | None = None
-        self._reserved = False
+        self._reserved = 0
         self._version = self._asked_version = 0
         settings = owner.settings
+        self._least = min(max(LEAST_FETCH, 2 * settings.fetch_min_bytes), settings.fetch_max_bytes)
+        self._most = self._least
         self._backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
 
     def attach(self, partition: Partition) -> None:
@@ -123,9 +128,6 @@ class Fetcher(Link):
         if pause_s:
             self._pump_later(pause_s)
             return
-        if not self._owner.pool.room:
-            self._owner.pool.when_room(self.pump)
-            return
         active = [partition for partition in self._rotation if partition.phase is Phase.ACTIVE]
         wanted = [
             partition
@@ -136,11 +138,12 @@ class Fetcher(Link):
         ]
         if not wanted:
             return
-        settings = self._owner.settings
-        share = max(settings.fetch_max_bytes // len(wanted), LEAST_SHARE)
-        asked = self._enough(wanted, share)
-        self._owner.pool.reserve()
-        self._reserved = True
+        settings, pool, size = self._owner.settings, self._owner.pool, self._most + OVERHEAD
+        if not pool.reserve(size):
+            pool.when_room(size, self.pump)
+            return
+        self._reserved = size
+        asked = self._enough(wanted, max(self._most // len(wanted), LEAST_SHARE))
         hurry = len(asked) < len(active)
         self._ask(connection, asked, HURRY_MS if hurry else settings.fetch_max_wait_ms)
 
@@ -150,7 +153,7 @@ class Fetcher(Link):
         The others would come back empty, and cost as much to ask and to read as those that do not. They keep their
         turn. Who is not known to have data is asked along, so nobody waits longer than without this.
         """
-        most, room = self._owner.settings.max_partition_fetch_bytes, self._owner.settings.fetch_max_bytes
+        most, room = self._owner.settings.max_partition_fetch_bytes, self._most
         asked: list[tuple[Partition, int]] = []
         for partition in wanted:
             if room <= 0:
@@ -184,7 +187,7 @@ class Fetcher(Link):
             partitions,
             max_wait_ms=max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
+            max_bytes=self._most,
             isolation_level=READ_COMMITTED if settings.committed else READ_UNCOMMITTED,
         )
         correlation_id = connection.next_correlation_id()
@@ -203,10 +206,10 @@ class Fetcher(Link):
 
     def _allocate(self, size: int) -> Frame:
         """Called by the connection when the size of an answer is known."""
-        self._reserved = False
+        reserved, self._reserved = self._reserved, 0
         if size > self._owner.pool.frame_size:
             self._owner.stats.oversize_frames += 1
-        return self._owner.pool.take(size)
+        return self._owner.pool.take(size, reserved=reserved)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -219,10 +222,18 @@ class Fetcher(Link):
             self._backoff.reset()
             self._forward(response, fetch, asked)
         finally:
+            self._adapt(len(response.body))
             response.release()
         # The broker works on the next answer while this one is sent on.
         self.pump()
         self._owner.pump_sinks()
+
+    def _adapt(self, size: int) -> None:
+        """Twice as much is asked of a broker that has it, and half as much of one that does not."""
+        if 2 * size >= self._most:
+            self._most = min(2 * self._most, self._owner.settings.fetch_max_bytes)
+        elif 4 * size < self._most:
+            self._most = max(self._most // 2, self._least)
 
     def _forward(
         self, frame: Frame, fetch: FetchResponse, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]
@@ -258,7 +269,7 @@ class Fetcher(Link):
                     # A slice without a whole batch gave nothing: the partition keeps its turn, and comes to be the
                     # first one, whose batch comes whole.
                     gave.append(partition)
-            elif 2 * len(frame.body) < owner.settings.fetch_max_bytes:
+            elif 2 * len(frame.body) < self._most:
                 # Not for want of room: it has nothing to give for now, whatever its end says, and must not keep others
                 # from being asked.
                 partition.record_size = 0.0
@@ -326,8 +337,8 @@ class Fetcher(Link):
         """The connection ended with the fetch unanswered: nothing was lost, it is asked again."""
         self._asked = None
         if self._reserved:
-            self._reserved = False
-            self._owner.pool.cancel()
+            reserved, self._reserved = self._reserved, 0
+            self._owner.pool.cancel(reserved)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 

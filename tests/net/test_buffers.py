@@ -13,47 +13,90 @@ def pool_of(frames: int) -> FramePool:
     return FramePool(budget=frames * FRAME, frame_size=FRAME)
 
 
+def taken(pool: FramePool, size: int, reserved: int = FRAME) -> Frame:
+    """The frame of an answer that there was room for."""
+    assert pool.reserve(reserved)
+    return pool.take(size, reserved=reserved)
+
+
 def test_a_budget_holds_a_frame() -> None:
     with pytest.raises(ValueError, match="99 bytes holds no frame of 100"):
         FramePool(budget=99, frame_size=FRAME)
 
 
 def test_reserve_and_cancel() -> None:
+    """As much as is asked for, and no more than the budget."""
     pool = pool_of(2)
-    assert pool.reserve()
-    assert pool.reserve()
-    assert not pool.reserve()
-    pool.cancel()
-    assert pool.used == FRAME
-    assert pool.reserve()
+    assert pool.reserve(FRAME)
+    assert pool.reserve(60)
+    assert not pool.reserve(41)
+    assert pool.reserve(40)
+    pool.cancel(60)
+    assert pool.used == FRAME + 40
+    assert not pool.reserve(61)
+    assert pool.reserve(60)
+
+
+def test_what_came_counts_not_what_was_asked_for() -> None:
+    """An answer smaller than what was reserved for it leaves the rest to others at once."""
+    pool = pool_of(2)
+    frame = taken(pool, 30)
+    assert pool.used == 30
+    assert pool.reserve(170)
+    frame.release()
+    assert pool.used == 170
 
 
 def test_a_frame_goes_back_with_its_last_holder() -> None:
     pool = pool_of(1)
-    pool.reserve()
-    frame = pool.take(60)
+    frame = taken(pool, 60)
     assert len(frame.body) == 60
     frame.hold()
     frame.release()
-    assert pool.used == FRAME
+    assert pool.used == 60
     frame.release()
     assert pool.used == 0
 
 
 def test_warm_buffers_are_used_again() -> None:
-    """The buffer that came back last is the next to be used; its size never changes."""
-    pool = pool_of(3)
-    frames = []
-    for size in (1, FRAME):
-        pool.reserve()
-        frames.append(pool.take(size))
-    first, second = (frame.buffer for frame in frames)
+    """Of those that touched enough the one that touched least; of equals the one that came back last."""
+    pool = pool_of(4)
+    frames = [taken(pool, size) for size in (FRAME, 1, FRAME)]
+    first, small, last = (frame.buffer for frame in frames)
     for frame in frames:
         frame.release()
-    pool.reserve()
-    again = pool.take(50)
-    assert again.buffer is second
-    assert len(first) == len(second) == FRAME
+    assert taken(pool, 50).buffer is last
+    assert taken(pool, 50).buffer is first
+    assert taken(pool, 1).buffer is small
+    assert pool.touched == 2 * FRAME + 1
+
+
+def test_a_free_buffer_grows_before_there_is_another() -> None:
+    """The one that touched most: the kernel has to give the least."""
+    pool = pool_of(3)
+    frames = [taken(pool, size) for size in (60, 1)]
+    most = frames[0].buffer
+    for frame in frames:
+        frame.release()
+    assert taken(pool, 80).buffer is most
+    assert pool.touched == 81
+
+
+def test_what_free_buffers_touched_goes_back_when_it_would_be_too_much() -> None:
+    """
+    1. Four small answers are held at once, in buffers of their own, and released.
+    2. Two large ones: two of the buffers grow, and the coldest of the others go back to the kernel.
+    """
+    pool = pool_of(2)
+    small = [taken(pool, 50, 50) for _ in range(4)]
+    assert pool.touched == 200
+    for frame in small:
+        frame.release()
+    held = [taken(pool, 90), taken(pool, 90)]
+    assert pool.touched == 180
+    for frame in held:
+        frame.release()
+    assert pool.touched == 180
 
 
 def test_an_oversize_answer_counts_until_it_is_released() -> None:
@@ -62,21 +105,19 @@ def test_an_oversize_answer_counts_until_it_is_released() -> None:
     2. Meanwhile nobody else gets room; afterwards everybody does, and its buffer is not kept.
     """
     pool = pool_of(2)
-    pool.reserve()
-    frame = pool.take(1000)
-    assert pool.used == len(frame.body) == 1000
-    assert not pool.reserve()
+    frame = taken(pool, 1000)
+    assert pool.used == len(frame.body) == pool.touched == 1000
+    assert not pool.reserve(1)
     frame.release()
-    assert pool.used == 0
-    pool.reserve()
-    assert len(pool.take(1).buffer) == FRAME
+    assert pool.used == pool.touched == 0
+    assert len(taken(pool, 1).buffer.memory) == FRAME
 
 
-def test_one_frame_is_always_granted() -> None:
-    """With nothing in use there is progress even in a budget of a single frame."""
+def test_one_is_always_granted() -> None:
+    """With nothing in use there is progress, whatever is asked for."""
     pool = pool_of(1)
-    assert pool.reserve()
-    assert not pool.reserve()
+    assert pool.reserve(10 * FRAME)
+    assert not pool.reserve(1)
 
 
 def test_waiters_are_woken_in_the_order_of_asking() -> None:
@@ -86,30 +127,60 @@ def test_waiters_are_woken_in_the_order_of_asking() -> None:
     """
     pool = pool_of(1)
     woken: list[str] = []
-    pool.reserve()
+    pool.reserve(FRAME)
 
     def asker(name: str) -> None:
         woken.append(name)
-        assert pool.reserve()
+        assert pool.reserve(FRAME)
 
     wakes = [lambda name=name: asker(name) for name in "abc"]
     for wake in [*wakes, wakes[0]]:
-        pool.when_room(wake)
+        pool.when_room(FRAME, wake)
     for count in range(1, 4):
-        pool.take(1).release()
+        pool.take(1, reserved=FRAME).release()
         assert woken == list("abc")[:count]
-    pool.cancel()
+    pool.cancel(FRAME)
     assert woken == list("abc")
+
+
+def test_who_wants_much_is_not_passed_over() -> None:
+    """
+    1. Brokers with nothing to give hold little each; one that has much to give waits for more than is left.
+    2. Those with little ask again when they are answered: there would be room, but the one that waits comes first.
+    """
+    pool = pool_of(2)
+    woken: list[str] = []
+    for _ in range(11):
+        assert pool.reserve(10)
+    assert not pool.reserve(FRAME)
+    pool.when_room(FRAME, lambda: woken.append("much") if pool.reserve(FRAME) else None)
+    pool.when_room(10, lambda: woken.append("little") if pool.reserve(10) else None)
+    assert not pool.reserve(10)
+    pool.cancel(10)
+    assert woken == ["much"]
+    pool.cancel(10)
+    assert woken == ["much", "little"]
+    assert not pool.reserve(10)
+
+
+def test_room_that_is_left_over_wakes() -> None:
+    """Nobody waits for a release when an answer turns out to be small."""
+    pool = pool_of(1)
+    woken: list[str] = []
+    assert pool.reserve(FRAME)
+    pool.when_room(50, lambda: woken.append("next"))
+    pool.take(50, reserved=FRAME)
+    assert woken == ["next"]
 
 
 def test_a_waiter_without_use_for_the_room_wakes_the_next() -> None:
     """Its broker is gone, say: the room must not wait for a release that will never come."""
     pool = pool_of(1)
     woken: list[str] = []
-    pool.reserve()
-    pool.when_room(lambda: woken.append("gone"))
-    pool.when_room(lambda: woken.append("next"))
-    pool.cancel()
+    pool.reserve(FRAME)
+    pool.when_room(FRAME, lambda: woken.append("gone"))
+    pool.when_room(FRAME, lambda: woken.append("next"))
+    pool.cancel(FRAME)
     assert woken == ["gone", "next"]
 
 
@@ -119,26 +190,27 @@ class Accounting(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = pool_of(4)
-        self.reserved = 0
+        self.reserved: list[int] = []
         self.frames: list[Frame] = []
 
-    @rule()
-    def reserve(self) -> None:
-        free = self.pool.used + FRAME <= self.pool.budget or not self.pool.used
-        assert self.pool.reserve() is free
-        self.reserved += free
+    @rule(size=st.integers(1, FRAME))
+    def reserve(self, size: int) -> None:
+        free = self.pool.used + size <= self.pool.budget or not self.pool.used
+        assert self.pool.reserve(size) is free
+        if free:
+            self.reserved.append(size)
 
     @precondition(lambda self: self.reserved)
     @rule()
     def cancel(self) -> None:
-        self.pool.cancel()
-        self.reserved -= 1
+        self.pool.cancel(self.reserved.pop())
 
     @precondition(lambda self: self.reserved)
     @rule(size=st.integers(0, 3 * FRAME), holders=st.integers(0, 2))
     def take(self, size: int, holders: int) -> None:
-        frame = self.pool.take(size)
-        self.reserved -= 1
+        frame = self.pool.take(size, reserved=self.reserved.pop())
+        assert len(frame.body) == size
+        frame.body[:] = bytes(size)
         for _ in range(holders):
             frame.hold()
         self.frames.append(frame)
@@ -153,12 +225,17 @@ class Accounting(RuleBasedStateMachine):
 
     @invariant()
     def used_is_what_is_out(self) -> None:
-        out = sum(max(FRAME, len(frame.body)) for frame in self.frames)
-        assert self.pool.used == out + self.reserved * FRAME
+        assert self.pool.used == sum(len(frame.body) for frame in self.frames) + sum(self.reserved)
 
     @invariant()
     def no_buffer_is_out_twice(self) -> None:
         assert len({id(frame.buffer) for frame in self.frames}) == len(self.frames)
+
+    @invariant()
+    def touched_is_bounded(self) -> None:
+        """Beyond the budget only by what is out."""
+        held = sum(frame.buffer.touched for frame in self.frames)
+        assert held <= self.pool.touched <= max(self.pool.budget, held)
 
 
 TestAccounting = Accounting.TestCase

@@ -39,7 +39,6 @@ async def test_any_cut(read_ahead: int, pooled: bool) -> None:
         pool = FramePool(budget=1 << 20, frame_size=128)
 
         def allocate(size: int, pool: FramePool = pool) -> Frame:
-            assert pool.reserve()
             return pool.take(size)
 
         async with connected(read_ahead=read_ahead, allocate=allocate if pooled else None) as (connection, peer):
@@ -100,7 +99,6 @@ async def test_long_responses_are_received_in_place(receive_buffer: int) -> None
 
     def allocate(size: int) -> Frame:
         sizes.append(size)
-        pool.reserve()
         return pool.take(size)
 
     bodies = [bytes([number]) * size for number, size in enumerate((3 * LOW_WATER + 17, 5, 40_000, 5 << 20))]
@@ -121,7 +119,6 @@ async def test_answer_in_mid_frame_for_nobody() -> None:
     pool = FramePool(budget=1 << 20, frame_size=1 << 10)
 
     def allocate(size: int) -> Frame:
-        pool.reserve()
         return pool.take(size)
 
     async with connected(read_ahead=SIZE_ONLY, allocate=allocate) as (connection, peer):
@@ -156,7 +153,6 @@ async def test_the_broker_goes_in_mid_frame(sent: int, reset: bool) -> None:
     pool = FramePool(budget=1 << 20, frame_size=256)
 
     def allocate(size: int) -> Frame:
-        pool.reserve()
         return pool.take(size)
 
     async with connected(read_ahead=16, allocate=allocate) as (connection, peer):

@@ -145,7 +145,6 @@ def forwarded(case: Case, inner_loop: InnerLoop, before: bytes, after: bytes) ->
     """``forward`` by one form; checks the bookkeeping on the way."""
     size = len(before) + len(case.record_set) + len(after)
     pool = FramePool(budget=max(size, 1), frame_size=max(size, 1))
-    pool.reserve()
     frame = pool.take(size)
     frame.body[:] = before + case.record_set + after
     partition = Partition("t", INDEX)
@@ -305,7 +304,6 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
     for turn in range(4):
         batch = kafka_batch(base_offset=3 * turn)
         pool = FramePool(budget=len(batch), frame_size=len(batch))
-        pool.reserve()
         frame = pool.take(len(batch))
         frame.body[:] = batch
         assert forward(frame, 0, len(batch), partition, inner_loop) is None

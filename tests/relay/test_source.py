@@ -9,7 +9,7 @@ from mirror.net.buffers import FramePool
 from mirror.relay.parking import MOST_BYTES
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
-from mirror.relay.source import LEAST_SHARE, Fetcher
+from mirror.relay.source import LEAST_FETCH, LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
@@ -92,7 +92,6 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     answer = fetch_frame(
         4, {"throttle_time_ms": 0, "responses": [("t", [{"aborted_transactions": None} | row for row in answered])]}
     )
-    owner.pool.reserve()
     frame = owner.pool.take(len(answer))
     frame.body[:] = answer
     fetcher._asked = {("t", partition.index): (partition, partition.generation) for partition in partitions}
@@ -136,7 +135,7 @@ async def test_shares() -> None:
             shares = {index: most for _, index, _, most in asked(source, fetches(source)[-1])}
             assert shares[0] == 300_000
             assert set(list(shares.values())[1:-1]) == {LEAST_SHARE}
-            assert fetches(source)[-1].request.max_bytes == MIB
+            assert fetches(source)[-1].request.max_bytes == LEAST_FETCH
 
 
 async def test_a_crowded_partition_is_asked_for_little() -> None:
@@ -151,7 +150,43 @@ async def test_a_crowded_partition_is_asked_for_little() -> None:
             assert [most for *_, most in asked(source, fetches(source)[-1])] == [MOST_BYTES]
             source.store("t", 0, *batches(4, size=100))
             await flow.copied()
-            await until(lambda: asked(source, fetches(source)[-1])[0][3] == MIB)
+            await until(lambda: asked(source, fetches(source)[-1])[0][3] == LEAST_FETCH)
+
+
+async def test_a_broker_is_asked_for_what_it_has() -> None:
+    """Twice as much while it has that, up to fetch.max.bytes; and little again at the end of its data."""
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=8)
+        for index in range(8):
+            source.store("t", index, *batches(20, size=100_000))
+        held = source.next("Fetch", faults.held())
+        async with mirroring(source, destination, fetch_max_bytes=3 * MIB, buffer_memory=8 * MIB) as flow:
+            await until(lambda: flow.relay.states == {"active": 8})
+            held.open()
+            await flow.copied()
+            await until(lambda: fetches(source)[-1].request.max_bytes == LEAST_FETCH)
+        sizes = [seen.request.max_bytes for seen in fetches(source)]
+        first = sizes.index(3 * MIB)
+        assert sizes[:first] == sorted(sizes[:first])
+        assert set(sizes[:first]) == {LEAST_FETCH, 2 * LEAST_FETCH, 4 * LEAST_FETCH}
+        assert sizes.count(3 * MIB) >= 3
+
+
+async def test_brokers_with_nothing_to_give_keep_little_of_the_memory() -> None:
+    """
+    1. Seven brokers, of which six have nothing for as long as the test takes, and memory for two full answers.
+    2. The one that has data is asked again and again, and for full answers too.
+    """
+    async with clusters(brokers=7) as (source, destination):
+        source.add_topic("t", partitions=7)
+        async with mirroring(
+            source, destination, fetch_max_bytes=4 * MIB, buffer_memory=9 * MIB, fetch_max_wait_ms=600_000
+        ) as flow:
+            await until(lambda: len({seen.node_id for seen in fetches(source)}) == 7)
+            source.store("t", 0, *batches(150, size=100_000))
+            await flow.copied(("t", 0))
+            assert flow.relay.pool.used <= 9 * MIB
+        assert max(seen.request.max_bytes for seen in fetches(source)) == 4 * MIB
 
 
 async def test_no_more_are_asked_than_fill_the_answer() -> None:

@@ -216,14 +216,14 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
             AT_FLOW + "buffer.memory: must be at least 2 x fetch.max.bytes (40MiB), and is 20MiB; raise it, or lower",
         ),
         (
-            {"flow": "buffer.memory: 7MiB"},
+            {"flow": "buffer.memory: 15MiB"},
             FLOW,
-            AT_FLOW + "buffer.memory: must be at least 2 x fetch.max.bytes (8MiB), and is 7MiB; raise it, or lower",
+            AT_FLOW + "buffer.memory: must be at least 2 x fetch.max.bytes (16MiB), and is 15MiB; raise it, or lower",
         ),
         (
-            {"flow": "fetch.min.bytes: 5MiB"},
+            {"flow": "fetch.min.bytes: 9MiB"},
             FLOW,
-            AT_FLOW + "fetch.min.bytes: must be at most fetch.max.bytes (4MiB), and is 5MiB; lower it, or raise",
+            AT_FLOW + "fetch.min.bytes: must be at most fetch.max.bytes (8MiB), and is 9MiB; lower it, or raise",
         ),
         (
             {"cluster": "reconnect.backoff.ms: 20000"},
@@ -349,7 +349,7 @@ def test_values_in_their_various_spellings(loading: Load) -> None:
 
 
 def test_what_just_agrees(loading: Load) -> None:
-    text = "buffer.memory: 8MiB\n    fetch.min.bytes: 4MiB\n    fetch.max.wait.ms: 29999"
+    text = "buffer.memory: 16MiB\n    fetch.min.bytes: 8MiB\n    fetch.max.wait.ms: 29999"
     flow = loading(base(cluster="reconnect.backoff.ms: 10000", flow=text)).enabled_flow()
     assert flow.settings.buffer_memory == 2 * flow.settings.fetch_max_bytes
     assert flow.source.reconnect_backoff_ms == flow.source.reconnect_backoff_max_ms

@@ -159,8 +159,9 @@ class FlowSettings(Settings):
         default=None, validate_default=True, json_schema_extra=_without_default
     )
     """Sends batches as they were fetched. By default what use.raw.bytes says."""
-    fetch_max_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = 4 * MIB
-    """Most bytes that one fetch response holds, unless its first batch alone is larger."""
+    fetch_max_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = 8 * MIB
+    """Most bytes that one fetch response holds, unless its first batch alone is larger. Brokers that have less to give
+    are asked for less."""
     max_partition_fetch_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = MIB
     """Most bytes of one partition in a fetch response, unless its first batch alone is larger."""
     fetch_min_bytes: Annotated[int, Size(minimum=1, maximum=GIB), Field(validate_default=True)] = 1
