@@ -17,7 +17,7 @@ class RelaySettings:
     max_partition_fetch_bytes: int = 1 << 20
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
-    buffer_memory: int = 20 << 20
+    buffer_memory: int = 18 << 20
     max_in_flight: int = 5
     connections_per_broker: int = 1
     max_request_size: int = 4 << 20

@@ -213,7 +213,7 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
         (
             {"flow": "fetch.max.bytes: 20MiB"},
             FLOW,
-            AT_FLOW + "buffer.memory: must be at least 2 x fetch.max.bytes (40MiB), and is 20MiB; raise it, or lower",
+            AT_FLOW + "buffer.memory: must be at least 2 x fetch.max.bytes (40MiB), and is 18MiB; raise it, or lower",
         ),
         (
             {"flow": "buffer.memory: 15MiB"},

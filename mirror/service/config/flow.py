@@ -168,7 +168,7 @@ class FlowSettings(Settings):
     """A source broker waits until it has this much to answer with, up to fetch.max.wait.ms."""
     fetch_max_wait_ms: Annotated[int, Milliseconds(minimum=1)] = 500
     """How long a source broker holds a fetch request that it has nothing for."""
-    buffer_memory: Annotated[int, Size(minimum=2 * KIB, maximum=64 * GIB), Field(validate_default=True)] = 20 * MIB
+    buffer_memory: Annotated[int, Size(minimum=2 * KIB, maximum=64 * GIB), Field(validate_default=True)] = 18 * MIB
     """Bytes fetched and not yet acknowledged; at least 2 x fetch.max.bytes. Bounds the memory of a worker."""
     max_in_flight_requests_per_connection: Annotated[int, Count(minimum=1, maximum=5)] = 5
     """Unacknowledged batches of a partition; brokers recognise repeats among the last 5."""
