@@ -336,6 +336,7 @@ class Fetcher(Link):
     def fail(self, error: NetworkError) -> None:
         """The connection ended with the fetch unanswered: nothing was lost, it is asked again."""
         self._asked = None
+        self._most = self._least  # over a slow link a full answer may take longer than the request may
         if self._reserved:
             reserved, self._reserved = self._reserved, 0
             self._owner.pool.cancel(reserved)

@@ -172,6 +172,27 @@ async def test_a_broker_is_asked_for_what_it_has() -> None:
         assert sizes.count(3 * MIB) >= 3
 
 
+async def test_after_a_lost_answer_little_is_asked_for() -> None:
+    """A full answer that takes longer than a request may, over a slow link, would be lost again and again."""
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=8)
+        for index in range(8):
+            source.store("t", index, *batches(40, size=100_000))
+        held = source.next("Fetch", faults.held())
+        async with mirroring(source, destination, fetch_max_bytes=2 * MIB, buffer_memory=8 * MIB) as flow:
+            await until(lambda: flow.relay.states == {"active": 8})
+            cut = faults.disconnect(1_500_000)
+            for _ in range(4):
+                source.next("Fetch", faults.late(0.0))
+            source.next("Fetch", cut)
+            held.open()
+            await flow.copied()
+        sizes = [seen.request.max_bytes for seen in fetches(source)]
+        full = sizes.index(2 * MIB)
+        after = sizes.index(LEAST_FETCH, full)
+        assert sizes[after : after + 3] == [LEAST_FETCH, 2 * LEAST_FETCH, 4 * LEAST_FETCH]
+
+
 async def test_brokers_with_nothing_to_give_keep_little_of_the_memory() -> None:
     """
     1. Seven brokers, of which six have nothing for as long as the test takes, and memory for two full answers.
