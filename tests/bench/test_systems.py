@@ -13,14 +13,14 @@ from mirror.service.config import load
 JOB = Job(topic="bench.16KB-lz4-64p", partitions=64, codec="lz4", source="127.0.0.1:1", destination="127.0.0.1:2")
 
 
-@pytest.mark.parametrize("flow", [{}, {"fetch.max.bytes": "8 MiB", "buffer.memory": "64 MiB"}])
+@pytest.mark.parametrize("flow", [{}, {"fetch.max.bytes": "16 MiB", "buffer.memory": "64 MiB"}])
 def test_mirror_takes_the_configuration_that_it_is_given(flow: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "mirror.yaml"
     path.write_text(json.dumps(shallow.config(JOB, flow)))
     resolved = load(path).enabled_flow()
     assert resolved.settings.selects(JOB.topic)
     assert not resolved.settings.selects("benchx16KB-lz4-64p")
-    assert resolved.settings.fetch_max_bytes == (8 if flow else 4) << 20
+    assert resolved.settings.fetch_max_bytes == (16 if flow else 8) << 20
 
 
 def test_mm2_copies_this_topic_one_way_and_spares_itself_the_rest() -> None:
