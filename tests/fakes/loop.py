@@ -58,6 +58,8 @@ async def _bounded(test: Callable[..., Any], arguments: dict[str, Any]) -> None:
     hanging = "" if done else _where_tasks_are()
     if hanging:
         running.cancel()
+        if not (await asyncio.wait([running], timeout=TIME_LIMIT_S))[0]:
+            raise AssertionError(f"hangs, and does not end when it is cancelled:\n{hanging}")
     try:
         await running
     except BaseException as error:

@@ -23,7 +23,7 @@ from mirror.relay.leading import Begun, Lead, lead
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import some_turns, until
 from tests.net.real import create, log_of, opened, records
-from tests.patience import PATIENT
+from tests.patience import KEEPING, PATIENT
 from tests.records.builders import Record, kafka_batch
 from tests.relay.flows import Log
 
@@ -142,8 +142,9 @@ def first_record(sandbox: Sandbox, topic: str) -> tuple[int, bytes | None]:
     consumer = Consumer({"bootstrap.servers": sandbox.bootstrap_servers, "group.id": "x", "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, -2)])
     try:
-        while (message := consumer.poll(10)) is None or message.error():
-            pass
+        deadline = time.monotonic() + 60
+        while (message := consumer.poll(1)) is None or message.error():
+            assert time.monotonic() < deadline, message and message.error()
         offset, value = message.offset(), message.value()
         assert offset is not None
         assert value is None or isinstance(value, bytes)
@@ -163,6 +164,8 @@ def configs_of(sandbox: Sandbox, topic: str) -> dict[str, str | None]:
 
 FORGETFUL = {**PATIENT, "producer.id.expiration.check.interval.ms": "500"}
 """Producers are forgotten as soon as they may be: when their records are a day old."""
+EAGER = {"log.retention.ms": "604800000", "log.retention.check.interval.ms": "700", "log.initial.task.delay.ms": "100"}
+"""Records are deleted as soon as they may be: when they are a week old."""
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +196,7 @@ async def test_killed_right_after(topic_name: str) -> None:
     1. Filled to 1,500,000, trimmed, three records copied; the broker is killed at once: the filler is back.
     2. The next start finds where it ends and trims again; the records are what the log begins with.
     """
-    with Sandbox(name="killed", quick=True) as sandbox:
+    with Sandbox(name="killed", properties=KEEPING, quick=True) as sandbox:
         async with leading(sandbox, topic_name, 1_500_000) as at:
             await at.led()
             await at.append(1_500_000)
@@ -209,7 +212,7 @@ async def test_killed_right_after(topic_name: str) -> None:
 
 async def test_killed_in_the_middle(topic_name: str) -> None:
     """The broker is killed while it is filled: it goes on where the log ends."""
-    with Sandbox(name="killed", quick=True) as sandbox:
+    with Sandbox(name="killed", properties=KEEPING, quick=True) as sandbox:
         async with leading(sandbox, topic_name, 8_000_000) as at:
             filling = asyncio.get_running_loop().create_task(at.lead())
             while (await at.bounds())[1] < 1_000_000:  # noqa: ASYNC110 - a log has no event
@@ -435,7 +438,7 @@ async def test_an_answer_is_lost(sandbox: Sandbox, topic_name: str) -> None:
 async def test_retention_takes_filler(topic_name: str) -> None:
     """The same, at a broker whose retention takes the old filler while it is written, and that forgets at once who
     wrote it: an empty log, of which only this process knows what was in it."""
-    eager = FORGETFUL | {"log.retention.check.interval.ms": "700", "log.initial.task.delay.ms": "100"}
+    eager = FORGETFUL | EAGER
     with Sandbox(name="eager", quick=True, properties=eager) as sandbox:
         async with leading(sandbox, topic_name, 2_999_999) as at:
             await _led_unanswered(at)

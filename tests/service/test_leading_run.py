@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.records.filler import filler_batch
 from mirror.sandbox import Cluster
 from tests.net.real import log_of, opened
+from tests.patience import KEEPING
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, start_of
 from tests.service.running import Mirror, config_text, mirror
 
@@ -68,7 +69,7 @@ def test_the_copy_begins_there(source_cluster: Cluster, topic_name: str, tmp_pat
     set_policy(source_cluster, topic_name, policy)
     codec = {"delete": "zstd", "compact": "lz4"}[policy]
     produce(source, topic_name, 300, partitions=len(STARTS), codec=codec, keyed=True)
-    with Cluster(name="destination", quick=True) as destination_cluster:
+    with Cluster(name="destination", properties=KEEPING, quick=True) as destination_cluster:
         destination = destination_cluster.bootstrap_servers
 
         def same(process: Mirror) -> None:

@@ -18,6 +18,7 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.log import Marker, PartitionLog, Producer
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.sandbox import Cluster as Sandbox
+from tests.patience import KEEPING
 from tests.records.builders import Record, kafka_batch
 from tests.service.kafka_side import create_topic
 from tests.simulation.broker import CoordinatorModel, PartitionModel, Remembered
@@ -246,7 +247,11 @@ def test_the_model_answers_as_a_real_broker_does() -> None:
     2. A clean stop and start: of each producer the last batch alone is remembered.
     3. A kill and start: everything is read from the log again.
     """
-    settings = {"auto.create.topics.enable": "false", "log.flush.start.offset.checkpoint.interval.ms": "3600000"}
+    settings = {
+        **KEEPING,
+        "auto.create.topics.enable": "false",
+        "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+    }
     with Sandbox("differential", brokers=1, properties=settings, quick=True) as sandbox:
         bootstrap = sandbox.bootstrap_servers
         create_topic(bootstrap, TOPIC, PARTITIONS)

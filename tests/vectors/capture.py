@@ -53,7 +53,6 @@ OLD_TOPICS: dict[str, tuple[int, load.Config]] = {
 }
 PROPERTIES = {
     **PATIENT,
-    "log.retention.ms": "-1",
     "log.cleaner.backoff.ms": "200",
     "auto.create.topics.enable": "false",
 }
