@@ -118,8 +118,7 @@ class FramePool:
 
     def when_room(self, size: int, wake: Callable[[], None]) -> None:
         """Calls ``wake`` once when there is room for ``size`` bytes; in the order of asking."""
-        if all(waiting != wake for _, waiting in self._waiting):
-            self._waiting.append((size, wake))
+        self._waiting.append((size, wake))
 
     def _has_room(self, size: int) -> bool:
         return not self._used or self._used + size <= self.budget

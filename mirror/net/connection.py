@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from mirror.net.buffers import Frame
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
 from mirror.wire.errors import ErrorCode
-from mirror.wire.header import LAST_CORRELATION_ID, SIZE, read_correlation_id, request_header
+from mirror.wire.header import LAST_CORRELATION_ID, SIZE, request_header
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.versions import VersionRange, common_version
 
@@ -64,10 +64,8 @@ class Waiter(Protocol):
         """There will be none, and nobody knows what became of the request."""
 
 
-class _InFlight(NamedTuple):
-    correlation_id: int
-    waiter: Waiter
-    deadline: float
+_InFlight = tuple[int, Waiter, float]
+"""Correlation id, who waits, until when (the event loop's time)."""
 
 
 class _FutureWaiter:
@@ -114,6 +112,7 @@ class Connection:
         self._next_correlation_id = 1
         self._in_flight: deque[_InFlight] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._outgoing: deque[Piece] = deque()
         self._inbox = memoryview(bytearray(read_ahead))
         self._filled = 0
@@ -142,19 +141,21 @@ class Connection:
         self._next_correlation_id = (first + count) & LAST_CORRELATION_ID
         return first
 
-    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None) -> None:
-        """Announces a request: its waiter will be called. Before ``write``, in the order of the frames."""
+    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None, *, count: int = 1) -> None:
+        """Announces a request, or so many with correlation ids in a row: the waiter will be called for each. Before
+        ``write``, in the order of the frames."""
         if self.closed:
-            waiter.fail(self.closed)
+            for _ in range(count):
+                waiter.fail(self.closed)
             return
-        wait_s = self.options.request_timeout_s if timeout_s is None else timeout_s
-        deadline = self._loop.time() + wait_s
-        self._in_flight.append(_InFlight(correlation_id, waiter, deadline))
-        if self._timer is None or deadline < self._timer.when():
+        deadline = self._loop.time() + (self.options.request_timeout_s if timeout_s is None else timeout_s)
+        for number in range(correlation_id, correlation_id + count):
+            self._in_flight.append((number & LAST_CORRELATION_ID, waiter, deadline))
+        if self._timer is None or deadline < self._timer_at:
             # An answered request leaves its timer behind, which may be much later than this one's.
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._on_deadline)
+            self._time_out_at(deadline)
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Sends whole frames. The pieces are borrowed until they are sent: never change them before the answer."""
@@ -234,7 +235,7 @@ class Connection:
                     return
                 break
             at = start + size
-            self._deliver(inbox[start:at])
+            self._next_waiter(inbox, start).receive(inbox[start:at])
         if at and not self.closed:
             rest = bytes(inbox[at:filled])
             inbox[: len(rest)] = rest
@@ -263,9 +264,10 @@ class Connection:
         self._missing -= received
         self._gather(self._missing)
         if not self._missing:
+            waiter = self._next_waiter(body, 0)
             frame, self._frame = self._frame, None
             self._body = self._inbox[:0]
-            self._deliver(body if frame is None else frame)
+            waiter.receive(body if frame is None else frame)
             if self.after_receive is not None and not self.closed:
                 self.after_receive()
 
@@ -285,28 +287,29 @@ class Connection:
             self._low_water = low_water
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
-    def _deliver(self, response: memoryview | Frame) -> None:
-        body = response.body if isinstance(response, Frame) else response
-        correlation_id = read_correlation_id(body)
-        if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
-            if isinstance(response, Frame):
-                response.release()
+    def _next_waiter(self, inbox: memoryview, start: int) -> Waiter:
+        """Whose response begins there."""
+        correlation_id: int = SIZE.unpack_from(inbox, start)[0]
+        if not self._in_flight or self._in_flight[0][0] != correlation_id:
             raise MalformedFrame(f"correlation id {correlation_id} was not the next one expected")
-        waiter = self._in_flight.popleft().waiter
-        waiter.receive(response)
+        return self._in_flight.popleft()[1]
 
     # -- deadlines and the end ---------------------------------------------------------------------------------------
 
-    def _on_deadline(self) -> None:
+    def _time_out_at(self, deadline: float) -> None:
         """One timer for the connection: answers come in order, so only the oldest request's deadline counts."""
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._on_deadline)
+
+    def _on_deadline(self) -> None:
         self._timer = None
         if not self._in_flight:
             return
-        deadline = self._in_flight[0].deadline
+        deadline = self._in_flight[0][2]
         if self._loop.time() >= deadline:
             self.close(RequestTimedOut(f"{self.name}: no answer within the request timeout"))
         else:
-            self._timer = self._loop.call_at(deadline, self._on_deadline)
+            self._time_out_at(deadline)
 
     def throttle(self, throttle_ms: int) -> None:
         """The broker answered with throttle_time_ms > 0: it mutes the channel for so long, so we wait as well."""
@@ -316,7 +319,7 @@ class Connection:
     @property
     def throttled_s(self) -> float:
         """Seconds that are left to wait before the next request."""
-        return max(0.0, self.throttled_until - self._loop.time())
+        return max(0.0, self.throttled_until - self._loop.time()) if self.throttled_until else 0.0
 
     def close(self, error: NetworkError | None = None) -> None:
         """Ends the connection at once; every waiter fails with ``error``. Safe to call twice."""
@@ -335,8 +338,8 @@ class Connection:
             self._frame.release()
             self._frame = None
         waiting, self._in_flight = self._in_flight, deque()
-        for request in waiting:
-            request.waiter.fail(self.closed)
+        for _, waiter, _ in waiting:
+            waiter.fail(self.closed)
         if self.on_close is not None:
             self.on_close(self.closed)
 

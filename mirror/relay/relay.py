@@ -401,11 +401,13 @@ class Relay:
 
     def drained(self) -> None:
         """Answers came from the destination: partitions may be done, and there may be room to fetch."""
-        for partition in list(self._ending):
-            if partition.ending is not None and not partition.outbox and not partition.in_flight:
-                self.halt(partition, partition.ending)
+        if self._ending:
+            for partition in list(self._ending):
+                if partition.ending is not None and not partition.outbox and not partition.in_flight:
+                    self.halt(partition, partition.ending)
         self._check_drained()
-        self._let_go()
+        if self._released:
+            self._let_go()
         for fetcher in self._fetchers.values():
             fetcher.pump()
 

@@ -17,14 +17,13 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.relay.acks import acknowledger, book, expected_acknowledger
-from mirror.relay.gather import JOIN_BELOW, gatherer
+from mirror.relay.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
-from mirror.wire.header import LAST_CORRELATION_ID
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
     Expected,
@@ -80,34 +79,16 @@ class SinkOwner(Protocol):
         """Answers came: there may be room to fetch."""
 
 
-class _Request:
-    """A produce request under way: which partitions it has a batch of, in no order."""
-
-    __slots__ = ("lane", "likely", "size", "taken")
-
-    def __init__(self, lane: "Lane", taken: list[Partition], size: int, likely: Expected | None) -> None:
-        self.lane = lane
-        self.taken = taken
-        self.size = size
-        self.likely = likely
-
-    def receive(self, response: memoryview | Frame) -> None:
-        assert isinstance(response, memoryview)
-        self.lane.answered(self, response)
-
-    def fail(self, error: NetworkError) -> None:
-        self.lane.failed(self, error)
-
-
 class Lane(Link):
-    """One connection and the partitions pinned to it. Dialled when there is something to send."""
+    """One connection and the partitions pinned to it. Dialled when there is something to send. Waits for the answers to
+    all its requests, which come in their order."""
 
     def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
         super().__init__(node_id)
         self._owner = owner
         self._version = version
         self._ready: list[Partition] = []
-        self._under_way: deque[_Request] = deque()
+        self._under_way: deque[Request] = deque()
         self._partitions: set[Partition] = set()
         settings = owner.settings
         self._max_in_flight = settings.max_in_flight
@@ -175,44 +156,42 @@ class Lane(Link):
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """As many requests as there are batches for: in each a batch of each partition that has one, in rotation, up to
         ``max.request.size`` or a single batch that is larger."""
-        version = self._version
         first = connection.next_correlation_id(most)
-        around = framing(version, connection.options.client_id, self._timeout_ms)
+        around = framing(self._version, connection.options.client_id, self._timeout_ms)
         pieces, requests, self._ready, holes = self._gather(
             self._ready, most, self._max_size, around, first, JOIN_BELOW
         )
         for partition in holes:
             self._owner.fill(partition)
-        for correlation_id, (taken, of_batches, topic) in enumerate(requests, first):
-            likely = None if topic is None else expected(version, topic, len(taken))
-            request = _Request(self, taken, of_batches, likely)
-            self._under_way.append(request)
-            connection.expect(correlation_id & LAST_CORRELATION_ID, request, self._answer_timeout_s)
+        self._under_way.extend(requests)
+        connection.expect(first, self, self._answer_timeout_s, count=len(requests))
         self._owner.stats.produce_requests += len(requests)
         return pieces
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def answered(self, request: _Request, frame: memoryview) -> None:
+    def receive(self, response: memoryview | Frame) -> None:
         """The answer to the oldest request."""
-        self._under_way.popleft()
+        assert isinstance(response, memoryview)
+        taken, size, topic = self._under_way.popleft()
+        likely = None if topic is None else expected(self._version, topic, len(taken))
         try:
-            if request.likely is None or not self._acknowledge_expected(request.taken, frame, request.likely):
-                answer = plain_answer(self._version, frame)
+            if likely is None or not self._acknowledge_expected(taken, response, likely):
+                answer = plain_answer(self._version, response)
                 if answer is None:
-                    self._answered_with_errors(request, read_produce_response(self._version, frame))
+                    self._answered_with_errors(taken, read_produce_response(self._version, response))
                     return
-                self._acknowledge(request.taken, answer)
+                self._acknowledge(taken, answer)
         except MalformedFrame as error:
             # Nothing in this answer is believed; closing fails the other requests of this connection alike.
             failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
             if self._connection is not None:
                 self._connection.close(failure)
-            self._unanswered(request.taken, failure)
+            self._unanswered(taken, failure)
             return
         stats = self._owner.stats
-        stats.forwarded_bytes += request.size
-        stats.forwarded_batches += len(request.taken)
+        stats.forwarded_bytes += size
+        stats.forwarded_batches += len(taken)
 
     def _acknowledge_expected(self, taken: list[Partition], frame: memoryview, likely: Expected) -> bool:
         """The plain case, on the path of every batch. False: it is another answer, and nothing was booked."""
@@ -264,17 +243,17 @@ class Lane(Link):
         if partition.emptied():
             self._owner.emptied(partition)
 
-    def _answered_with_errors(self, request: _Request, response: ProduceResponse) -> None:
+    def _answered_with_errors(self, taken: list[Partition], response: ProduceResponse) -> None:
         """Anything but the plain case: errors, a throttle, new leaders."""
         version = self._version
         answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
-        asked = {(partition.topic_head, partition.index) for partition in request.taken}
+        asked = {(partition.topic_head, partition.index) for partition in taken}
         if answers.keys() != asked or len(response.partitions) != len(asked):
             raise MalformedFrame(NOT_OF_THE_REQUEST)
         if response.throttle_ms and self._connection is not None:
             self._connection.throttle(response.throttle_ms)
             self._owner.stats.throttled(self._owner.destination.name, response.throttle_ms)
-        for partition in request.taken:
+        for partition in taken:
             answer = answers[partition.topic_head, partition.index]
             if answer.error:
                 self._refused(partition, answer, response)
@@ -305,10 +284,10 @@ class Lane(Link):
                 owner.doubt(partition, error_slug(answer.error), detail)
         self._let_go(partition)
 
-    def failed(self, request: _Request, error: NetworkError) -> None:
+    def fail(self, error: NetworkError) -> None:
         """The oldest request will not be answered."""
-        self._under_way.popleft()
-        self._unanswered(request.taken, error)
+        taken, _, _ = self._under_way.popleft()
+        self._unanswered(taken, error)
 
     def _unanswered(self, taken: list[Partition], error: NetworkError) -> None:
         """Nobody knows what became of these partitions' oldest batches."""
@@ -350,7 +329,7 @@ class Lane(Link):
         size = 1
         if len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
             size = self._least_answer * sum(
-                [len(request.taken) for request in itertools.islice(self._under_way, ANSWERS_AT_ONCE)]
+                [len(taken) for taken, _, _ in itertools.islice(self._under_way, ANSWERS_AT_ONCE)]
             )
         connection.wake_at(size)
 

@@ -98,6 +98,7 @@ class Fetcher(Link):
         self._rotation: list[Partition] = []
         self._asked: dict[tuple[TopicKey, int], tuple[Partition, int]] | None = None
         self._reserved = 0
+        self._waits = False
         self._version = self._asked_version = 0
         settings = owner.settings
         self._least = min(max(LEAST_FETCH, 2 * settings.fetch_min_bytes), settings.fetch_max_bytes)
@@ -124,6 +125,8 @@ class Fetcher(Link):
         if connection is None or connection.closed:
             self._dial()
             return
+        if self._waits:
+            return
         pause_s = connection.throttled_s
         if pause_s:
             self._pump_later(pause_s)
@@ -140,12 +143,18 @@ class Fetcher(Link):
             return
         settings, pool, size = self._owner.settings, self._owner.pool, self._most + OVERHEAD
         if not pool.reserve(size):
-            pool.when_room(size, self.pump)
+            self._waits = True
+            pool.when_room(size, self._has_room)
             return
         self._reserved = size
         asked = self._enough(wanted, max(self._most // len(wanted), LEAST_SHARE))
         hurry = len(asked) < len(active)
         self._ask(connection, asked, HURRY_MS if hurry else settings.fetch_max_wait_ms)
+
+    def _has_room(self) -> None:
+        """There may be room for an answer; called once."""
+        self._waits = False
+        self.pump()
 
     def _enough(self, wanted: list[Partition], share: int) -> list[tuple[Partition, int]]:
         """From the front of the rotation as many as should fill the answer, each with the bytes asked of it.

@@ -25,15 +25,6 @@ def header_end(client_id: str, *, flexible: bool) -> bytes:
     return name + NO_TAGS if flexible else name
 
 
-def read_correlation_id(frame: memoryview) -> int:
-    """The first field of every response."""
-    try:
-        found: int = SIZE.unpack_from(frame)[0]
-    except struct.error:
-        raise MalformedFrame(f"response of {len(frame)} bytes has no correlation id") from None
-    return found
-
-
 def after_response_header(frame: memoryview, *, flexible: bool) -> int:
     """Where a response's body begins: behind the correlation id (v0), and the tags (v1) when ``flexible``."""
     if len(frame) < SIZE.size:

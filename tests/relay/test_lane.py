@@ -35,10 +35,10 @@ class Noted:
         assert count > 0
         return len(self.under_way) + 1
 
-    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float) -> None:
+    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float, *, count: int) -> None:
         assert correlation_id == len(self.under_way) + 1
         assert timeout_s > 0
-        self.under_way.append(waiter)
+        self.under_way += [waiter] * count
 
     def write(self, pieces: Sequence[Piece]) -> None:
         self.sent.append(b"".join(pieces))

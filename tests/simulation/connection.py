@@ -76,13 +76,15 @@ class SimulatedConnection:
         self._next_id += count
         return first
 
-    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None) -> None:
-        """Announces a request."""
+    def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None, *, count: int = 1) -> None:
+        """Announces a request, or so many."""
         if self.closed:
-            waiter.fail(self.closed)
+            for _ in range(count):
+                waiter.fail(self.closed)
             return
         wait_s = self.options.request_timeout_s if timeout_s is None else timeout_s
-        self._in_flight.append(_InFlight(correlation_id, waiter, self._loop.time() + wait_s))
+        for number in range(correlation_id, correlation_id + count):
+            self._in_flight.append(_InFlight(number, waiter, self._loop.time() + wait_s))
         if self._timer is None:
             self._timer = self._loop.call_later(wait_s, self.link.process.through, self._check_deadline)
 

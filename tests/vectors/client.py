@@ -12,7 +12,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.scan import scan
 from mirror.wire.fetch import READ_UNCOMMITTED, FetchPartition, TopicKey, fetch_request
-from mirror.wire.header import SIZE, read_correlation_id, request_header
+from mirror.wire.header import SIZE, request_header
 from mirror.wire.primitives import uvarint
 from mirror.wire.produce import after_batch, head_for, pack_head, request_head, topic_head, topics_size
 from mirror.wire.versions import (
@@ -132,8 +132,9 @@ class Client:
     def _receive(self) -> memoryview:
         (size,) = SIZE.unpack(self._exactly(SIZE.size))
         frame = memoryview(self._exactly(size))
-        if read_correlation_id(frame) != self._correlation_id:
-            raise RuntimeError(f"answer to request {read_correlation_id(frame)} instead of {self._correlation_id}")
+        (answered,) = SIZE.unpack_from(frame)
+        if answered != self._correlation_id:
+            raise RuntimeError(f"answer to request {answered} instead of {self._correlation_id}")
         return frame
 
     def _exactly(self, size: int) -> bytes:
