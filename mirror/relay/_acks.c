@@ -172,8 +172,14 @@ static long long get_number(PyObject *partition, PyObject *name)
     return value;
 }
 
+/* mirror.relay.acks.Acknowledged */
+typedef struct {
+    PyObject *unexpected, *confirmed;
+    int freed;
+} Acknowledged;
+
 /* The last batch of a frame lets the frame go. 0, or -1 with an exception. */
-static int let_go(PyObject *partition, PyObject *batch)
+static int let_go(PyObject *partition, PyObject *batch, Acknowledged *found)
 {
     PyObject *frame = PyTuple_GetItem(batch, 3); /* borrowed */
     if (frame == NULL || frame == Py_None)
@@ -181,6 +187,7 @@ static int let_go(PyObject *partition, PyObject *batch)
     const long long frames = get_number(partition, name_frames);
     if ((frames == -1 && PyErr_Occurred()) || set_number(partition, name_frames, frames - 1) < 0)
         return -1;
+    found->freed = 1;
     PyObject *done = PyObject_CallMethodObjArgs(frame, name_release, NULL);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
@@ -212,7 +219,7 @@ static int offer(PyObject *partition, PyObject *ready)
 }
 
 /* The partition's oldest batch is at ``base``, where it should be. 0, or -1 with an exception. */
-static int book_oldest(PyObject *partition, Outbox *in_flight, long long base, PyObject *confirmed)
+static int book_oldest(PyObject *partition, Outbox *in_flight, long long base, Acknowledged *found)
 {
     const Entry *entry = outbox_first(in_flight);
     if (entry == NULL) {
@@ -227,16 +234,18 @@ static int book_oldest(PyObject *partition, Outbox *in_flight, long long base, P
     if (PyErr_Occurred())
         return -1;
     outbox_drop_first(in_flight);
+    if (in_flight->count == 0)
+        found->freed = 1;
     int failed = set_number(partition, name_acknowledged, base + records) < 0;
     if (!failed && batch != NULL)
-        failed = let_go(partition, batch) < 0 ||
-                 (window == 1 && append(confirmed, Py_BuildValue("(OLO)", partition, base, batch)) < 0);
+        failed = let_go(partition, batch, found) < 0 ||
+                 (window == 1 && append(found->confirmed, Py_BuildValue("(OLO)", partition, base, batch)) < 0);
     Py_XDECREF(batch);
     return failed ? -1 : 0;
 }
 
 /* As mirror.relay.acks.book says, of one partition. 0, or -1 with an exception. */
-static int book(PyObject *partition, long long base, PyObject *ready, PyObject *unexpected, PyObject *confirmed)
+static int book(PyObject *partition, long long base, PyObject *ready, Acknowledged *found)
 {
     /* In doubt it is a number that no answer can have, and none of this size. */
     int beyond = 0;
@@ -246,27 +255,28 @@ static int book(PyObject *partition, long long base, PyObject *ready, PyObject *
     if (PyErr_Occurred())
         return -1;
     if (beyond || due != base)
-        return append(unexpected, Py_BuildValue("(OL)", partition, base));
+        return append(found->unexpected, Py_BuildValue("(OL)", partition, base));
     Outbox *in_flight = outbox_of(partition, name_in_flight);
-    const int failed = in_flight == NULL ? -1 : book_oldest(partition, in_flight, base, confirmed);
+    const int failed = in_flight == NULL ? -1 : book_oldest(partition, in_flight, base, found);
     Py_XDECREF((PyObject *)in_flight);
     return failed < 0 ? -1 : offer(partition, ready);
 }
 
 static PyObject *book_all(PyObject *taken, const int64_t *bases, PyObject *ready)
 {
-    PyObject *unexpected = PyList_New(0), *confirmed = PyList_New(0), *found = NULL;
-    int failed = unexpected == NULL || confirmed == NULL;
+    PyObject *made = NULL;
+    Acknowledged found = {.unexpected = PyList_New(0), .confirmed = PyList_New(0)};
+    int failed = found.unexpected == NULL || found.confirmed == NULL;
     for (Py_ssize_t i = 0; !failed && i < PyList_Size(taken); i++) {
         PyObject *partition = Py_NewRef(PyList_GetItem(taken, i));
-        failed = book(partition, bases[i], ready, unexpected, confirmed) < 0;
+        failed = book(partition, bases[i], ready, &found) < 0;
         Py_DECREF(partition);
     }
     if (!failed)
-        found = PyTuple_Pack(2, unexpected, confirmed);
-    Py_XDECREF(unexpected);
-    Py_XDECREF(confirmed);
-    return found;
+        made = PyTuple_Pack(3, found.unexpected, found.confirmed, found.freed ? Py_True : Py_False);
+    Py_XDECREF(found.unexpected);
+    Py_XDECREF(found.confirmed);
+    return made;
 }
 
 /* ---- As Python sees it -------------------------------------------------------------------------------------------- */

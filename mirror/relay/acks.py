@@ -18,6 +18,8 @@ class Acknowledged(NamedTuple):
     """Partitions whose batch was appended (or found) at another base offset than expected; nothing was booked."""
     confirmed: list[tuple[Partition, int, Batch]]
     """With a window of 1: the base offset and the batch, which was booked."""
+    freed: bool
+    """Whether a frame was let go, or a partition has nothing under way any more: there may be something to fetch."""
 
 
 Acknowledge = Callable[[list[Partition], PlainAnswer, list[Partition]], Acknowledged | None]
@@ -48,23 +50,27 @@ def book(taken: Sequence[Partition], bases: Sequence[int], ready: list[Partition
         bases: the base offset that each one's batch got.
         ready: gets the partitions that may send again and have something to send.
     """
-    done = Acknowledged([], [])
+    unexpected: list[tuple[Partition, int]] = []
+    confirmed: list[tuple[Partition, int, Batch]] = []
+    freed = False
     for partition, base_offset in zip(taken, bases, strict=True):
         if base_offset != partition.acknowledged:
-            done.unexpected.append((partition, base_offset))
+            unexpected.append((partition, base_offset))
             continue
         batch = partition.in_flight.popleft()
+        freed = freed or not partition.in_flight
         partition.acknowledged = base_offset + batch[2]
         frame = batch[3]
         if frame is not None:
             partition.frames -= 1
             frame.release()
+            freed = True
         if partition.window == 1:
-            done.confirmed.append((partition, base_offset, batch))
+            confirmed.append((partition, base_offset, batch))
         if partition.outbox and not partition.queued:
             partition.queued = True
             ready.append(partition)
-    return done
+    return Acknowledged(unexpected, confirmed, freed)
 
 
 def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partition]) -> Acknowledged | None:

@@ -63,6 +63,7 @@ class AppendingLane(Lane):
             self._unexpected(partition, base_offset)
             return
         batch = partition.in_flight.popleft()
+        self._freed = True
         copied.landed(base_offset, batch[2])
         partition.acknowledged = copied.source
         frame = batch[3]

@@ -400,7 +400,7 @@ class Relay:
         return time.time() * 1000 - self._remembers_ms
 
     def drained(self) -> None:
-        """Answers came from the destination: partitions may be done, and there may be room to fetch."""
+        """Partitions may be done, and there may be something to fetch."""
         if self._ending:
             for partition in list(self._ending):
                 if partition.ending is not None and not partition.outbox and not partition.in_flight:

@@ -76,7 +76,7 @@ class SinkOwner(Protocol):
         """The first batch after a resync was acknowledged where it belongs."""
 
     def drained(self) -> None:
-        """Answers came: there may be room to fetch."""
+        """Frames were let go, or partitions have nothing under way any more: there may be something to fetch."""
 
 
 class Lane(Link):
@@ -89,6 +89,7 @@ class Lane(Link):
         self._version = version
         self._ready: list[Partition] = []
         self._under_way: deque[Request] = deque()
+        self._freed = False
         self._partitions: set[Partition] = set()
         settings = owner.settings
         self._max_in_flight = settings.max_in_flight
@@ -198,7 +199,7 @@ class Lane(Link):
         done = self._book_expected(taken, frame, likely, self._ready)
         if done is None:
             return False
-        if done[0] or done[1]:
+        if done[0] or done[1] or done[2]:
             self._after(*done)
         return True
 
@@ -217,7 +218,10 @@ class Lane(Link):
         """The same for one partition of an answer that is not plain."""
         self._after(*book([partition], [base_offset], self._ready))
 
-    def _after(self, unexpected: list[tuple[Partition, int]], confirmed: list[tuple[Partition, int, Batch]]) -> None:
+    def _after(
+        self, unexpected: list[tuple[Partition, int]], confirmed: list[tuple[Partition, int, Batch]], freed: bool
+    ) -> None:
+        self._freed = self._freed or freed
         for partition, base_offset in unexpected:
             self._unexpected(partition, base_offset)
         for partition, base_offset, batch in confirmed:
@@ -233,6 +237,7 @@ class Lane(Link):
 
     def _unexpected(self, partition: Partition, base_offset: int) -> None:
         """Appended (or found) somewhere else than expected; or the answer to a batch from before a doubt."""
+        self._freed = True
         if partition.phase is Phase.ACTIVE:
             detail = f"the destination answered with base offset {base_offset}, expected {partition.acknowledged}"
             self._owner.doubt(partition, "base_offset", detail)
@@ -245,6 +250,7 @@ class Lane(Link):
 
     def _answered_with_errors(self, taken: list[Partition], response: ProduceResponse) -> None:
         """Anything but the plain case: errors, a throttle, new leaders."""
+        self._freed = True
         version = self._version
         answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
         asked = {(partition.topic_head, partition.index) for partition in taken}
@@ -321,7 +327,9 @@ class Lane(Link):
 
     def _after_receive(self) -> None:
         self.pump()
-        self._owner.drained()
+        if self._freed:
+            self._freed = False
+            self._owner.drained()
 
     def _pace(self, connection: Connection) -> None:
         """With the pipeline full there is nothing to do at the first answer that would not be better done later, while

@@ -73,7 +73,7 @@ def test_what_is_where_it_should_be(compiled: bool) -> None:
     queued.queued = True
     ready: list[Partition] = [queued]
     answer = answer_of((U, [(0, 7)]), (T, [(2, DUE), (0, (1 << 62) + 1), (1, DUE)]))
-    assert booked(compiled, [one, other, last, queued], answer, ready) == Acknowledged([], [])
+    assert booked(compiled, [one, other, last, queued], answer, ready) == Acknowledged([], [], True)
     assert [each.acknowledged for each in (one, other, last, queued)] == [103, 10, (1 << 62) + 4, 103]
     assert [list(each.in_flight) for each in (one, other, last, queued)] == [[], [batch(1)], [], []]
     assert ready == [queued, one]
@@ -83,12 +83,17 @@ def test_what_is_where_it_should_be(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_the_last_batch_of_a_frame_lets_it_go(compiled: bool) -> None:
+    """And is told, as it is told when nothing is under way any more: both may make room to fetch."""
     frame = Noted()
-    one = partition(0, under_way=0)
-    one.in_flight.append(batch(1, frame))
+    one, other = partition(0, under_way=0), partition(1, under_way=2)
+    one.in_flight.extend([batch(1, frame), batch(2)])
     one.frames = 2
-    assert booked(compiled, [one], answer_of((T, [(0, DUE)])), []) == Acknowledged([], [])
+    assert booked(compiled, [one, other], answer_of((T, [(0, DUE), (1, DUE)])), []) == Acknowledged([], [], True)
     assert (frame.released, one.frames) == (1, 1)
+    one, other = partition(0, under_way=2), partition(1, under_way=3)
+    for freed in (False, True):
+        answer = answer_of((T, [(0, one.acknowledged), (1, other.acknowledged)]))
+        assert booked(compiled, [one, other], answer, []) == Acknowledged([], [], freed)
 
 
 @pytest.mark.parametrize("compiled", FORMS)
@@ -97,7 +102,7 @@ def test_elsewhere_than_expected(compiled: bool) -> None:
     one, other = partition(0, waiting=1), partition(1)
     ready: list[Partition] = []
     assert booked(compiled, [one, other], answer_of((T, [(0, DUE + 1), (1, DUE)])), ready) == Acknowledged(
-        [(one, DUE + 1)], []
+        [(one, DUE + 1)], [], True
     )
     assert (one.acknowledged, len(one.in_flight), other.acknowledged) == (DUE, 1, DUE + RECORDS)
     assert ready == []
@@ -107,7 +112,9 @@ def test_elsewhere_than_expected(compiled: bool) -> None:
 @pytest.mark.parametrize("base_offset", [-1, 0, DUE])
 def test_in_doubt_no_answer_is_expected(compiled: bool, base_offset: int) -> None:
     one = partition(0, due=IN_DOUBT)
-    assert booked(compiled, [one], answer_of((T, [(0, base_offset)])), []) == Acknowledged([(one, base_offset)], [])
+    assert booked(compiled, [one], answer_of((T, [(0, base_offset)])), []) == Acknowledged(
+        [(one, base_offset)], [], False
+    )
     assert (one.acknowledged, len(one.in_flight)) == (IN_DOUBT, 1)
 
 
@@ -119,7 +126,7 @@ def test_a_window_of_one(compiled: bool) -> None:
     other.in_flight.append(batch(1, frame))
     one.window = other.window = 1
     found = booked(compiled, [one, other], answer_of((T, [(0, DUE), (1, DUE)])), [])
-    assert found == Acknowledged([], [(one, DUE, batch(0)), (other, DUE, batch(1, frame))])
+    assert found == Acknowledged([], [(one, DUE, batch(0)), (other, DUE, batch(1, frame))], True)
 
 
 @pytest.mark.parametrize("compiled", FORMS)
@@ -148,8 +155,8 @@ def test_an_answer_to_another_request_is_believed_in_nothing(compiled: bool, top
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_nothing_was_asked(compiled: bool) -> None:
-    assert booked(compiled, [], answer_of(), []) == Acknowledged([], [])
-    assert booked(compiled, [], answer_of((T, [])), []) == Acknowledged([], [])
+    assert booked(compiled, [], answer_of(), []) == Acknowledged([], [], False)
+    assert booked(compiled, [], answer_of((T, [])), []) == Acknowledged([], [], False)
     assert booked(compiled, [], answer_of((T, [(0, 1)])), []) is None
 
 
@@ -279,7 +286,8 @@ def seen(found: Acknowledged | None, taken: list[Partition]) -> Any:
     if found is None:
         return None
     unexpected = [(taken.index(one), base) for one, base in found.unexpected]
-    return unexpected, [(taken.index(one), base, tuple(oldest)) for one, base, oldest in found.confirmed]
+    confirmed = [(taken.index(one), base, tuple(oldest)) for one, base, oldest in found.confirmed]
+    return unexpected, confirmed, found.freed
 
 
 def state(each: Partition) -> Any:
