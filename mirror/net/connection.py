@@ -272,20 +272,23 @@ class Connection:
                 self.after_receive()
 
     def wake_at(self, size: int) -> None:
-        """For read-ahead connections: do not wake before ``size`` bytes of responses are there (1: at any).
+        """For read-ahead connections: do not wake before ``size`` bytes of responses are there (0: at any).
 
         The caller vouches that so much will come; the end of the connection wakes us in any case.
         """
-        self._set_low_water(max(1, size - self._filled))
+        low_water = max(1, size - self._filled)
+        if low_water != self._low_water:
+            self._set_low_water(low_water)
 
     def _gather(self, missing: int) -> None:
         """Asks the kernel to wake us when so many bytes are there, instead of at each packet."""
-        self._set_low_water(min(missing, LOW_WATER) if missing >= WORTH_GATHERING else 1)
+        low_water = min(missing, LOW_WATER) if missing >= WORTH_GATHERING else 1
+        if low_water != self._low_water:
+            self._set_low_water(low_water)
 
     def _set_low_water(self, low_water: int) -> None:
-        if low_water != self._low_water:
-            self._low_water = low_water
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+        self._low_water = low_water
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     def _next_waiter(self, inbox: memoryview, start: int) -> Waiter:
         """Whose response begins there."""

@@ -149,7 +149,7 @@ class Lane(Link):
 
     def _send_ready(self, connection: Connection) -> None:
         pieces: list[Piece] = []
-        while self._ready and (most := self._max_in_flight - connection.in_flight) > 0:
+        while self._ready and (most := self._max_in_flight - len(self._under_way)) > 0:
             pieces += self._build(connection, most)
         if pieces:
             connection.write(pieces)
@@ -334,11 +334,10 @@ class Lane(Link):
     def _pace(self, connection: Connection) -> None:
         """With the pipeline full there is nothing to do at the first answer that would not be better done later, while
         the broker still has another request to work on."""
-        size = 1
+        size = 0
         if len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
-            size = self._least_answer * sum(
-                [len(taken) for taken, _, _ in itertools.islice(self._under_way, ANSWERS_AT_ONCE)]
-            )
+            for taken, _, _ in itertools.islice(self._under_way, ANSWERS_AT_ONCE):
+                size += self._least_answer * len(taken)
         connection.wake_at(size)
 
 

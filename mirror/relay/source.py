@@ -174,7 +174,7 @@ class Fetcher(Link):
 
     def _ask(self, connection: Connection, wanted: list[tuple[Partition, int]], max_wait_ms: int) -> None:
         settings = self._owner.settings
-        by_id = self._version >= FETCH_TOPIC_IDS and all(partition.source_id for partition, _ in wanted)
+        by_id = self._version >= FETCH_TOPIC_IDS and all([partition.source_id for partition, _ in wanted])
         version = self._version if by_id else min(self._version, FETCH_TOPIC_IDS - 1)
         asked: dict[tuple[TopicKey, int], tuple[Partition, int]] = {}
         partitions: list[FetchPartition] = []

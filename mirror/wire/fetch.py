@@ -10,7 +10,6 @@ KIP-951 (new leader in the answer).
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import NamedTuple
 
 from mirror.wire.header import after_response_header
@@ -115,7 +114,11 @@ def fetch_request(
     """
     compact = version >= FETCH_FLEXIBLE
     tags = NO_TAGS if compact else b""
-    runs = [(topic, list(run)) for topic, run in groupby(partitions, key=lambda wanted: wanted.topic)]
+    runs: list[tuple[TopicKey, list[bytes]]] = []
+    for wanted in partitions:
+        if not runs or runs[-1][0] != wanted.topic:
+            runs.append((wanted.topic, []))
+        runs[-1][1].append(_request_partition(version, wanted) + tags)
     out = [b"" if version >= 15 else struct.pack(">i", CONSUMER)]
     out.append(_LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation_level))
     if version >= 7:
@@ -124,7 +127,7 @@ def fetch_request(
     for topic, run in runs:
         out.append(_topic_key(topic, version))
         out.append(array_size(len(run), compact=compact))
-        out.extend(_request_partition(version, wanted) + tags for wanted in run)
+        out.extend(run)
         out.append(tags)
     if version >= 7:
         out.append(array_size(0, compact=compact))
