@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable
 
+from bench.plan import Workload
 from bench.results import Results, Row
 
-__all__ = ["Verdict", "verdicts"]
+__all__ = ["Verdict", "compares", "verdicts"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,9 @@ _Of = Callable[[Results, Row], float | None]
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Goal:
     what: str
-    applies: Callable[[Row], bool]
+    applies: Callable[[Row | Workload], bool]
     figure: _Of
+    against: str = ""
     least: float = 0.0
     most: float = float("inf")
 
@@ -67,14 +69,21 @@ _GOALS = (
     ),
     _Goal(
         what="16 KB lz4: at least 20 x less CPU than MirrorMaker 2",
-        applies=lambda row: (row.size, row.codec) == ("16KB", "lz4"), figure=_times_less_than_mm2, least=20.0,
+        applies=lambda row: (row.size, row.codec) == ("16KB", "lz4"), figure=_times_less_than_mm2,
+        against="mm2", least=20.0,
     ),
     _Goal(
         what="1 MB zstd: at least 50 x less CPU than MirrorMaker 2",
-        applies=lambda row: (row.size, row.codec) == ("1MB", "zstd"), figure=_times_less_than_mm2, least=50.0,
+        applies=lambda row: (row.size, row.codec) == ("1MB", "zstd"), figure=_times_less_than_mm2,
+        against="mm2", least=50.0,
     ),
     _Goal(what="peak memory: at most 80 MB", applies=lambda row: True, figure=_peak, most=80.0),
 )  # fmt: skip
+
+
+def compares(system: str, workload: Workload) -> bool:
+    """Whether a bound on this workload is one against that system's figure."""
+    return any(goal.against == system and goal.applies(workload) for goal in _GOALS)
 
 
 def verdicts(results: Results) -> list[Verdict]:

@@ -6,7 +6,8 @@ BENCH_ONLY=REGEX       workloads whose name matches anywhere, e.g. '^16KB' or 'z
 BENCH_SYSTEMS=a,b      systems, of floor, mirror, mm2, mm1
 BENCH_SCALE=0.3        so many times the bytes
 BENCH_REPEAT=1         measure the floor and mirror so many times per workload, in turn, and keep the median by CPU (5;
-                       3 if quick): their runs take seconds, and on a shared machine one of seconds says little
+                       3 if quick): their runs take seconds, and on a shared machine one of seconds says little. The
+                       same for MirrorMaker 2 where a bound is against its figure
 BENCH_FLOW=JSON        further settings of mirror's flow, e.g. '{"fetch.max.bytes": "8 MiB"}'
 BENCH_OUT=FOLDER       where results go: bench/out; but build/bench with BENCH_ONLY, BENCH_SYSTEMS, BENCH_SCALE
                        or BENCH_FLOW, so that a run for tuning never replaces a complete one
