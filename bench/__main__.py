@@ -5,8 +5,9 @@ import signal
 import sys
 from types import FrameType
 
-from bench.console import Progress
+from bench.console import Progress, no_arguments
 from bench.errors import BenchError
+from bench.plan import __doc__ as plan_text
 from bench.plan import from_environment
 from bench.run import report, run
 from mirror.sandbox import SandboxError
@@ -14,6 +15,7 @@ from mirror.sandbox import SandboxError
 
 def main() -> int:
     """Run what the environment asks for; the exit code."""
+    no_arguments("bench", plan_text)
     signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: everything that was started ends, results are kept
     try:
         plan = from_environment(os.environ)

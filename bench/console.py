@@ -1,5 +1,6 @@
 """What the harness says while it runs: a live line on a terminal, plain lines elsewhere."""
 
+import argparse
 import sys
 import time
 from types import TracebackType
@@ -8,7 +9,15 @@ from typing import Self
 from rich.console import Console, RenderableType
 from rich.status import Status
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "no_arguments"]
+
+
+def no_arguments(program: str, about: str | None) -> None:
+    """The environment chooses: ``--help`` says how, and any other argument is refused. Both end the process."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
 
 
 class Progress:
