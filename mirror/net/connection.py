@@ -114,6 +114,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._outgoing: deque[Piece] = deque()
+        self._blocked = False
         self._inbox = memoryview(bytearray(read_ahead))
         self._filled = 0
         self._allocate: Callable[[int], Frame] | None = None
@@ -161,41 +162,40 @@ class Connection:
         """Sends whole frames. The pieces are borrowed until they are sent: never change them before the answer."""
         if self.closed:
             return
-        if self._outgoing:
-            self._outgoing.extend(pieces)
-            return
-        self._outgoing.extend(pieces)
-        self._send()
-        if self._outgoing and not self.closed:
-            self._loop.add_writer(self._sock.fileno(), self._on_writable)
-
-    def _send(self) -> None:
         outgoing = self._outgoing
+        outgoing.extend(pieces)
+        if self._blocked and pieces:
+            return
         try:
             while outgoing:
-                pieces = list(itertools.islice(outgoing, MAX_PIECES))
-                sent = self._sock.send(pieces[0]) if len(pieces) == 1 else self._sock.sendmsg(pieces)
-                if sent == sum(map(len, pieces)):
-                    if len(pieces) == len(outgoing):
-                        # Nearly always: the kernel took it all, and there are hundreds of pieces to look at.
-                        outgoing.clear()
-                        return
-                    for _ in pieces:
-                        outgoing.popleft()
-                    continue
-                while sent >= len(outgoing[0]):
-                    sent -= len(outgoing.popleft())
-                if sent:
-                    outgoing[0] = memoryview(outgoing[0])[sent:]
-                return  # the kernel's buffer is full, and asking it again would only say so
+                some = list(itertools.islice(outgoing, MAX_PIECES))
+                sent = self._sock.send(some[0]) if len(some) == 1 else self._sock.sendmsg(some)
+                if sent < sum(map(len, some)):
+                    while sent >= len(outgoing[0]):
+                        sent -= len(outgoing.popleft())
+                    if sent:
+                        outgoing[0] = memoryview(outgoing[0])[sent:]
+                    break  # the kernel's buffer is full, and asking it again would only say so
+                if len(some) == len(outgoing):
+                    # Nearly always: the kernel took it all, and there are hundreds of pieces to look at.
+                    outgoing.clear()
+                    break
+                for _ in some:
+                    outgoing.popleft()
         except (BlockingIOError, InterruptedError):
-            return
+            pass
         except OSError as error:
             self.close(ConnectionLost(f"{self.name}: {_why(error)}"))
+            return
+        if bool(outgoing) is not self._blocked:
+            self._wait_for_room(blocked=not self._blocked)
 
-    def _on_writable(self) -> None:
-        self._send()
-        if not self._outgoing and not self.closed:
+    def _wait_for_room(self, *, blocked: bool) -> None:
+        """The kernel does not take more for now; or it does again, and has all."""
+        self._blocked = blocked
+        if blocked:
+            self._loop.add_writer(self._sock.fileno(), self.write, ())
+        else:
             self._loop.remove_writer(self._sock.fileno())
 
     # -- receiving -------------------------------------------------------------------------------------------------
@@ -221,6 +221,7 @@ class Connection:
         self.bytes_received += received
         self._filled += received
         inbox, filled, at = self._inbox, self._filled, 0
+        in_flight = self._in_flight
         while filled - at >= SIZE.size and not self.closed:
             size: int = SIZE.unpack_from(inbox, at)[0]
             if not SIZE.size <= size <= MAX_RESPONSE:
@@ -235,7 +236,10 @@ class Connection:
                     return
                 break
             at = start + size
-            self._next_waiter(inbox, start).receive(inbox[start:at])
+            (number,) = SIZE.unpack_from(inbox, start)
+            if not in_flight or in_flight[0][0] != number:
+                raise _unexpected(number)
+            in_flight.popleft()[1].receive(inbox[start:at])
         if at and not self.closed:
             rest = bytes(inbox[at:filled])
             inbox[: len(rest)] = rest
@@ -264,10 +268,12 @@ class Connection:
         self._missing -= received
         self._gather(self._missing)
         if not self._missing:
-            waiter = self._next_waiter(body, 0)
+            (number,) = SIZE.unpack_from(body, 0)
+            if not self._in_flight or self._in_flight[0][0] != number:
+                raise _unexpected(number)
             frame, self._frame = self._frame, None
             self._body = self._inbox[:0]
-            waiter.receive(body if frame is None else frame)
+            self._in_flight.popleft()[1].receive(body if frame is None else frame)
             if self.after_receive is not None and not self.closed:
                 self.after_receive()
 
@@ -289,13 +295,6 @@ class Connection:
     def _set_low_water(self, low_water: int) -> None:
         self._low_water = low_water
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
-
-    def _next_waiter(self, inbox: memoryview, start: int) -> Waiter:
-        """Whose response begins there."""
-        correlation_id: int = SIZE.unpack_from(inbox, start)[0]
-        if not self._in_flight or self._in_flight[0][0] != correlation_id:
-            raise MalformedFrame(f"correlation id {correlation_id} was not the next one expected")
-        return self._in_flight.popleft()[1]
 
     # -- deadlines and the end ---------------------------------------------------------------------------------------
 
@@ -455,6 +454,10 @@ async def connect(
         raise
     connection.receive_into(allocate)
     return connection
+
+
+def _unexpected(correlation_id: int) -> MalformedFrame:
+    return MalformedFrame(f"correlation id {correlation_id} was not the next one expected")
 
 
 def _why(error: OSError) -> str:

@@ -179,11 +179,8 @@ typedef struct {
 } Acknowledged;
 
 /* The last batch of a frame lets the frame go. 0, or -1 with an exception. */
-static int let_go(PyObject *partition, PyObject *batch, Acknowledged *found)
+static int let_go(PyObject *partition, PyObject *frame, Acknowledged *found)
 {
-    PyObject *frame = PyTuple_GetItem(batch, 3); /* borrowed */
-    if (frame == NULL || frame == Py_None)
-        return frame == NULL ? -1 : 0;
     const long long frames = get_number(partition, name_frames);
     if ((frames == -1 && PyErr_Occurred()) || set_number(partition, name_frames, frames - 1) < 0)
         return -1;
@@ -231,15 +228,19 @@ static int book_oldest(PyObject *partition, Outbox *in_flight, long long base, A
         return -1;
     /* An object is made of the batch only if somebody is to see it, or it is one. */
     PyObject *batch = entry->object != NULL || window == 1 ? entry_object(entry) : NULL;
-    if (PyErr_Occurred())
-        return -1;
-    outbox_drop_first(in_flight);
-    if (in_flight->count == 0)
-        found->freed = 1;
-    int failed = set_number(partition, name_acknowledged, base + records) < 0;
-    if (!failed && batch != NULL)
-        failed = let_go(partition, batch, found) < 0 ||
-                 (window == 1 && append(found->confirmed, Py_BuildValue("(OLO)", partition, base, batch)) < 0);
+    PyObject *frame = Py_XNewRef(batch != NULL ? PyTuple_GetItem(batch, 3) : entry->frame);
+    int failed = PyErr_Occurred() != NULL;
+    if (!failed) {
+        outbox_drop_first(in_flight);
+        if (in_flight->count == 0)
+            found->freed = 1;
+        failed = set_number(partition, name_acknowledged, base + records) < 0;
+    }
+    if (!failed && frame != NULL && frame != Py_None)
+        failed = let_go(partition, frame, found) < 0;
+    if (!failed && window == 1)
+        failed = append(found->confirmed, Py_BuildValue("(OLO)", partition, base, batch)) < 0;
+    Py_XDECREF(frame);
     Py_XDECREF(batch);
     return failed ? -1 : 0;
 }

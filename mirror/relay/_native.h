@@ -18,6 +18,7 @@ enum {
 typedef struct {
     PyObject *object; /* NULL: a batch */
     PyObject *buf;    /* the memoryview that has the records at these bytes */
+    PyObject *frame;  /* of the last batch of a record set: let go with its acknowledgement; else NULL */
     Py_ssize_t start, stop;
     int32_t records;
     uint8_t head_size, head[HEAD_MOST];

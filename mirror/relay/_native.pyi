@@ -3,7 +3,7 @@ from mirror.relay.gather import Gathered
 from mirror.relay.native import Outbox as Outbox
 from mirror.relay.partition import Partition
 from mirror.relay.plain import Taken
-from mirror.wire.produce import PlainAnswer
+from mirror.wire.produce import Expected, Framing, PlainAnswer
 
 def take(
     flexible: bool,
@@ -20,5 +20,10 @@ def take(
     attributes_below: int,
     /,
 ) -> Taken: ...
-def gather(ready: list[Partition], max_size: int, between: bytes, join_below: int, /) -> Gathered: ...
+def gather(
+    ready: list[Partition], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int, /
+) -> Gathered: ...
 def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partition], /) -> Acknowledged | None: ...
+def acknowledge_expected(
+    taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition], /
+) -> Acknowledged | None: ...

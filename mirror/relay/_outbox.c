@@ -21,6 +21,7 @@ static void forget(Entry *entry)
 {
     Py_CLEAR(entry->object);
     Py_CLEAR(entry->buf);
+    Py_CLEAR(entry->frame);
 }
 
 Entry *outbox_add(Outbox *outbox)
@@ -112,7 +113,7 @@ PyObject *entry_object(const Entry *entry)
     PyObject *head = PyBytes_FromStringAndSize((const char *)entry->head, entry->head_size);
     PyObject *records = PyLong_FromLong(entry->records);
     if (payload != NULL && head != NULL && records != NULL)
-        item = PyTuple_Pack(4, head, payload, records, Py_None);
+        item = PyTuple_Pack(4, head, payload, records, entry->frame != NULL ? entry->frame : Py_None);
     Py_XDECREF(payload);
     Py_XDECREF(head);
     Py_XDECREF(records);
@@ -197,6 +198,19 @@ static PyObject *outbox_pop(PyObject *self, PyObject *none)
     return object;
 }
 
+static PyObject *outbox_close(PyObject *self, PyObject *frame)
+{
+    Outbox *outbox = (Outbox *)self;
+    if (!outbox->count)
+        return nothing();
+    Entry *last = at(outbox, outbox->count - 1);
+    if (last->object != NULL)
+        Py_RETURN_FALSE;
+    Py_CLEAR(last->frame);
+    last->frame = Py_NewRef(frame);
+    Py_RETURN_TRUE;
+}
+
 /* Bytes of a batch that is kept as an object; 0: it is a hole; -1 with an exception. */
 static Py_ssize_t size_of(PyObject *object)
 {
@@ -258,6 +272,7 @@ static PyMethodDef outbox_methods[] = {
     {"extend", outbox_extend, METH_O, "Puts objects at the end."},
     {"popleft", outbox_popleft, METH_NOARGS, "Takes out the first object."},
     {"pop", outbox_pop, METH_NOARGS, "Takes out the last object."},
+    {"close", outbox_close, METH_O, "Gives the last batch the frame; False: it is an object."},
     {"sizes", outbox_sizes, METH_NOARGS, "How many batches wait, and their bytes."},
     {NULL, NULL, 0, NULL},
 };

@@ -141,7 +141,7 @@ PyObject *take(PyObject *module, PyObject *args)
     int flexible, index, attributes_below;
     PyObject *buf;
     Outbox *outbox;
-    Py_ssize_t at, end, count = 0;
+    Py_ssize_t at, end, last_at = -1, count = 0;
     long long due, producer_id, most_length;
     short epoch;
     unsigned int sequence;
@@ -204,11 +204,12 @@ PyObject *take(PyObject *module, PyObject *args)
         sequence = (sequence + (uint32_t)records) & SEQUENCE_MASK;
         leader_epoch = get_i32(batch + LEADER_EPOCH_AT);
         max_timestamp = get_i64(batch + MAX_TIMESTAMP_AT);
+        last_at = at;
         at = stop;
     }
     PyBuffer_Release(&view);
     if (failed)
         return NULL;
-    return Py_BuildValue("(nnLIiLO)", count, at, (long long)due, sequence, (int)leader_epoch, (long long)max_timestamp,
-                         cut ? Py_True : Py_False);
+    return Py_BuildValue("(nnLIiLOn)", count, at, (long long)due, sequence, (int)leader_epoch,
+                         (long long)max_timestamp, cut ? Py_True : Py_False, last_at);
 }

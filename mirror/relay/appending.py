@@ -4,11 +4,10 @@ A lane of its own kind, so that the one for exact offsets pays nothing for it.
 """
 
 from mirror.net.connection import Connection, Piece
-from mirror.relay.acks import bases_of
+from mirror.relay.acks import Acknowledged, bases_of
 from mirror.relay.partition import Partition, Phase
-from mirror.relay.sink import NOT_OF_THE_REQUEST, Lane
+from mirror.relay.sink import Lane, SinkOwner
 from mirror.wire.errors import ErrorCode
-from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
@@ -18,7 +17,11 @@ class AppendingLane(Lane):
     """Any base offset behind the last one is as good as another. Several source partitions may go to one partition of
     the destination; a request then has a batch of one of them only, since a broker loses the first of two."""
 
-    _shared = False
+    def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
+        super().__init__(owner, node_id, version=version)
+        self._shared = False
+        self._book_all = self._append_all
+        self._book_expected = self._append_expected
 
     def attach(self, partition: Partition) -> None:
         """Pins the partition to this lane."""
@@ -41,20 +44,21 @@ class AppendingLane(Lane):
         self._ready = later + self._ready
         return pieces
 
-    def _acknowledge_expected(self, taken: list[Partition], frame: memoryview, likely: Expected) -> bool:
-        """See ``Lane``."""
+    def _append_expected(
+        self, taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
+    ) -> Acknowledged | None:
+        """As ``acks.acknowledge_expected``."""
         answer = as_expected(frame, likely)
-        if answer is not None:
-            self._acknowledge(taken, answer)
-        return answer is not None
+        return None if answer is None else self._append_all(taken, answer, ready)
 
-    def _acknowledge(self, taken: list[Partition], answer: PlainAnswer) -> None:
-        """See ``Lane``."""
+    def _append_all(self, taken: list[Partition], answer: PlainAnswer, _ready: list[Partition]) -> Acknowledged | None:
+        """As ``acks.acknowledge``; nothing is left to do behind it."""
         bases = bases_of(taken, answer)
         if bases is None:
-            raise MalformedFrame(NOT_OF_THE_REQUEST)
+            return None
         for partition, base_offset in zip(taken, bases, strict=True):
             self._acknowledge_one(partition, base_offset)
+        return Acknowledged([], [], False)
 
     def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
         """See ``Lane``."""

@@ -34,8 +34,6 @@ NO_LIMIT = 1 << 31
 NONE_ABORTED = Aborted(())
 """Remembers nothing, so all can share it."""
 
-_PLACE = struct.Struct(">qii")
-"""Base offset, length, leader epoch: how a batch begins."""
 _TIME = struct.Struct(">q")
 
 
@@ -74,14 +72,16 @@ def forward(
     before = len(outbox)
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
     left_out = holes = 0
+    last_at = last_due = -1  # where the last batch that was put begins, and the offset behind it
     while at <= last_fit:
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
-        count, at, due, sequence, leader_epoch, max_timestamp, cut = inner_loop.take(
+        count, at, due, sequence, leader_epoch, max_timestamp, cut, taken_at = inner_loop.take(
             outbox, buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
         )
         if count:
             identity = Identity(producer_id, epoch, sequence)
             partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
+            last_at, last_due = taken_at, due
         if cut or at > last_fit:
             break
         judged = _judge(buf, at, end, partition, identity, due, inner_loop.produce_version, dropped)
@@ -100,6 +100,7 @@ def forward(
                 identity = identity.behind_markers()
         else:
             outbox.append(item)
+            last_at, last_due = at, due + item.records
             identity = identity.after(item.records)
             (partition.max_timestamp,) = _TIME.unpack_from(buf, at + MAX_TIMESTAMP_AT)
         if item is not None:
@@ -111,7 +112,7 @@ def forward(
     partition.due, partition.identity = due, identity
     put = len(outbox) - before
     if put:
-        _close(frame, partition, at, due)
+        _close(frame, partition, last_at if last_due == due else -1)
         partition.batch_size = (at - start) // put
         partition.crowded = partition.crowded and holes > 0
         partition.tally.put_batches += put - holes
@@ -119,26 +120,19 @@ def forward(
     return halt
 
 
-def _close(frame: Frame, partition: Partition, at: int, due: int) -> None:
-    """The last of what was put has the frame; ``at`` and ``due`` are behind it."""
-    last = partition.outbox.pop()
-    if isinstance(last, Hole):
-        partition.outbox.append(last._replace(frame=frame))
-    else:
-        head, payload, records, _ = last
-        partition.outbox.append(Batch(head, payload, records, frame))
-        _mark(partition, frame.body, at - HEADER_SIZE - len(payload), due - records, due)
+def _close(frame: Frame, partition: Partition, last_at: int) -> None:
+    """The last of what was put has the frame. ``last_at``: where the last batch begins, which is remembered; -1: there
+    is none, or something was left out behind it."""
+    outbox = partition.outbox
+    if not outbox.close(frame):
+        last = outbox.pop()
+        head, payload, records = last[:3]
+        outbox.append(last._replace(frame=frame) if isinstance(last, Hole) else Batch(head, payload, records, frame))
     frame.hold()
     partition.frames += 1
-
-
-def _mark(partition: Partition, buf: memoryview, at: int, base_offset: int, next_offset: int) -> None:
-    """Remembers the record set's last batch, if it begins at byte ``at``: not when something was left out behind it."""
-    if at < 0:
-        return
-    base, _, epoch = _PLACE.unpack_from(buf, at)
-    if base == base_offset:
-        partition.marks.append(Mark(next_offset, epoch, bytes(buf[at : at + HEADER_SIZE])))
+    if last_at >= 0:
+        header = bytes(frame.body[last_at : last_at + HEADER_SIZE])
+        partition.marks.append(Mark(partition.due, partition.last_epoch, header))
 
 
 def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:

@@ -52,6 +52,7 @@ class Outbox(Protocol):
     are looked at: thousands wait at any time, and objects would have left the cache by the time that they are sent.
 
     ``sizes`` counts without looking: the batches (no holes, which have no head), and their bytes as they are stored.
+    ``close`` likewise: gives the last batch the frame that it was fetched in; False: it has to be looked at for that.
     """
 
     def append(self, item: Any, /) -> None: ...
@@ -59,6 +60,7 @@ class Outbox(Protocol):
     def popleft(self) -> Any: ...
     def pop(self) -> Any: ...
     def sizes(self) -> tuple[int, int]: ...
+    def close(self, frame: Any, /) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __getitem__(self, position: int, /) -> Any: ...
@@ -72,6 +74,10 @@ class PlainOutbox(deque[Any]):
         """See ``Outbox``."""
         sizes = [HEADER_SIZE + len(item[1]) for item in self if item[0]]
         return len(sizes), sum(sizes)
+
+    def close(self, frame: Any, /) -> bool:
+        """See ``Outbox``."""
+        return False
 
 
 def new_outbox() -> Outbox:

@@ -46,6 +46,8 @@ class Taken(NamedTuple):
     max_timestamp: int
     cut: bool
     """What begins there is the due batch, cut off: what most record sets end with."""
+    last_at: int
+    """Where the last one that was put begins."""
 
 
 class Take(Protocol):
@@ -115,6 +117,7 @@ def take_plain(
     write_change = OWNER.pack_into
     last_fit = end - HEADER_SIZE
     cut = False
+    last_at = -1
     leader_epoch = NO_LEADER_EPOCH
     times = b""
     while at <= last_fit:
@@ -155,11 +158,12 @@ def take_plain(
         append((head, buf[at + 61 : stop], records, None))
         due += records
         sequence = (sequence + records) & _WRAP
+        last_at = at
         at = stop
         leader_epoch = epoch_here
         times = stamps
     max_timestamp = int.from_bytes(times[8:], signed=True) if times else -1
-    return Taken(len(outbox) - before, at, due, sequence, leader_epoch, max_timestamp, cut)
+    return Taken(len(outbox) - before, at, due, sequence, leader_epoch, max_timestamp, cut, last_at)
 
 
 class InnerLoop:

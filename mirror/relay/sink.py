@@ -26,8 +26,6 @@ from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
-    Expected,
-    PlainAnswer,
     Produced,
     ProduceResponse,
     expected,
@@ -139,20 +137,15 @@ class Lane(Link):
             if self._ready:
                 self._dial()
             return
-        if self._ready:
-            pause_s = connection.throttled_s
-            if pause_s:
-                self._pump_later(pause_s)
-            else:
-                self._send_ready(connection)
+        if self._ready and (pause_s := connection.throttled_s):
+            self._pump_later(pause_s)
+        elif self._ready:
+            pieces: list[Piece] = []
+            while self._ready and (most := self._max_in_flight - len(self._under_way)) > 0:
+                pieces += self._build(connection, most)
+            if pieces:
+                connection.write(pieces)
         self._pace(connection)
-
-    def _send_ready(self, connection: Connection) -> None:
-        pieces: list[Piece] = []
-        while self._ready and (most := self._max_in_flight - len(self._under_way)) > 0:
-            pieces += self._build(connection, most)
-        if pieces:
-            connection.write(pieces)
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """As many requests as there are batches for: in each a batch of each partition that has one, in rotation, up to
@@ -177,12 +170,17 @@ class Lane(Link):
         taken, size, topic = self._under_way.popleft()
         likely = None if topic is None else expected(self._version, topic, len(taken))
         try:
-            if likely is None or not self._acknowledge_expected(taken, response, likely):
+            done = None if likely is None else self._book_expected(taken, response, likely, self._ready)
+            if done is None:
                 answer = plain_answer(self._version, response)
                 if answer is None:
                     self._answered_with_errors(taken, read_produce_response(self._version, response))
                     return
-                self._acknowledge(taken, answer)
+                done = self._book_all(taken, answer, self._ready)
+                if done is None:
+                    raise MalformedFrame(NOT_OF_THE_REQUEST)
+            if done[0] or done[1] or done[2]:
+                self._after(*done)
         except MalformedFrame as error:
             # Nothing in this answer is believed; closing fails the other requests of this connection alike.
             failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
@@ -194,28 +192,8 @@ class Lane(Link):
         stats.forwarded_bytes += size
         stats.forwarded_batches += len(taken)
 
-    def _acknowledge_expected(self, taken: list[Partition], frame: memoryview, likely: Expected) -> bool:
-        """The plain case, on the path of every batch. False: it is another answer, and nothing was booked."""
-        done = self._book_expected(taken, frame, likely, self._ready)
-        if done is None:
-            return False
-        if done[0] or done[1] or done[2]:
-            self._after(*done)
-        return True
-
-    def _acknowledge(self, taken: list[Partition], answer: PlainAnswer) -> None:
-        """The plain case with several topics.
-
-        Raises:
-            MalformedFrame: it is not an answer to this request; nothing was booked.
-        """
-        done = self._book_all(taken, answer, self._ready)
-        if done is None:
-            raise MalformedFrame(NOT_OF_THE_REQUEST)
-        self._after(*done)
-
     def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
-        """The same for one partition of an answer that is not plain."""
+        """Books one partition of an answer that is not plain."""
         self._after(*book([partition], [base_offset], self._ready))
 
     def _after(

@@ -255,6 +255,7 @@ class Fetcher(Link):
         if fetch.error and not fetch.partitions:
             self._refuse_all(fetch.error, asked)
         committed = owner.settings.committed
+        forgotten_ms = owner.forgets_before_ms()
         gave: list[Partition] = []
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
@@ -273,7 +274,8 @@ class Fetcher(Link):
                 owner.halt(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
             elif fetched.end > fetched.start:
                 due = partition.due
-                self._forward_partition(frame, fetched, partition, first=fetched.start == first_at)
+                first = fetched.start == first_at
+                self._forward_partition(frame, fetched, partition, first=first, forgotten_ms=forgotten_ms)
                 if partition.due != due:
                     # A slice without a whole batch gave nothing: the partition keeps its turn, and comes to be the
                     # first one, whose batch comes whole.
@@ -288,11 +290,17 @@ class Fetcher(Link):
                 partition for partition in gave if partition.phase is Phase.ACTIVE
             ]
 
-    def _forward_partition(self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool) -> None:
+    def _forward_partition(
+        self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool, forgotten_ms: float
+    ) -> None:
         due, waiting = partition.due, bool(partition.outbox)
         halt = forward(frame, fetched.start, fetched.end, partition, self._owner.inner_loop, fetched.aborted)
         if partition.due != due:
-            self._pace(partition, waiting=waiting)
+            old = partition.max_timestamp < forgotten_ms and not partition.terms.append_times
+            if old is not partition.old and (old or not waiting):
+                # Old batches go one at a time; and so do those behind them while old ones wait.
+                partition.old = old
+                partition.widen(self._owner.settings.max_in_flight)
         if halt is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start
@@ -310,13 +318,6 @@ class Fetcher(Link):
                 lane.offer(partition)
         if halt is not None:
             self._owner.halt_when_drained(partition, halted_by_batch(halt))
-
-    def _pace(self, partition: Partition, *, waiting: bool) -> None:
-        """Old batches go one at a time; and so do those behind them while old ones wait."""
-        old = partition.max_timestamp < self._owner.forgets_before_ms() and not partition.terms.append_times
-        if old != partition.old and (old or not waiting):
-            partition.old = old
-            partition.widen(self._owner.settings.max_in_flight)
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
         """An error code for one partition."""

@@ -178,7 +178,8 @@ def read_fetch_response(version: int, frame: memoryview) -> FetchResponse:
         topic, at = read_topic(frame, at, by_id=version >= FETCH_TOPIC_IDS, compact=compact)
         count, at = read_array_size(frame, at, compact=compact)
         for _ in range(count):
-            fetched, at = _read_partition(frame, at, version, topic)
+            plain = _read_plain(frame, at, topic) if compact else None
+            fetched, at = plain or _read_partition(frame, at, version, topic)
             response.partitions.append(fetched)
         if compact:
             _, at = read_tags(frame, at)
@@ -238,8 +239,6 @@ def _read_plain(frame: memoryview, at: int, topic: TopicKey) -> tuple[Fetched, i
 
 
 def _read_partition(frame: memoryview, at: int, version: int, topic: TopicKey) -> tuple[Fetched, int]:
-    if version >= FETCH_FLEXIBLE and (plain := _read_plain(frame, at, topic)) is not None:
-        return plain
     compact = version >= FETCH_FLEXIBLE
     fixed = _FIXED_V5 if version >= 5 else _FIXED_V4
     if at + fixed.size > len(frame):

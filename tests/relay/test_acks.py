@@ -13,7 +13,9 @@ from mirror.relay import native
 from mirror.relay.acks import Acknowledged, acknowledge, acknowledger, expected_acknowledger
 from mirror.relay.native import is_compiled
 from mirror.relay.partition import IN_DOUBT, Batch, Partition
+from mirror.relay.plain import PLAIN_ATTRIBUTES, InnerLoop
 from mirror.wire.produce import Expected, PlainAnswer, expected
+from tests.records.builders import raw_batch
 
 FORMS = [False, True] if is_compiled() else [False]
 T, U = b"\1t", b"\1u"
@@ -60,6 +62,23 @@ def answer_of(*topics: tuple[bytes, Rows]) -> PlainAnswer:
 def booked(compiled: bool, taken: list[Partition], answer: PlainAnswer, ready: list[Partition]) -> Acknowledged | None:
     found = acknowledger(compiled=compiled)(taken, answer, ready)
     return None if found is None else Acknowledged(*found)
+
+
+@pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
+@pytest.mark.parametrize("window", [1, 5])
+def test_a_batch_that_is_no_object_lets_its_frame_go(window: int) -> None:
+    """Of two batches the second has the frame."""
+    one, frame = partition(0, under_way=0), Noted()
+    one.window, one.frames = window, 1
+    body = memoryview(raw_batch(bytes(5), base_offset=DUE) + raw_batch(bytes(5), base_offset=DUE + 5))
+    InnerLoop(9).take(one.in_flight, body, 0, len(body), DUE, 0, 1 << 62, 4, 7, 1 << 31, PLAIN_ATTRIBUTES)
+    assert one.in_flight.close(frame)
+    for due, released in ((DUE, 0), (DUE + 5, 1)):
+        found = booked(True, [one], answer_of((T, [(0, due)])), [])
+        assert found is not None
+        assert (found.freed, len(found.confirmed)) == (bool(released), window == 1)
+        assert [each[2][3] for each in found.confirmed] == [frame if released else None] * (window == 1)
+        assert (one.acknowledged, frame.released, one.frames) == (due + 5, released, 1 - released)
 
 
 @pytest.mark.parametrize("compiled", FORMS)

@@ -29,6 +29,10 @@ def seen(outbox: Any) -> list[Any]:
     return [(bytes(item[0]), bytes(item[1]), *item[2:]) if isinstance(item, tuple) else item for item in outbox]
 
 
+class Thing:
+    """Something that can be seen to be gone."""
+
+
 class Both(RuleBasedStateMachine):
     """The one that is used here beside a plain deque that the Python form fills."""
 
@@ -68,6 +72,19 @@ class Both(RuleBasedStateMachine):
         if self.model:
             self.outbox[-last] = self.model[-last] = item
 
+    @rule()
+    def close(self) -> None:
+        """The last batch has a frame from then on, if it is no object yet."""
+        if self.model:
+            last, frame = self.model[-1], Thing()
+            is_batch = isinstance(last, tuple)
+            assert self.outbox.close(frame) is (is_batch and is_compiled())
+            assert not self.model.close(frame)
+            if is_batch:
+                self.model[-1] = (*last[:3], frame)
+                if not is_compiled():
+                    self.outbox[-1] = self.model[-1]
+
     @invariant()
     def the_same(self) -> None:
         assert len(self.outbox) == len(self.model)
@@ -94,10 +111,6 @@ def test_what_is_not_there(made: type[Any]) -> None:
     assert not outbox
 
 
-class Thing:
-    """Something that can be seen to be gone."""
-
-
 @pytest.mark.parametrize("made", [new_outbox, deque])
 def test_nothing_is_kept(made: type[Any]) -> None:
     """Of what left, was replaced, or was there when all of it ended."""
@@ -114,6 +127,30 @@ def test_nothing_is_kept(made: type[Any]) -> None:
     del outbox
     gc.collect()
     assert gone[2]() is None
+
+
+@pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
+def test_a_frame_is_kept_as_long_as_its_batch() -> None:
+    """
+    1. Of two frames the last one counts.
+    2. It is gone with the batch, however that leaves.
+    3. Nothing waits: there is no last batch.
+    """
+    outbox = new_outbox()
+    for leave in (outbox.popleft, outbox.pop, partial(outbox.__setitem__, 0, 7)):
+        InnerLoop(9).take(outbox, BODY, 0, SIZES[0], 0, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES)
+        first, frame = Thing(), Thing()
+        gone, kept = weakref.ref(first), weakref.ref(frame)
+        assert outbox.close(first)
+        assert outbox.close(frame)
+        del first, frame
+        assert gone() is None
+        assert outbox[0][3] is kept()
+        leave()
+        assert kept() is None
+    outbox.pop()
+    with pytest.raises(IndexError):
+        outbox.close(Thing())
 
 
 @pytest.mark.skipif(not is_compiled(), reason="there is no C compiler here")
