@@ -1,16 +1,18 @@
 """What the mirror remembers between two lives, in an internal compacted topic at the destination (``records.state``).
 
 Written with acks=all, a batch at a time, and read in full when it is opened. It holds what the destination's log alone
-does not say: checkpoints and offset maps of ``offsets: mapped``, and the ranges that were skipped in any mode.
+does not say: checkpoints and offset maps of ``offsets: mapped``; in any mode, what flow and partitions are, why a
+partition halted, and the ranges that were skipped.
 
-A batch may land twice (its answer was lost) or late: its records carry keys of this writer alone, so that does no harm.
+A batch may land twice (its answer was lost) or late. Checkpoints and maps carry keys of their writer alone, so that
+does no harm; the others say the same again, or are written by a partition's owner only.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -36,6 +38,8 @@ _CREATE_TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
 _POLICY = "cleanup.policy"
 _COMPACT = "compact"
+SEGMENT_BYTES = 16 << 20
+"""Of the internal topic: what is superseded is not cleaned before its segment is rolled, and a start reads it all."""
 
 Row = tuple[bytes, bytes | None]
 _T = TypeVar("_T")
@@ -50,6 +54,59 @@ class StateUnusable(NetworkError):
 def state_topic(flow: str) -> str:
     """The internal topic of a flow: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
     return PREFIX + flow.replace("->", "_to_")
+
+
+class Memory(Protocol):
+    """What the mirror remembers at the destination, as the relay needs it: ``State``, or a model of it in tests. Every
+    coroutine raises ``NetworkError``."""
+
+    topic: str
+    ledger: Ledger
+
+    async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
+        """Finds or creates it, and reads it; False if there is none."""
+
+    async def load(self) -> None:
+        """Reads what others have written since."""
+
+    async def put(self, entry: Entry) -> None:
+        """Writes one entry, together with those of others."""
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+        """Writes entries, and takes keys away."""
+
+    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
+        """Writes down a range that is not copied."""
+
+
+class Shared:
+    """Work that is done once for all who ask for it meanwhile: whoever asks gets a turn that began afterwards."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._turn = asyncio.Lock()
+        self._asked = self._done = 0
+        self._failed: NetworkError | None = None
+
+    async def run(self) -> None:
+        """Once, for this caller and all others who wait.
+
+        Raises:
+            NetworkError: what the work raised, for each of them.
+        """
+        self._asked += 1
+        wanted = self._asked
+        async with self._turn:
+            if self._done < wanted:
+                covers = self._asked
+                self._failed = None
+                try:
+                    await self._work()
+                except NetworkError as error:
+                    self._failed = error
+                self._done = covers
+            if self._failed is not None:
+                raise self._failed
 
 
 class State:
@@ -67,6 +124,9 @@ class State:
         self._topic_id: bytes | None = None
         self._next = 0
         self._lock = asyncio.Lock()
+        self._loads = Shared(self._load_once)
+        self._puts = Shared(self._put_all)
+        self._waiting: list[Entry] = []
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
         """Finds the topic, or creates it, and reads it to its end.
@@ -91,9 +151,27 @@ class State:
         return True
 
     async def load(self) -> None:
-        """Reads what was written since the last time, by whomever, up to the log's true end."""
+        """Reads what was written since the last time, by whomever, up to the log's true end. Calls that are made while
+        one is under way share the next."""
+        await self._loads.run()
+
+    async def _load_once(self) -> None:
         async with self._lock:
             await self._patiently(self._read)
+
+    async def put(self, entry: Entry) -> None:
+        """``save`` for one entry: those of calls made while one is under way go together."""
+        self._waiting.append(entry)
+        await self._puts.run()
+
+    async def _put_all(self) -> None:
+        entries, self._waiting = self._waiting, []
+        try:
+            await self.save(entries)
+        except asyncio.CancelledError:
+            # Only one of those who asked gave up: the next turn is the others'.
+            self._waiting[:0] = entries
+            raise
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Writes entries, and that the keys of ``forget`` are no more. What is small enough for one batch (a checkpoint
@@ -126,7 +204,10 @@ class State:
             num_partitions=1,
             replication_factor=replicas,
             assignments=[],
-            configs=[one.CreatableTopicConfig(name=_POLICY, value=_COMPACT)],
+            configs=[
+                one.CreatableTopicConfig(name=_POLICY, value=_COMPACT),
+                one.CreatableTopicConfig(name="segment.bytes", value=str(SEGMENT_BYTES)),
+            ],
         )
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=_CREATE_TIMEOUT_MS, validate_only=False)
         node_id = self._cluster.controller_id if self._cluster.controller_id in self._cluster.nodes else -1

@@ -1,4 +1,5 @@
-"""What the mirror writes down at the destination, record by record: checkpoints, offset maps, skipped ranges.
+"""What the mirror writes down at the destination, record by record: checkpoints, offset maps, skipped ranges, and what
+flows and partitions are (``records.pins``).
 
 Each is one record of a compacted topic, key and value in JSON, so that operators can read it with any consumer. The
 newest record of a key counts, and one without a value takes the key away.
@@ -17,29 +18,33 @@ from itertools import islice
 from typing import Any, NamedTuple, Self
 
 from mirror.records.identity import Identity
+from mirror.records.keys import VERSION, Side, dump, key_of
 from mirror.records.mapping import MapError, OffsetMap
+from mirror.records.pins import Flow, Halt, Pin, halt_key, pin_key
+
+__all__ = [
+    "CHUNK_RUNS",
+    "Checkpoint",
+    "Chunk",
+    "Entry",
+    "Flow",
+    "Halt",
+    "Ledger",
+    "Order",
+    "Pin",
+    "Side",
+    "Skipped",
+    "StateError",
+    "joined",
+    "read_entry",
+]
 
 CHUNK_RUNS = 1024
 """Runs of one map record. A full one is never written again; at most some 30 KB of JSON."""
-VERSION = 1
-_COMPACT = (",", ":")
 
 
 class StateError(ValueError):
     """A record that no mirror of this version wrote. The message has its key."""
-
-
-class Side(NamedTuple):
-    """What a record is about: a source partition and the destination topic that it is copied into."""
-
-    topic: str
-    partition: int
-    destination: str
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return f"{self.topic}-{self.partition} in {self.destination}"
 
 
 class Order(NamedTuple):
@@ -71,11 +76,11 @@ class Checkpoint:
 
     def key(self) -> bytes:
         """One for each writer."""
-        return _key("checkpoint", self.side, writer=self.writer)
+        return key_of("checkpoint", self.side, writer=self.writer)
 
     def value(self) -> bytes:
         """JSON."""
-        return _dump(
+        return dump(
             {
                 "v": VERSION,
                 "order": self.order,
@@ -90,9 +95,10 @@ class Checkpoint:
         )
 
     @classmethod
-    def _load(cls, side: Side, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
         return cls(
-            side=side,
+            side=Side.of(key),
             writer=key["writer"],
             order=Order(*value["order"]),
             source_offset=value["source"],
@@ -122,18 +128,19 @@ class Chunk:
 
     def key(self) -> bytes:
         """One for each chunk of each writer."""
-        return _key("map", self.side, writer=self.writer, chunk=self.number)
+        return key_of("map", self.side, writer=self.writer, chunk=self.number)
 
     def value(self) -> bytes:
         """JSON."""
-        return _dump(
+        return dump(
             {"v": VERSION, "order": self.order, "since": self.since, "sealed": self.sealed, "runs": self.map.pack()}
         )
 
     @classmethod
-    def _load(cls, side: Side, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
         return cls(
-            side=side,
+            side=Side.of(key),
             writer=key["writer"],
             order=Order(*value["order"]),
             number=key["chunk"],
@@ -156,31 +163,27 @@ class Skipped:
 
     def key(self) -> bytes:
         """One for each range."""
-        return _key("skipped", self.side, start=self.start)
+        return key_of("skipped", self.side, start=self.start)
 
     def value(self) -> bytes:
         """JSON."""
-        return _dump({"v": VERSION, "end": self.end, "cause": self.cause, "at_ms": self.at_ms})
+        return dump({"v": VERSION, "end": self.end, "cause": self.cause, "at_ms": self.at_ms})
 
     @classmethod
-    def _load(cls, side: Side, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        return cls(side=side, start=key["start"], end=value["end"], cause=value["cause"], at_ms=value["at_ms"])
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        return cls(side=Side.of(key), start=key["start"], end=value["end"], cause=value["cause"], at_ms=value["at_ms"])
 
 
-Entry = Checkpoint | Chunk | Skipped
-_KINDS: dict[str, type[Checkpoint] | type[Chunk] | type[Skipped]] = {
+Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Halt
+_KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
     "skipped": Skipped,
+    "flow": Flow,
+    "partition": Pin,
+    "halt": Halt,
 }
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=_COMPACT).encode()
-
-
-def _key(kind: str, side: Side, **rest: object) -> bytes:
-    return _dump({"kind": kind, "topic": side.topic, "partition": side.partition, "into": side.destination} | rest)
 
 
 def read_entry(key: bytes, value: bytes) -> Entry | None:
@@ -200,7 +203,7 @@ def read_entry(key: bytes, value: bytes) -> Entry | None:
         told = json.loads(value)
         if told["v"] != VERSION:
             raise StateError(f"{key!r} is of version {told['v']}; this program knows {VERSION}")
-        return kind._load(Side(named["topic"], named["partition"], named["into"]), named, told)
+        return kind.load(named, told)
     except (ValueError, KeyError, TypeError, MapError) as error:
         if isinstance(error, StateError):
             raise
@@ -240,6 +243,7 @@ class Ledger:
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
+    _pinned: dict[bytes, Flow | Pin | Halt] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """One record; ``value`` None takes the key away.
@@ -258,6 +262,9 @@ class Ledger:
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
             return
+        if isinstance(entry, Flow | Pin | Halt):
+            self._pinned[key] = entry
+            return
         account = self._accounts.setdefault(entry.side, _Account())
         self._sides[key] = entry.side
         if isinstance(entry, Checkpoint):
@@ -270,6 +277,7 @@ class Ledger:
     def forget(self, key: bytes) -> None:
         """There is no such entry any more."""
         self._skipped.pop(key, None)
+        self._pinned.pop(key, None)
         side = self._sides.pop(key, None)
         if side is not None:
             self._accounts[side].checkpoints.pop(key, None)
@@ -307,3 +315,23 @@ class Ledger:
         for entry in sorted(self._skipped.values(), key=lambda one: (one.side, one.start)):
             if topic in (None, entry.side.topic):
                 yield entry
+
+    def pin(self, side: Side) -> Pin | None:
+        """What this partition is, if that was written down."""
+        found = self._pinned.get(pin_key(side))
+        return found if isinstance(found, Pin) else None
+
+    def halt(self, side: Side) -> Halt | None:
+        """Why this partition has stopped, if it has."""
+        found = self._pinned.get(halt_key(side))
+        return found if isinstance(found, Halt) else None
+
+    @property
+    def halts(self) -> list[Halt]:
+        """Of all partitions, in order."""
+        return sorted((one for one in self._pinned.values() if isinstance(one, Halt)), key=lambda one: one.side)
+
+    @property
+    def flows(self) -> list[Flow]:
+        """Whose topic this is; more than one if it was shared, or the source cluster was replaced."""
+        return [one for one in self._pinned.values() if isinstance(one, Flow)]

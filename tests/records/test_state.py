@@ -1,6 +1,7 @@
 """What is written down, and what many writers' records say together."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,13 +9,17 @@ from hypothesis import strategies as st
 
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap, Run
+from mirror.records.pins import LastCopied
 from mirror.records.state import (
     CHUNK_RUNS,
     Checkpoint,
     Chunk,
     Entry,
+    Flow,
+    Halt,
     Ledger,
     Order,
+    Pin,
     Side,
     Skipped,
     StateError,
@@ -47,7 +52,23 @@ def chunk(writer: str, takeover: int, since: int, *runs: Run, number: int = 0, s
 SKIPPED = Skipped(side=SIDE, start=10, end=20, cause="unexplained_gap", at_ms=5)
 
 
-@pytest.mark.parametrize("entry", [checkpoint(), chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)), SKIPPED])
+FLOW = Flow(flow="dc1->dc2", source_cluster="c1", destination_cluster="c2", at_ms=3)
+PIN = Pin(
+    side=SIDE,
+    source_id="ab" * 16,
+    destination_id=None,
+    source_cluster="c1",
+    copied=LastCopied(70, 4, "0123456789abcdef", 69),
+    accepted=12,
+    at_ms=4,
+)
+HALT = Halt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [checkpoint(), chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)), SKIPPED, FLOW, PIN, replace(PIN, copied=None), HALT],
+)
 def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(entry.key(), entry.value()) == entry
     ledger = Ledger()
@@ -57,6 +78,22 @@ def test_what_is_written_is_read(entry: Entry) -> None:
     assert ledger.sides == []
     assert list(ledger.skipped()) == []
     assert ledger.checkpoint(SIDE) is None
+    assert (ledger.pin(SIDE), ledger.halt(SIDE), ledger.halts, ledger.flows) == (None, None, [], [])
+
+
+def test_what_flows_and_partitions_are() -> None:
+    """The newest of each; of one partition, a pin and a halt; flows by id and source cluster."""
+    ledger = Ledger(lean=True)
+    other = replace(HALT, side=Side("a", 0, "a"))
+    for entry in (FLOW, replace(FLOW, source_cluster="c9"), PIN, replace(PIN, source_id="cd" * 16), HALT, other):
+        ledger.apply(entry.key(), entry.value())
+    assert [one.source_cluster for one in ledger.flows] == ["c1", "c9"]
+    assert ledger.pin(SIDE) == replace(PIN, source_id="cd" * 16)
+    assert (ledger.halt(SIDE), ledger.halts) == (HALT, [other, HALT])
+    assert ledger.sides == []
+    ledger.apply(HALT.key(), None)
+    assert ledger.halt(SIDE) is None
+    assert ledger.pin(SIDE) is not None
 
 
 @pytest.mark.parametrize(
