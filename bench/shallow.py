@@ -34,7 +34,7 @@ class Mirror:
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its configuration; the command that runs it."""
         path = programs.write("mirror.yaml", json.dumps(config(job, self.flow), indent=2))
-        return [str(Path(sys.executable).with_name("mirror")), "run", "-c", str(path)]
+        return [str(Path(sys.executable).with_name("mirror")), "run", "--fail-fast", "-c", str(path)]
 
     def end(self, program: Program) -> None:
         """Stop it as an operator would.

@@ -18,8 +18,8 @@ from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
 from chaos.topics import TopicPlan, named
 from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
-from mirror.cli import EXIT_CONFIG
 from mirror.sandbox.process import Processes
+from mirror.service.exits import EXIT_CONFIG
 
 __all__ = ["Stage"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
+
 if TYPE_CHECKING:
     from mirror.service.config import ClusterSettings, Config
 
-EXIT_CONFIG = 78
-"""EX_CONFIG of sysexits.h: systemd's RestartPreventExitStatus knows it."""
 
 CONFIG = click.option(
     "-c",
@@ -76,16 +76,23 @@ def main() -> None:
 @main.command(cls=_Configured)
 @CONFIG
 @click.option("--workers", type=click.IntRange(min=1, max=256), help="Processes that copy; wins over workers.")
-def run(path: Path, workers: int | None) -> None:
+@click.option(
+    "--fail-fast",
+    is_flag=True,
+    help="For scripts, instead of waiting: end with exit code 1 at the first thing that keeps it from starting, with 2 "
+    "once every partition has halted.",
+)
+def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain.
 
+    What can heal is waited for: a cluster that cannot be reached, a pattern that no topic matches yet, a missing right.
     A second machine that runs the same configuration joins: the partitions are shared out among all workers.
     """
     from mirror.service import logs, supervisor
 
     config = _load(path)
     logs.configure(config.log_level)
-    sys.exit(supervisor.run(config, workers=workers))
+    sys.exit(supervisor.run(config, workers=workers, fail_fast=fail_fast))
 
 
 @main.command(cls=_Configured)
@@ -95,7 +102,7 @@ def run(path: Path, workers: int | None) -> None:
 def status(path: Path, at: str | None, shape: str) -> None:
     """Show what the mirror that runs here with this configuration does: states, lag, halts, workers.
 
-    Exit codes: 0 all well, 1 no mirror answers, 2 a partition is halted.
+    Exit codes: 0 all well, 1 no mirror answers or it is not ready, 2 a partition is halted.
     """
     import json
 
@@ -105,9 +112,11 @@ def status(path: Path, at: str | None, shape: str) -> None:
     try:
         now = client.fetch_status(_address(path, at))
     except client.NotAnswered as error:
-        _fail(str(error), 1)
+        _fail(str(error), EXIT_FAILED)
     click.echo(json.dumps(now, indent=2) if shape == "json" else as_text(now), nl=shape == "json")
-    sys.exit(2 if any(one["reason"] for one in now["partitions"]) else 0)
+    if any(one["reason"] for one in now["partitions"]):
+        sys.exit(EXIT_HALTED)
+    sys.exit(EXIT_OK if now["ready"] else EXIT_FAILED)
 
 
 @main.group()
@@ -128,7 +137,7 @@ def resume(path: Path, at: str | None, topic: str, number: int, accept_gap: bool
     try:
         client.resume(_address(path, at), topic, number, accept_gap=accept_gap)
     except (client.NotAnswered, client.NotDone) as error:
-        _fail(str(error), 1)
+        _fail(str(error), EXIT_FAILED)
     click.echo(f"{topic}-{number} is looked at anew; see mirror status")
 
 
@@ -237,7 +246,7 @@ def translate(
     try:
         click.echo(asyncio.run(work))
     except (offsets.NotTranslated, NetworkError, Differs) as error:
-        _fail(str(error), 1)
+        _fail(str(error), EXIT_FAILED)
 
 
 def _load(path: Path) -> "Config":

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mirror.cli import EXIT_CONFIG, main
+from mirror.cli import main
 from mirror.relay.native import loop_form
 from mirror.service import supervisor
 from mirror.service.config import Config
+from mirror.service.exits import EXIT_CONFIG
 from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
 
@@ -93,8 +94,8 @@ def test_validate(config: Path) -> None:
 def test_run_ends_with_the_supervisor_s_exit_code(config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     seen: list[Config] = []
 
-    def run(given: Config, *, workers: int | None) -> int:
-        assert workers is None
+    def run(given: Config, *, workers: int | None, fail_fast: bool) -> int:
+        assert (workers, fail_fast) == (None, False)
         seen.append(given)
         return code
 
@@ -142,9 +143,9 @@ def test_the_console_script(config: Path) -> None:
 
 
 def test_run_without_clusters(config: Path) -> None:
-    """Nobody there: one line that says so, exit code 1."""
+    """Nobody there, with --fail-fast: one line that says so, exit code 1."""
     config.write_text(base().replace('"s:1"', '"127.0.0.1:1"').replace('"d:2"', '"127.0.0.1:2"'))
-    with Mirror(config) as process:
+    with Mirror(config, "--fail-fast") as process:
         assert process.wait() == 1
         process.check_clean()
         (line,) = process.of("failed")

@@ -52,7 +52,9 @@ class Daemon:
 
     def __init__(self, config: Path, *, processes: Processes) -> None:
         self._log = processes.folder / "mirror-run.log"
-        self._process = processes.spawn([sys.executable, "-m", "mirror", "run", "-c", str(config)], self._log)
+        self._process = processes.spawn(
+            [sys.executable, "-m", "mirror", "run", "--fail-fast", "-c", str(config)], self._log
+        )
         self._follower = Follower(self._log)
         self._others: list[str] = []
         self._measured_at = 0.0

@@ -23,6 +23,8 @@ RESUME: Final = "resume"
 EXPEL: Final = "expel"
 # From a worker.
 LOG: Final = "log"
+ALIVE: Final = "alive"
+WAITING: Final = "waiting"
 READY: Final = "ready"
 JOINED: Final = "joined"
 SNAPSHOT: Final = "snapshot"

@@ -27,6 +27,8 @@ class WorkerView:
     up: bool = False
     ready: bool = False
     joined: bool = False
+    waits: str = ""
+    """What it waits for before it can start; empty: nothing."""
     member: str = ""
     started_at: float = 0.0
     """Of the present process, seconds since 1970."""
@@ -74,10 +76,15 @@ class Fleet:
         worker.started_at = worker.heard_at = time.time()
         return worker
 
-    def heard(self, number: int, snapshot: Mapping[str, Any]) -> None:
-        """Its snapshot (``service.snapshot``)."""
+    def heard_of(self, number: int) -> WorkerView:
+        """Its event loop turns: it said something."""
         worker = self.workers[number]
         worker.heard_at = time.time()
+        return worker
+
+    def heard(self, number: int, snapshot: Mapping[str, Any]) -> None:
+        """Its snapshot (``service.snapshot``)."""
+        worker = self.heard_of(number)
         worker.counters = snapshot["counters"]
         worker.gauges = snapshot["gauges"]
         worker.joined = bool(worker.gauges.get("joined"))
@@ -101,6 +108,7 @@ class Fleet:
         worker.rows.clear()
         worker.gone.clear()
         worker.skipped = []
+        worker.waits = ""
         worker.up = worker.ready = worker.joined = False
 
     # -- what is so --------------------------------------------------------------------------------------------------

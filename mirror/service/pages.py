@@ -9,6 +9,7 @@ from typing import Protocol
 
 from mirror.service.fleet import Fleet
 from mirror.service.http import HTML, JSON, Request, Response
+from mirror.service.readiness import unready
 from mirror.service.status import Status, as_html, late_workers, status
 
 NOT_HERE = "no worker here has that partition"
@@ -81,8 +82,10 @@ class Pages:
         return Response(HTTPStatus.OK, b"healthy\n")
 
     def _ready(self) -> Response:
-        if not self._served.started:
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, b"not both clusters were reached yet\n")
+        """Whether it does its work; each reason why not is a line."""
+        reasons = unready(self._served.fleet, started=self._served.started)
+        if reasons:
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
         return Response(HTTPStatus.OK, b"ready\n")
 
     async def _resume(self, topic: str, partition: str, *, accept_gap: bool) -> Response:

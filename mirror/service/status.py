@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mirror.service.fleet import Fleet, lag_seconds
+from mirror.service.readiness import unready
 
 Status = dict[str, Any]
 """As ``status`` makes it."""
@@ -21,13 +22,15 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
     """Everything, as JSON has it. Times are seconds since 1970 or durations in seconds, sizes are bytes."""
     now = time.time()
     totals = fleet.totals()
+    reasons = unready(fleet, started=started)
     return {
         "version": version,
         "flow": fleet.flow,
         "group": group,
         "pid": pid,
         "address": address,
-        "ready": started,
+        "ready": not reasons,
+        "not_ready": reasons,
         "time": now,
         "states": fleet.states,
         "partitions_of_flow": fleet.flow_partitions,
@@ -66,6 +69,7 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
                 "pid": worker.pid,
                 "up": worker.up,
                 "joined": worker.joined,
+                "waits": worker.waits or None,
                 "member": worker.member,
                 "partitions": len(worker.rows),
                 "started_at": worker.started_at,
@@ -119,6 +123,7 @@ Table = tuple[str, Sequence[str], list[list[str]]]
 def _summary(now: Status) -> list[tuple[str, str]]:
     return [
         ("flow", f"{now['flow']} (group {now['group']})"),
+        *(("not ready", each) for each in now["not_ready"]),
         ("partitions", f"{_counts(now['states'])}; {now['partitions_of_flow']} in the flow"),
         ("lag", f"{_number(now['lag_records'])} records"),
         (
@@ -129,6 +134,12 @@ def _summary(now: Status) -> list[tuple[str, str]]:
         ("resyncs", _counts(now["resyncs"])),
         ("halts", _counts(now["halts"])),
     ]
+
+
+def _worker_state(worker: Mapping[str, Any]) -> str:
+    if not worker["up"]:
+        return "down"
+    return "in group" if worker["joined"] else "waiting" if worker["waits"] else "joining"
 
 
 def _tables(now: Status) -> list[Table]:
@@ -183,7 +194,7 @@ def _tables(now: Status) -> list[Table]:
                 [
                     str(each["worker"]),
                     str(each["pid"]),
-                    ("in group" if each["joined"] else "joining") if each["up"] else "down",
+                    _worker_state(each),
                     str(each["partitions"]),
                     str(each["restarts"]),
                     f"{each['heard_s_ago']:.1f} s ago",

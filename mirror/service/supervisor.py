@@ -1,8 +1,9 @@
 """``mirror run``: starts the workers, again when they die, tells them to stop, and says how all fares.
 
 The supervisor has the configuration, the signals, the log and the HTTP server, and copies nothing. Workers join the
-group together, once all of them are ready, so that partitions are shared out once. The first signal drains, the second
-does not wait. No worker outlives the supervisor (``service.worker``).
+group together, once each is ready or has failed, so that partitions are shared out once. It gives up only where waiting
+cannot help (a worker says so before any has begun), or, with ``fail_fast``, at the first thing that keeps it from
+starting. The first signal drains, the second does not wait. No worker outlives the supervisor (``service.worker``).
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from mirror.service import logs
 from mirror.service.channel import Message
 from mirror.service.child import Child
 from mirror.service.config import Config
-from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
-from mirror.service.fleet import Fleet
+from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.fleet import Fleet, WorkerView
 from mirror.service.http import ListenFailed, Server
 from mirror.service.pages import Pages
 from mirror.service.resolve import group_settings, handover
@@ -31,17 +32,23 @@ STOP_MARGIN_S = 25.0
 ANSWER_S = 60.0
 REBALANCED_S = 5.0
 """Copying some of the partitions, and being through with them for so long: the others are somebody else's."""
+MISCONFIGURED = frozenset({"SameCluster"})
+"""Failures that only another configuration cures."""
 ONCE = frozenset({"topic_unknown"})
 """What every worker finds out by itself and is told once."""
 
 
 class Supervisor:
-    """Runs one flow until a signal, until it cannot start, or until nothing is left that could run."""
+    """Runs one flow until a signal, or until it cannot start and never will.
 
-    def __init__(self, config: Config, *, workers: int | None = None) -> None:
+    With ``fail_fast``, for scripts, also until it cannot start for now, or until every partition has halted.
+    """
+
+    def __init__(self, config: Config, *, workers: int | None = None, fail_fast: bool = False) -> None:
         self._config = config
         self._flow = config.enabled_flow()
         self._count = workers or config.workers
+        self._fail_fast = fail_fast
         self._log = logs.get_logger(flow=self._flow.name)
         self.fleet = Fleet(self._flow.name)
         self._children = [Child(handover(config, number), self._hear) for number in range(1, self._count + 1)]
@@ -49,7 +56,13 @@ class Supervisor:
         self.group = group_settings(config, 1).group_id
         self.address = ""
         self.started = False
-        """Whether all workers were ready once: both clusters were reached."""
+        """Whether the workers were told to join the group: both clusters were reached, with something to copy."""
+        self._begun_with: Message | None = None
+        """What the last worker to be ready said of the flow, before all are."""
+        self._died: set[int] = set()
+        """Workers that have had an end already: the others do not wait for them."""
+        self._waits: dict[str, float] = {}
+        """What workers wait for, in words, since when (monotonic): told once, until nobody waits any more."""
         self._failed: Message | None = None
         self._caught_up = False
         self._told: set[str] = set()
@@ -66,7 +79,7 @@ class Supervisor:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """The exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions."""
+        """The exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions, 78 misconfigured."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
@@ -99,7 +112,7 @@ class Supervisor:
 
     def _end(self) -> int:
         if self._failed is not None:
-            return EXIT_FAILED
+            return EXIT_CONFIG if self._failed["reason"] in MISCONFIGURED else EXIT_FAILED
         halted = len(self.fleet.halted)
         if self.started:
             self._report()
@@ -114,7 +127,7 @@ class Supervisor:
             for task in keeping:
                 if task.done():
                     task.result()
-            if self.fleet.all_halted:
+            if self._fail_fast and self.fleet.all_halted:
                 self._log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
                 return
             if self.started and time.monotonic() >= report_at:
@@ -162,6 +175,8 @@ class Supervisor:
                 self._drained = self._drained and child.stopped
                 return
             self.fleet.ended(child.number)
+            self._died.add(child.number)
+            self._begin_together()
             pause_s = child.pause_s()
             self._log.warning(
                 "worker_died",
@@ -190,14 +205,17 @@ class Supervisor:
         self._orphans.append(member)
 
     def _hear(self, child: Child, message: Message) -> None:
-        worker = self.fleet.workers[child.number]
+        worker = self.fleet.heard_of(child.number)
         match message["kind"]:
             case say.LOG:
                 self._write(child, message)
             case say.SNAPSHOT:
                 self.fleet.heard(child.number, message)
+            case say.WAITING:
+                self._worker_waits(worker, message)
             case say.READY:
                 worker.ready = True
+                self._waits_no_more(worker)
                 while self._orphans:
                     child.send(say.EXPEL, member=self._orphans.pop())
                 self.fleet.flow_partitions = message["partitions"]
@@ -219,7 +237,15 @@ class Supervisor:
         if self.started:
             child.send(say.JOIN)
             return
-        if all(worker.ready for worker in self.fleet.workers.values()):
+        self._begun_with = message
+        self._begin_together()
+
+    def _begin_together(self) -> None:
+        """Once every worker is ready, or has ended at least once: it joins later."""
+        message, workers = self._begun_with, self.fleet.workers.values()
+        if self.started or message is None or not any(worker.ready for worker in workers):
+            return
+        if all(worker.ready or worker.number in self._died for worker in workers):
             self.started = True
             self._log.info(
                 logs.STARTED,
@@ -228,8 +254,26 @@ class Supervisor:
                 destination_id=message["destination_id"],
                 workers=self._count,
             )
-            for each in self._children:
-                each.send(say.JOIN)
+            for child in self._children:
+                if self.fleet.workers[child.number].ready:
+                    child.send(say.JOIN)
+
+    def _worker_waits(self, worker: WorkerView, message: Message) -> None:
+        """It cannot start yet, and tries again: said once, whichever workers and however often."""
+        reason, detail = message["reason"], message["detail"]
+        worker.waits = f"{reason}: {detail}"
+        if self._fail_fast and not self.started:
+            self._fail(message)
+        elif worker.waits not in self._waits and not self._stop.is_set():
+            self._waits[worker.waits] = time.monotonic()
+            self._log.warning("waiting", reason=reason, detail=f"{detail}; tried again until it succeeds")
+
+    def _waits_no_more(self, worker: WorkerView) -> None:
+        worker.waits = ""
+        if self._waits and not any(each.waits for each in self.fleet.workers.values()):
+            waited_s = time.monotonic() - min(self._waits.values())
+            self._waits.clear()
+            self._log.info("waiting_over", duration_s=round(waited_s, 3))
 
     def _write(self, child: Child, message: Message) -> None:
         """A worker's line in our log."""
@@ -243,13 +287,18 @@ class Supervisor:
         write(event, worker=child.number, **fields)
 
     def _worker_failed(self, child: Child, message: Message) -> None:
-        """It cannot go on. Before all were ready that is everybody's end, afterwards it is tried again."""
-        fields = {key: message[key] for key in ("reason", "detail", "exception") if key in message}
-        if self.started:
-            self._log.error("worker_failed", worker=child.number, **fields)
-        elif self._failed is None and not self._stop.is_set():
+        """It cannot go on. If no wait heals that, and before any has begun, it is everybody's end; else it is started
+        again."""
+        if not self.started and (message.get("final") or self._fail_fast):
+            self._fail(message)
+        else:
+            self._log.error("worker_failed", worker=child.number, **_told(message))
+
+    def _fail(self, message: Message) -> None:
+        """The run ends with this."""
+        if self._failed is None and not self._stop.is_set():
             self._failed = message
-            self._log.error("failed", **fields)
+            self._log.error("failed", **_told(message))
 
     # -- an operator's wishes ----------------------------------------------------------------------------------------
 
@@ -322,6 +371,11 @@ class Supervisor:
         self._reported_at, self._reported_bytes = now, forwarded
 
 
+def _told(message: Message) -> dict[str, object]:
+    """Of a failure, what goes into the log."""
+    return {key: message[key] for key in ("reason", "detail", "exception") if key in message}
+
+
 def _ending(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
@@ -330,9 +384,9 @@ def _ending(code: int) -> str:
     return f"ended by signal {-code}"
 
 
-def run(config: Config, *, workers: int | None = None) -> int:
+def run(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> int:
     """Runs the flow in the foreground; returns the exit code."""
     try:
-        return asyncio.run(Supervisor(config, workers=workers).run())
+        return asyncio.run(Supervisor(config, workers=workers, fail_fast=fail_fast).run())
     finally:
         logs.flush()

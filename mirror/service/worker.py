@@ -1,5 +1,8 @@
 """A worker process: it copies the partitions that the group gives it, and tells the supervisor how it fares.
 
+What keeps it from starting and may heal (a cluster that cannot be reached, a pattern that matches nothing yet, a right
+that is missing) is waited for, and told. What cannot heal ends the process (``FINAL``).
+
 Small on purpose: no configuration model, no metrics, no terminal. Settings come over its channel, log lines and
 snapshots go over it, and its end is the process's end: a worker does not outlive its supervisor.
 
@@ -19,8 +22,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, ClusterOptions
-from mirror.net.errors import NetworkError
+from mirror.net.errors import NetworkError, Unsupported
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.service import channel as say
@@ -39,6 +43,10 @@ WATCH_S = 0.5
 CONTAINERS_MORE = 50_000
 """The collector runs when so many more containers live than at its last run. The batches that wait at any time are
 thousands, none of them in a cycle; by Python's own measure (700) it would walk through all of them again and again."""
+
+
+FINAL = (SameCluster, Unsupported)
+"""No wait heals these: the configuration, or the brokers' version, has to change."""
 
 
 class NotJoined(Exception):
@@ -90,11 +98,14 @@ class Worker:
         self._log = ChannelLog(channel)
         self._stop = asyncio.Event()
         self._may_join = asyncio.Event()
+        self._ready = False
+        """Whether it has started: both clusters were reached, and there is something to copy."""
         self._bug: BaseException | None = None
         self._running: asyncio.Task[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._relay: Relay | None = None
         self._source: Cluster | None = None
+        self._dialled: set[str] = set()
         self._member: Member | None = None
         self._handover: Handover | None = None
         self._pauses = Pauses()
@@ -110,11 +121,14 @@ class Worker:
         self._handover = handover = Handover.unpack(first["settings"])
         self._running = asyncio.current_task()
         obeying = loop.create_task(self._obey())
+        self._spawn(self._breathe(handover.snapshot_interval_ms))
         self._pauses.watch()
         try:
             return await self._run(handover)
         except (NetworkError, SameCluster, NothingToMirror, NotJoined) as error:
-            self._channel.send(say.FAILED, reason=type(error).__name__, detail=str(error))
+            self._channel.send(
+                say.FAILED, reason=type(error).__name__, detail=str(error), final=isinstance(error, FINAL)
+            )
             return EXIT_FAILED
         except asyncio.CancelledError:
             if not self._stop.is_set():
@@ -134,19 +148,40 @@ class Worker:
             await self._channel.close()
 
     async def _run(self, handover: Handover) -> int:
+        """Tries until it has started, and then copies until it is told to stop.
+
+        Raises:
+            SameCluster, Unsupported: it cannot start, and no wait heals that.
+            NetworkError, NotJoined: it had started, and cannot go on.
+        """
+        options = handover.source
+        backoff = Backoff(least_ms=options.backoff_ms, most_ms=options.backoff_max_ms)
+        while True:
+            try:
+                return await self._start_and_copy(handover)
+            except FINAL:
+                raise
+            except (NetworkError, NothingToMirror) as error:
+                if self._ready:
+                    raise
+                self._channel.send(say.WAITING, reason=type(error).__name__, detail=str(error))
+            await asyncio.sleep(backoff.next_s())
+
+    async def _start_and_copy(self, handover: Handover) -> int:
         here, _, there = handover.flow.partition("->")
         async with (
             await self._open(here, handover.source) as source,
             await self._open(there, handover.destination) as destination,
         ):
             relay = self._relay = Relay(source, destination, handover.relay, self._log, assigned=True)
-            self._source = source
             try:
                 await relay.start()
+                self._source = source
                 # What is loaded by now stays: no collector needs to walk it again.
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(CONTAINERS_MORE)
+                self._ready = True
                 self._channel.send(
                     say.READY,
                     partitions=len(relay.keys),
@@ -159,7 +194,9 @@ class Worker:
                 await relay.close()
 
     async def _open(self, name: str, options: ClusterOptions) -> Cluster:
-        self._log.info("connecting", cluster=name, bootstrap_servers=bootstrap_text(options))
+        if name not in self._dialled:
+            self._dialled.add(name)
+            self._log.info("connecting", cluster=name, bootstrap_servers=bootstrap_text(options))
         return await Cluster.open(name, options)
 
     async def _copy(self, relay: Relay, handover: Handover) -> None:
@@ -215,6 +252,12 @@ class Worker:
         assert self._handover is not None
         group = self._handover.group
         return (self._handover.relay.drain_timeout_ms + JOIN_SESSIONS * group.session_timeout_ms) / 1000 + JOIN_MARGIN_S
+
+    async def _breathe(self, interval_ms: int) -> None:
+        """Until there are snapshots, this says that the event loop turns."""
+        while self._member is None:
+            self._channel.send(say.ALIVE)
+            await asyncio.sleep(interval_ms / 1000)
 
     async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
         while True:

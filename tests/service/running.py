@@ -50,8 +50,8 @@ def config_text(
 class Mirror:
     """The process. A context manager that leaves none behind."""
 
-    def __init__(self, config: Path, *, command: str = "run") -> None:
-        self._command = [str(MIRROR), command, "-c", str(config)]
+    def __init__(self, config: Path, *options: str) -> None:
+        self._command = [str(MIRROR), "run", "-c", str(config), *options]
         self.lines: list[Line] = []
         self.noise: list[str] = []
         """What it printed that is no JSON line: nothing, if all is well."""
@@ -135,10 +135,10 @@ class Mirror:
 
 
 @contextmanager
-def mirror(config: Path, text: str) -> Iterator[Mirror]:
+def mirror(config: Path, text: str, *options: str) -> Iterator[Mirror]:
     """Runs ``mirror run`` with this configuration."""
     config.write_text(text)
-    with Mirror(config) as process:
+    with Mirror(config, *options) as process:
         yield process
 
 
@@ -164,3 +164,9 @@ def status(process: Mirror) -> dict[str, Any]:
     assert code == 200
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def cli(process: Mirror, config: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A command of ``mirror`` about this process."""
+    command = [str(MIRROR), *arguments, "-c", str(config), "--at", address(process)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +21,7 @@ from mirror.relay.assignment import read_committed
 from mirror.sandbox import Cluster
 from mirror.service.http import GUARD
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, read_log, writing
-from tests.service.running import PATIENCE_S, Mirror, address, config_text, get, mirror, status
+from tests.service.running import PATIENCE_S, Mirror, address, cli, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 4
@@ -102,11 +100,6 @@ def total(process: Mirror, name: str, **labels: str) -> float:
     return sum(value for (each, has), value in samples(process).items() if each == name and labels.items() <= has)
 
 
-def cli(process: Mirror, folder: Path, *arguments: str, name: str = "mirror") -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "mirror", *arguments, "-c", str(folder / f"{name}.yaml")]
-    return subprocess.run([*command, "--at", address(process)], capture_output=True, text=True, check=False)
-
-
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
@@ -149,11 +142,11 @@ def test_workers_share_the_partitions(two: Two) -> None:
         assert total(process, "mirror_gc_pause_seconds_count", generation="2") >= 2
         assert total(process, "mirror_batches_total", path="deep") == 0
 
-        told = cli(process, two.folder, "status")
+        told = cli(process, two.folder / "mirror.yaml", "status")
         assert (told.returncode, told.stderr) == (0, "")
         assert f"partitions: {PARTITIONS} active; {PARTITIONS} in the flow" in told.stdout
         assert "in group" in told.stdout
-        told = cli(process, two.folder, "status", "--format", "json")
+        told = cli(process, two.folder / "mirror.yaml", "status", "--format", "json")
         assert json.loads(told.stdout)["replicated_records"] == 400
         assert f"<td>{two.topic}</td>" in get(process, "/status")[1]
 
@@ -278,7 +271,7 @@ def test_a_halted_partition_is_told(two: Two) -> None:
     with two.mirror() as process:
         process.wait_event("halted", topic=two.topic, partition=0)
         process.wait_for(lambda: shared_out(process, 2, 2, halted=1), "one halted")
-        told = cli(process, two.folder, "status")
+        told = cli(process, two.folder / "mirror.yaml", "status")
         assert told.returncode == 2
         assert f"{two.topic}-0: foreign_writer" in told.stdout
         assert "remedy: the destination's last batch was not written by this flow" in told.stdout
@@ -286,10 +279,10 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         # It may have moved to the second worker, and have halted there once more.
         assert total(process, "mirror_halts_total", reason="foreign_writer") >= 1
 
-        told = cli(process, two.folder, "partition", "resume", two.topic, "1")
+        told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, "1")
         assert told.returncode == 1
         assert "is not resumed: not halted but" in told.stderr
-        told = cli(process, two.folder, "partition", "resume", "nothing", "0")
+        told = cli(process, two.folder / "mirror.yaml", "partition", "resume", "nothing", "0")
         assert "no worker here has that partition" in told.stderr
         path = f"http://{address(process)}/api/v1/partitions/{two.topic}/0/resume"
         for headers, said in (({}, GUARD), ({GUARD: "x", "Host": "mirror.example"}, "127.0.0.1")):
@@ -311,7 +304,7 @@ def test_resumed_in_place(two: Two) -> None:
         process.wait_event("halted", topic=two.topic, partition=PARTITIONS - 1)
         process.wait_for(lambda: shared_out(process, 2, 2, halted=1), "one halted")
         last = str(PARTITIONS - 1)
-        told = cli(process, two.folder, "partition", "resume", two.topic, last)
+        told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, last)
         assert told.returncode == 1
         assert "still fewer_partitions" in told.stderr
         admin = AdminClient({"bootstrap.servers": two.destination})
@@ -319,7 +312,7 @@ def test_resumed_in_place(two: Two) -> None:
             future.result(PATIENCE_S)
 
         def resumed() -> bool:
-            return cli(process, two.folder, "partition", "resume", two.topic, last).returncode == 0
+            return cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, last).returncode == 0
 
         process.wait_for(resumed, "the partition to be resumed")
         two.wait_equal(process)

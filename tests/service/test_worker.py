@@ -307,16 +307,10 @@ async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("prepare", "reason", "detail"),
     [
-        (lambda source, destination: None, "NothingToMirror", "no topic of cluster source matches t, u"),
         (
             lambda source, destination: setattr(destination, "cluster_id", source.cluster_id),
             "SameCluster",
             "are the same cluster",
-        ),
-        (
-            lambda source, destination: destination.next("ApiVersions", faults.malformed(b"\x00")),
-            "Unreachable",
-            "cannot reach cluster destination",
         ),
         (
             lambda source, destination: destination.versions.update(Produce=(0, 2)),
@@ -326,18 +320,69 @@ async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> 
     ],
 )
 async def test_cannot_run(tmp_path: Path, prepare: Any, reason: str, detail: str) -> None:
-    """It says why, exit code 1."""
+    """No wait heals that: it says why, exit code 1."""
     async with clusters() as (source, destination):
-        if reason != "NothingToMirror":
-            scene(source)
+        scene(source)
         prepare(source, destination)
         async with running(config_for(source, destination, tmp_path)) as worker:
             assert await worker.task == 1
             await until(lambda: worker.of("failed"))
             (failed,) = worker.of("failed")
             assert failed["reason"] == reason
+            assert failed["final"] is True
             assert detail in failed["detail"]
             assert "exception" not in failed
+            assert not worker.of("waiting")
+
+
+WAITS = [
+    ("source", lambda cluster: None, "NothingToMirror", "no topic of cluster source matches t, u"),
+    (
+        "destination",
+        lambda cluster: cluster.next("ApiVersions", faults.malformed(b"\x00")),
+        "Unreachable",
+        "cannot reach cluster destination",
+    ),
+    (
+        "source",
+        lambda cluster: cluster.next("ApiVersions", faults.disconnect()),
+        "Unreachable",
+        "cannot reach cluster source",
+    ),
+]
+"""Where something is wrong at the start that heals by itself or is seen to."""
+
+
+@pytest.mark.parametrize(("side", "prepare", "reason", "detail"), WAITS)
+async def test_cannot_start_yet(tmp_path: Path, side: str, prepare: Any, reason: str, detail: str) -> None:
+    """
+    1. It says what it waits for, and that its event loop turns.
+    2. Once that has healed, it starts and copies, as if nothing had been.
+    """
+    async with clusters() as (source, destination):
+        if reason != "NothingToMirror":
+            scene(source)
+        prepare(source if side == "source" else destination)
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            waiting = await worker.message("waiting")
+            assert waiting["reason"] == reason
+            assert detail in waiting["detail"]
+            assert worker.of("alive")
+            if reason == "NothingToMirror":
+                assert not worker.of("ready")
+                scene(source)
+            await until(lambda: [row.position for row in worker.rows.values()] == [30, 30])
+            assert await worker.stop() == 0
+            assert not worker.of("failed")
+            assert len(worker.lines("connecting")) == 2
+
+
+async def test_without_waiting_it_would_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, the rule taken away: a pattern that matches nothing yet is the end of the worker."""
+    monkeypatch.setattr("mirror.service.worker.FINAL", (Exception,))
+    async with clusters() as (source, destination), running(config_for(source, destination, tmp_path)) as worker:
+        assert await worker.task == 1
+        assert (await worker.message("failed"))["reason"] == "NothingToMirror"
 
 
 @pytest.mark.parametrize("kind", ["ApiVersions", "Metadata", "DescribeConfigs", "CreateTopics"])

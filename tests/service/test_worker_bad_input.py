@@ -21,10 +21,10 @@ class Two:
         self.source, self.destination = source.bootstrap_servers, destination.bootstrap_servers
         self.config = folder / "mirror.yaml"
 
-    def fails(self, text: str) -> Line:
-        """Runs it to its end: exit code 1, one line that says why."""
-        with mirror(self.config, text) as process:
-            assert process.wait() == 1, process.told()
+    def fails(self, text: str, *, code: int = 1) -> Line:
+        """Runs it to its end, which is the first failure's: one line that says why."""
+        with mirror(self.config, text, "--fail-fast") as process:
+            assert process.wait() == code, process.told()
             process.check_clean()
             (line,) = process.of("failed")
             assert not process.of("started")
@@ -115,7 +115,7 @@ def test_no_kafka_there(two: Two) -> None:
 def test_the_same_cluster(two: Two, good: str) -> None:
     """Under two names, which the configuration cannot know: found by the cluster's id."""
     other_name = two.source.replace("127.0.0.1", "localhost")
-    line = two.fails(config_text(two.source, other_name, [good]))
+    line = two.fails(config_text(two.source, other_name, [good]), code=78)
     assert line["reason"] == "SameCluster"
     assert "check bootstrap.servers of both" in line["detail"]
 
@@ -125,7 +125,7 @@ def test_the_same_cluster(two: Two, good: str) -> None:
 
 def test_unknown_topic(two: Two, good: str) -> None:
     """
-    1. No topic at all matches: it ends, with the names and what to check.
+    1. No topic at all matches: with --fail-fast it ends, with the names and what to check.
     2. One of two does: the other is told of, and the one is copied.
     """
     line = two.fails(config_text(two.source, two.destination, ["no-such-topic", r"nor\..*"]))
@@ -266,12 +266,12 @@ def test_too_large_for_the_destination(two: Two, good: str, topic_name: str) -> 
 
 
 def test_everything_halts(two: Two, topic_name: str) -> None:
-    """Nothing is left that could run: it ends by itself, exit code 2."""
+    """Nothing is left that could run: with --fail-fast it ends by itself, exit code 2."""
     create_topic(two.source, topic_name)
     create_topic(two.destination, topic_name)
     produce(two.source, topic_name, 10)
     produce(two.destination, topic_name, 10, seed=1)
-    with mirror(two.config, config_text(two.source, two.destination, [topic_name])) as process:
+    with mirror(two.config, config_text(two.source, two.destination, [topic_name]), "--fail-fast") as process:
         assert process.wait() == 2
         process.check_clean()
         assert process.of("failed")[0]["reason"] == "all_halted"

@@ -1,0 +1,16 @@
+"""Whether the mirror does its work, and if not, why: for ``/-/ready``, the status and the command line. Pure."""
+
+from mirror.service.fleet import Fleet
+
+
+def unready(fleet: Fleet, *, started: bool) -> list[str]:
+    """Why it is not ready, a reason each; empty: it is.
+
+    Args:
+        fleet: what is known of the workers.
+        started: whether they have begun to copy.
+    """
+    reasons = list(dict.fromkeys(worker.waits for worker in fleet.workers.values() if worker.waits))
+    if not started and not reasons:
+        reasons.append("the workers are starting")
+    return reasons

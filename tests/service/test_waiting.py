@@ -1,0 +1,144 @@
+"""``mirror run`` while something is not there yet: it waits, says so once, is not ready, and goes on by itself."""
+
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.sandbox import Cluster
+from mirror.service.config import load
+from mirror.service.supervisor import Supervisor
+from tests.service.kafka_side import create_topic, end_of, produce
+from tests.service.running import cli, config_text, get, mirror, status
+
+
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_cluster_that_is_away_at_the_start(tmp_path: Path) -> None:
+    """
+    1. The source cannot be reached: one warning for both workers and all tries. Not ready, and every page says why;
+       healthy all the same. No worker is started anew.
+    2. Told to stop: exit code 0.
+    """
+    config = tmp_path / "mirror.yaml"
+    where = nobody()
+    with mirror(config, config_text(where, nobody(), ["t"], top={"workers": 2})) as process:
+        line = process.wait_event("waiting", reason="Unreachable")
+        assert line["level"] == "warning"
+        assert f"cannot reach cluster source: source bootstrap {where}: Connection refused" in line["detail"]
+        process.wait_for(lambda: all(each["waits"] for each in status(process)["workers"]), "both to wait")
+        code, text = get(process, "/-/ready")
+        assert (code, text.count("\n")) == (503, 1)
+        assert text.startswith("Unreachable: cannot reach cluster source")
+        assert get(process, "/-/healthy")[0] == 200
+        told = status(process)
+        assert (told["ready"], told["not_ready"]) == (False, [text.strip()])
+        assert [(each["up"], each["restarts"]) for each in told["workers"]] == [(True, 0)] * 2
+        shown = cli(process, config, "status")
+        assert shown.returncode == 1
+        assert "not ready:  Unreachable: cannot reach cluster source" in shown.stdout
+        assert process.stop() == 0
+        assert len(process.of("waiting")) == 1
+        assert not process.of("failed")
+
+
+@pytest.mark.broker
+def test_a_topic_that_comes_later(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """Nothing matches the pattern yet: it waits, and copies the topic once it is there."""
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name])) as process:
+        assert "check topics and exclude" in process.wait_event("waiting", reason="NothingToMirror")["detail"]
+        assert get(process, "/-/ready")[0] == 503
+        create_topic(source, topic_name)
+        produce(source, topic_name, 50)
+        assert process.wait_event("waiting_over")["duration_s"] > 0
+        process.wait_event("started")
+        process.wait_event("caught_up")
+        process.wait_for(lambda: end_of(destination, topic_name) == end_of(source, topic_name), "equal ends")
+        assert get(process, "/-/ready") == (200, "ready\n")
+        assert process.stop() == 0
+
+
+class Workers:
+    """A supervisor whose workers are words: what it tells them is kept."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        path = folder / "mirror.yaml"
+        path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"]))
+        self.told: list[tuple[int, str]] = []
+        self.supervisor = Supervisor(load(path), **options)
+        for number, child in enumerate(self.supervisor._children, start=1):
+            monkeypatch.setattr(child, "send", partial(self._send, number))
+            self.supervisor.fleet.started(number, 1000 + number)
+
+    def _send(self, number: int, kind: str, **_: object) -> bool:
+        self.told.append((number, kind))
+        return True
+
+    def say(self, number: int, kind: str, **fields: object) -> None:
+        self.supervisor._hear(self.supervisor._children[number - 1], {"kind": kind, **fields})
+
+    def ready(self, number: int) -> None:
+        self.say(number, "ready", partitions=1, source_id="s", destination_id="d")
+
+    def dies(self, number: int) -> None:
+        self.supervisor.fleet.ended(number)
+        self.supervisor._died.add(number)
+        self.supervisor._begin_together()
+
+
+async def test_they_begin_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Nobody joins before all are ready.
+    2. One that dies at its start again and again does not keep the others from it; it joins when it is ready.
+    """
+    workers = Workers(tmp_path, monkeypatch, workers=3)
+    workers.ready(1)
+    workers.ready(2)
+    workers.say(3, "failed", reason="bug", detail="ZeroDivisionError", final=False)
+    assert workers.told == []
+    workers.dies(3)
+    assert workers.supervisor.started
+    assert workers.told == [(1, "join"), (2, "join")]
+    workers.supervisor.fleet.started(3, 9)
+    workers.ready(3)
+    assert workers.told[2:] == [(3, "join")]
+    assert workers.supervisor._failed is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "patient", "impatient"),
+    [
+        ("waiting", {"reason": "Unreachable", "detail": "x"}, None, 1),
+        ("failed", {"reason": "bug", "detail": "x", "final": False}, None, 1),
+        ("failed", {"reason": "Unsupported", "detail": "x", "final": True}, 1, 1),
+        ("failed", {"reason": "SameCluster", "detail": "x", "final": True}, 78, 78),
+    ],
+)
+async def test_when_it_gives_up(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    fields: dict[str, Any],
+    patient: int | None,
+    impatient: int,
+) -> None:
+    """Where no wait helps; with --fail-fast at once; and never once it has begun."""
+    for fail_fast, code in ((False, patient), (True, impatient)):
+        workers = Workers(tmp_path, monkeypatch, workers=2, fail_fast=fail_fast)
+        workers.say(1, kind, **fields)
+        assert (workers.supervisor._failed is None) is (code is None)
+        if code is not None:
+            assert workers.supervisor._end() == code
+        workers = Workers(tmp_path, monkeypatch, workers=1, fail_fast=fail_fast)
+        workers.ready(1)
+        workers.say(1, kind, **fields)
+        assert workers.supervisor._failed is None
