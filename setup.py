@@ -3,9 +3,26 @@
 Optional: where there is no C compiler, or no header files of Python, the installation goes on without it.
 """
 
-from setuptools import Extension, setup
+from typing import Any
+
+import setuptools
+from setuptools import Distribution, Extension, setup
+
+READS_PYPROJECT = 77
+"""The first major version of setuptools that understands pyproject.toml as it is here."""
+
+
+class InPlace(Distribution):
+    """For ``setup.py build_ext --inplace`` with an older one, such as Debian's: the extension needs nothing of that
+    file. Installing always gets a newer one (build-system.requires)."""
+
+    def parse_config_files(self, *_: Any, **__: Any) -> None:
+        """Reads none."""
+        super().parse_config_files(filenames=[])
+
 
 setup(
+    distclass=Distribution if int(setuptools.__version__.partition(".")[0]) >= READS_PYPROJECT else InPlace,
     ext_modules=[
         Extension(
             "mirror.relay._native",
