@@ -163,7 +163,7 @@ PyObject *take(PyObject *module, PyObject *args)
     put(stamp.owner, (uint64_t)producer_id, 8);
     put(stamp.owner + 8, (uint16_t)epoch, 2);
     int32_t leader_epoch = -1;
-    int64_t max_timestamp = -1;
+    int64_t max_timestamp = -1, oldest_ms = INT64_MAX;
     int cut = 0;
 
     while (end - at >= HEADER_SIZE) {
@@ -204,12 +204,14 @@ PyObject *take(PyObject *module, PyObject *args)
         sequence = (sequence + (uint32_t)records) & SEQUENCE_MASK;
         leader_epoch = get_i32(batch + LEADER_EPOCH_AT);
         max_timestamp = get_i64(batch + MAX_TIMESTAMP_AT);
+        if (max_timestamp < oldest_ms)
+            oldest_ms = max_timestamp;
         last_at = at;
         at = stop;
     }
     PyBuffer_Release(&view);
     if (failed)
         return NULL;
-    return Py_BuildValue("(nnLIiLOn)", count, at, (long long)due, sequence, (int)leader_epoch,
-                         (long long)max_timestamp, cut ? Py_True : Py_False, last_at);
+    return Py_BuildValue("(nnLIiLOnL)", count, at, (long long)due, sequence, (int)leader_epoch,
+                         (long long)max_timestamp, cut ? Py_True : Py_False, last_at, (long long)oldest_ms);
 }

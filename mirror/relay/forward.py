@@ -27,7 +27,7 @@ from mirror.records.scan import measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.native import Outbox
 from mirror.relay.partition import Batch, Hole, Mark, Partition
-from mirror.relay.plain import PLAIN_ATTRIBUTES, InnerLoop
+from mirror.relay.plain import NEVER_MS, PLAIN_ATTRIBUTES, InnerLoop
 from mirror.wire.produce import head_for, pack_head
 
 NO_LIMIT = 1 << 31
@@ -73,15 +73,17 @@ def forward(
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
     left_out = holes = 0
     last_at = last_due = -1  # where the last batch that was put begins, and the offset behind it
+    oldest_ms = NEVER_MS
     while at <= last_fit:
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
-        count, at, due, sequence, leader_epoch, max_timestamp, cut, taken_at = inner_loop.take(
+        count, at, due, sequence, leader_epoch, max_timestamp, cut, taken_at, taken_ms = inner_loop.take(
             outbox, buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
         )
         if count:
             identity = Identity(producer_id, epoch, sequence)
             partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
             last_at, last_due = taken_at, due
+            oldest_ms = taken_ms if taken_ms < oldest_ms else oldest_ms
         if cut or at > last_fit:
             break
         judged = _judge(buf, at, end, partition, identity, due, inner_loop.produce_version, dropped)
@@ -103,6 +105,7 @@ def forward(
             last_at, last_due = at, due + item.records
             identity = identity.after(item.records)
             (partition.max_timestamp,) = _TIME.unpack_from(buf, at + MAX_TIMESTAMP_AT)
+            oldest_ms = min(oldest_ms, partition.max_timestamp)
         if item is not None:
             due += item.records
             partition.last_epoch = judged.leader_epoch
@@ -112,7 +115,7 @@ def forward(
     partition.due, partition.identity = due, identity
     put = len(outbox) - before
     if put:
-        _close(frame, partition, last_at if last_due == due else -1)
+        _close(frame, partition, last_at, last_due, oldest_ms)
         partition.batch_size = (at - start) // put
         partition.crowded = partition.crowded and holes > 0
         partition.tally.put_batches += put - holes
@@ -120,9 +123,9 @@ def forward(
     return halt
 
 
-def _close(frame: Frame, partition: Partition, last_at: int) -> None:
-    """The last of what was put has the frame. ``last_at``: where the last batch begins, which is remembered; -1: there
-    is none, or something was left out behind it."""
+def _close(frame: Frame, partition: Partition, last_at: int, last_due: int, oldest_ms: int) -> None:
+    """The last of what was put has the frame. ``last_at``: where the last batch begins; -1: there is none. It is
+    remembered, unless something was left out behind it. ``last_due``: the offset behind it."""
     outbox = partition.outbox
     if not outbox.close(frame):
         last = outbox.pop()
@@ -131,6 +134,8 @@ def _close(frame: Frame, partition: Partition, last_at: int) -> None:
     frame.hold()
     partition.frames += 1
     if last_at >= 0:
+        partition.freshness.put(last_due, oldest_ms, partition.max_timestamp)
+    if last_at >= 0 and last_due == partition.due:
         header = bytes(frame.body[last_at : last_at + HEADER_SIZE])
         partition.marks.append(Mark(partition.due, partition.last_epoch, header))
 

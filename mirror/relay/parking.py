@@ -50,6 +50,7 @@ def park(partition: Partition, most_bytes: int = MOST_BYTES) -> None:
         partition.last_epoch = NO_LEADER_EPOCH
         partition.ending = None  # found again when the batch in question is fetched again
         partition.generation += 1
+        partition.freshness.returned(partition.acknowledged, due)
         while waiting:
             partition.let_go(waiting.popleft())
     waiting.extend(kept)

@@ -12,6 +12,7 @@ from mirror.records.admit import Cause, Terms
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.records.state import Side
+from mirror.relay.freshness import Freshness
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied, Jump
 from mirror.relay.leading import Begun
@@ -156,6 +157,7 @@ class Partition:
         "floor",
         "forgotten",
         "frames",
+        "freshness",
         "generation",
         "halted",
         "high_watermark",
@@ -172,6 +174,7 @@ class Partition:
         "ownership",
         "parked",
         "phase",
+        "positions",
         "proven",
         "queued",
         "reconfirming",
@@ -211,14 +214,16 @@ class Partition:
         self.in_flight = new_outbox()
         """Of ``Batch``: sent, and not answered yet."""
         self.window = 1
-        """Batches that may be under way: 1 until the first acknowledgement after a resync (design, section 4)."""
+        """Batches that may be under way: see ``widen``."""
         self.checking = False
         """Whether the first batch since the last resync is yet to be acknowledged, and then read back."""
         self.proven = False
         """Whether it was read back as sent; the window stays at 1 so long."""
-        self.old = False
-        """Whether batches in the outbox are so old that a broker may forget having them at any time: the window is 1,
-        because a broker that has forgotten takes batch k + 1 in the place of a failed k."""
+        self.freshness = Freshness()
+        """Of what was acknowledged last, and of what waits."""
+        self.old = True
+        """Whether the destination may have forgotten our producer id, or may do so while what waits is sent: the window
+        is 1, because a broker that has forgotten takes batch k + 1 in the place of a failed k."""
         self.filling = False
         """Whether markers are being written for the hole at the head of the outbox; nothing is under way then."""
         self.unsettled = False
@@ -230,8 +235,8 @@ class Partition:
         self.reconfirming = False
         """Whether that end is being looked at."""
         self.confirmed_at = 0.0
-        """When the log end was last known to be where the next batch belongs, by this process' clock; kept for old
-        batches only, which nothing but the end tells from repeats."""
+        """When the log end was last known to be where the next batch belongs, by this process' clock; kept while it is
+        ``old`` only: then nothing but the end tells a batch from a repeat."""
         self.forgotten = False
         """The broker has forgotten our producer id, and takes nothing but a new epoch (error 59, Kafka 1.0 to 2.4)."""
         self.released = False
@@ -247,7 +252,10 @@ class Partition:
         self.frames = 0
         """Frames that its batches keep from being reused."""
         self.generation = 0
-        """Counts positions: an answer to a fetch from before the last resync is dropped."""
+        """Counts positions to fetch from: an answer to a fetch from before the last resync is dropped, and one to what
+        is fetched again from elsewhere."""
+        self.positions = 0
+        """Counts positions: what was learned of an earlier one means nothing for this one."""
         self.doubts = 0
         """Doubts in a row without an acknowledgement in between."""
         self.missing = 0
@@ -325,8 +333,11 @@ class Partition:
         self.window = 1
         self.checking = True
         self.confirmed_at = time.monotonic()
-        self.proven = self.old = self.unsettled = self.forgotten = False
+        self.proven = self.unsettled = self.forgotten = False
+        self.old = True
+        self.freshness.clear()
         self.generation += 1
+        self.positions += 1
         self.tally.located(location.offset, self.filled)
         if self.copied is not None:
             self.copied.jumps.clear()
@@ -342,8 +353,10 @@ class Partition:
             self.last_epoch = NO_LEADER_EPOCH
         self.accept_gap = False
 
-    def widen(self, most: int) -> None:
-        """The window as wide as it may be: ``most``, but 1 before anything is proven, and for old batches."""
+    def widen(self, most: int, forgotten_ms: float) -> None:
+        """The window as wide as it may be: ``most``, but 1 before anything is proven, and while the destination may
+        have forgotten who we are. ``forgotten_ms``: it may have forgotten whose last batch is older than this."""
+        self.old = self.freshness.least_ms(self.acknowledged) < forgotten_ms
         self.window = most if self.proven and not self.old else 1
 
     def pop_hole(self) -> Hole:
@@ -353,6 +366,10 @@ class Partition:
         self.acknowledged += hole.records
         self.filled += hole.records
         self.let_go(hole)
+        if hole.before.behind_markers().producer_id != hole.before.producer_id:
+            # The markers were of the id before: of the next one the destination has no entry until its first batch.
+            self.freshness.another_id(self.acknowledged)
+            self.old, self.window = True, 1
         return hole
 
     def pass_jump(self) -> Jump | None:
@@ -405,6 +422,7 @@ class Partition:
         self.ending = None
         self.parked = 0
         self.generation += 1
+        self.positions += 1
         if self.in_flight and self.in_flight[-1][3] is None:
             # Its record set goes on in the outbox, whose last batch has the frame. The bytes under way may not be sent
             # yet: they keep the frame until their answer, or it would be received into while it is sent from.

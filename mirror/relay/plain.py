@@ -28,10 +28,11 @@ LEAST_LENGTH = HEADER_SIZE - PREFIX_SIZE
 SHAPES_MAX = 4096
 """Batch lengths remembered; a few hundred bytes each."""
 
-_FIELDS = struct.Struct(">qiibIhi16sqhii")
-"""The header with both timestamps as one piece: they are only passed on."""
+_FIELDS = struct.Struct(">qiibIhiqqqhii")
 assert _FIELDS.size == HEADER_SIZE
 _WRAP = SEQUENCES - 1
+NEVER_MS = (1 << 63) - 1
+"""``oldest_ms`` of nothing."""
 
 
 class Taken(NamedTuple):
@@ -48,6 +49,8 @@ class Taken(NamedTuple):
     """What begins there is the due batch, cut off: what most record sets end with."""
     last_at: int
     """Where the last one that was put begins."""
+    oldest_ms: int
+    """The least max timestamp of those that were put."""
 
 
 class Take(Protocol):
@@ -119,7 +122,8 @@ def take_plain(
     cut = False
     last_at = -1
     leader_epoch = NO_LEADER_EPOCH
-    times = b""
+    max_timestamp = -1
+    oldest_ms = NEVER_MS
     while at <= last_fit:
         (
             base,
@@ -129,7 +133,8 @@ def take_plain(
             crc,
             attributes,
             last_delta,
-            stamps,
+            first_ms,
+            newest_ms,
             old_id,
             old_epoch,
             old_seq,
@@ -154,16 +159,19 @@ def take_plain(
         else:
             moved = OWNER.pack(old_id ^ producer_id, old_epoch ^ epoch, old_seq ^ sequence)
             crc ^= advance(raw_crc(moved), stop - at - OWNER_END)
-        head = pack(index, prefix, crc, attributes, last_delta, stamps, producer_id, epoch, sequence, records)
+        head = pack(
+            index, prefix, crc, attributes, last_delta, first_ms, newest_ms, producer_id, epoch, sequence, records
+        )
         append((head, buf[at + 61 : stop], records, None))
         due += records
         sequence = (sequence + records) & _WRAP
         last_at = at
         at = stop
         leader_epoch = epoch_here
-        times = stamps
-    max_timestamp = int.from_bytes(times[8:], signed=True) if times else -1
-    return Taken(len(outbox) - before, at, due, sequence, leader_epoch, max_timestamp, cut, last_at)
+        max_timestamp = newest_ms
+        if newest_ms < oldest_ms:
+            oldest_ms = newest_ms
+    return Taken(len(outbox) - before, at, due, sequence, leader_epoch, max_timestamp, cut, last_at, oldest_ms)
 
 
 class InnerLoop:

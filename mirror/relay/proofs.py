@@ -29,6 +29,9 @@ class ProofsOwner(Protocol):
     def pump_sinks(self) -> None:
         """There is something to send."""
 
+    def forgets_before_ms(self) -> float:
+        """See ``SinkOwner``."""
+
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         """Runs a task that ends with the partition."""
 
@@ -43,55 +46,55 @@ class Proofs:
         """Reads the first batch after a resync: a broker recognises a repeat without looking at content. The window
         stays at 1 until it is as it was sent."""
         crc = checksum_of(batch[0])  # the hot path builds plain tuples: no names
-        self._owner.work(partition, self._read_back(partition, base_offset, crc, partition.generation))
+        self._owner.work(partition, self._read_back(partition, base_offset, crc, partition.positions))
 
-    async def _read_back(self, partition: Partition, base_offset: int, crc: int, generation: int) -> None:
+    async def _read_back(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
         owner = self._owner
         try:
             _, there = owner.locator.logs(partition)
             found = await there.batch_at(base_offset)
             sent = found is not None and (found[0].base_offset, found[0].crc) == (base_offset, crc)
-            if found is not None and sent and partition.generation == generation:
+            if found is not None and sent and partition.positions == position:
                 await owner.locator.cut(partition, found[0].next_offset)
         except PartitionHalted as stop:
-            if partition.generation == generation:
+            if partition.positions == position:
                 owner.halt(partition, stop.halted)
             return
         except NetworkError as error:
-            if partition.generation == generation:
+            if partition.positions == position:
                 owner.doubt_now(partition, error.slug, str(error))
             return
-        if partition.generation != generation:
+        if partition.positions != position:
             return
         if not sent:
             detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
             owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
             return
         partition.proven = True
-        partition.widen(owner.settings.max_in_flight)
+        partition.widen(owner.settings.max_in_flight, owner.forgets_before_ms())
         self._offer(partition)
 
     def reconfirm(self, partition: Partition) -> None:
         """Offers the partition to its lane once its log end was looked at again. May be called again meanwhile."""
         if not partition.reconfirming:
             partition.reconfirming = True
-            self._owner.work(partition, self._reconfirm(partition, partition.generation))
+            self._owner.work(partition, self._reconfirm(partition, partition.positions))
 
-    async def _reconfirm(self, partition: Partition, generation: int) -> None:
+    async def _reconfirm(self, partition: Partition, position: int) -> None:
         cause = "end_moved"
         try:
             moved = await self._owner.locator.moved(partition)
         except NotOwner as error:
             cause, moved = NOT_OWNER, str(error)
         except PartitionHalted as stop:
-            if partition.generation == generation:
+            if partition.positions == position:
                 self._owner.halt(partition, stop.halted)
             return
         except NetworkError as error:
             cause, moved = error.slug, str(error)
         finally:
             partition.reconfirming = False
-        if partition.generation != generation or partition.phase is not Phase.ACTIVE:
+        if partition.positions != position or partition.phase is not Phase.ACTIVE:
             return
         if moved:
             partition.released = cause == NOT_OWNER

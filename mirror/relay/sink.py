@@ -31,6 +31,7 @@ from mirror.wire.produce import (
     expected,
     framing,
     least_answer,
+    max_timestamp_of,
     plain_answer,
     read_produce_response,
     topic_head,
@@ -72,6 +73,10 @@ class SinkOwner(Protocol):
 
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The first batch after a resync was acknowledged where it belongs."""
+
+    def forgets_before_ms(self) -> float:
+        """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
+        time: their producer's state expires by it."""
 
     def drained(self) -> None:
         """Frames were let go, or partitions have nothing under way any more: there may be something to fetch."""
@@ -116,8 +121,9 @@ class Lane(Link):
             partition.queued = False
 
     def offer(self, partition: Partition) -> None:
-        """The partition has batches in its outbox; ``pump`` sends them."""
-        if not partition.queued and len(partition.in_flight) < partition.window:
+        """The partition has batches in its outbox; ``pump`` sends them, but not while the log's end is being looked at:
+        it would be found to have moved."""
+        if not partition.queued and not partition.reconfirming and len(partition.in_flight) < partition.window:
             partition.queued = True
             self._ready.append(partition)
 
@@ -206,9 +212,13 @@ class Lane(Link):
             self._confirm(partition, base_offset, batch)
 
     def _confirm(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """Of the first batch after a resync, the owner reads back what is there (design, section 4)."""
+        """With one batch under way it is known which was appended last. Of the first after a resync, the owner reads
+        back what is there."""
         partition.doubts = 0
         partition.confirmed_at = time.monotonic()
+        # The hot path builds plain tuples: no names.
+        partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
+        partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
         if partition.checking:
             partition.checking = False
             self._owner.confirmed(partition, base_offset, batch)

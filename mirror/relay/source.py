@@ -85,8 +85,7 @@ class SourceOwner(Protocol):
         """Offers the partition to its lane once its log end was looked at again."""
 
     def forgets_before_ms(self) -> float:
-        """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
-        time: their producer's state expires by it."""
+        """See ``SinkOwner``."""
 
 
 class Fetcher(Link):
@@ -293,14 +292,10 @@ class Fetcher(Link):
     def _forward_partition(
         self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool, forgotten_ms: float
     ) -> None:
-        due, waiting = partition.due, bool(partition.outbox)
+        due = partition.due
         halt = forward(frame, fetched.start, fetched.end, partition, self._owner.inner_loop, fetched.aborted)
         if partition.due != due:
-            old = partition.max_timestamp < forgotten_ms and not partition.terms.append_times
-            if old is not partition.old and (old or not waiting):
-                # Old batches go one at a time; and so do those behind them while old ones wait.
-                partition.old = old
-                partition.widen(self._owner.settings.max_in_flight)
+            partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
         if halt is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start
@@ -312,7 +307,8 @@ class Fetcher(Link):
         if partition.outbox:
             lane: Outlet | None = partition.lane
             assert lane is not None, partition.name
-            if partition.old and not partition.in_flight and _stale(partition, self._owner.settings):
+            idle = not partition.in_flight and not partition.queued
+            if idle and partition.old and _stale(partition, self._owner.settings):
                 self._owner.reconfirm(partition)
             else:
                 lane.offer(partition)

@@ -13,7 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mirror.records.header import CRC_AT, HEADER_SIZE, MAGIC, NO_LEADER_EPOCH, PREFIX_SIZE, BatchHeader
+from mirror.records.header import (
+    CRC_AT,
+    HEADER_SIZE,
+    MAGIC,
+    MAX_TIMESTAMP_AT,
+    NO_LEADER_EPOCH,
+    PREFIX_SIZE,
+    BatchHeader,
+)
 from mirror.wire.fetch import Node, TopicKey, read_leader, read_nodes, read_topic
 from mirror.wire.header import SIZE, after_response_header, header_end
 from mirror.wire.primitives import (
@@ -33,14 +41,14 @@ from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS
 
 ACKS_ALL = -1
 _UUID_SIZE = 16
-_HEAD_FIELDS = "Ihi16sqhii"
+_HEAD_FIELDS = "Ihiqqqhii"
 _FIXED_FIELDS = struct.Struct(">qiib")
 """base_offset 0 (the broker assigns it and refuses any other), length, no leader epoch, magic 2."""
 _CRC = struct.Struct(">I")
-_TIMES = struct.Struct(">qq")
+_TIME = struct.Struct(">q")
 HeadPacker = Callable[..., bytes]
-"""(partition index, prefix, crc, attributes, last offset delta, both timestamps as they stand (16 bytes), producer id,
-producer epoch, base sequence, record count) -> everything in front of a batch's records in the request."""
+"""(partition index, prefix, crc, attributes, last offset delta, base and max timestamp, producer id, producer epoch,
+base sequence, record count) -> everything in front of a batch's records in the request."""
 
 
 class Head(NamedTuple):
@@ -74,7 +82,8 @@ def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
         header.crc,
         header.attributes,
         header.last_offset_delta,
-        _TIMES.pack(header.base_timestamp, header.max_timestamp),
+        header.base_timestamp,
+        header.max_timestamp,
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
@@ -85,6 +94,11 @@ def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
 def checksum_of(head: bytes) -> int:
     """The batch's checksum, as its packed head carries it: the last 61 bytes are the batch's header."""
     return int(_CRC.unpack_from(head, len(head) - HEADER_SIZE + CRC_AT)[0])
+
+
+def max_timestamp_of(head: bytes) -> int:
+    """Its newest record's timestamp, likewise."""
+    return int(_TIME.unpack_from(head, len(head) - HEADER_SIZE + MAX_TIMESTAMP_AT)[0])
 
 
 def head_size(version: int, length: int) -> int:

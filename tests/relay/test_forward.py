@@ -20,9 +20,10 @@ from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
 from mirror.records.scan import Tail, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.forward import forward
+from mirror.relay.freshness import UNKNOWN_MS
 from mirror.relay.native import is_compiled
 from mirror.relay.partition import Hole, Partition
-from mirror.relay.plain import InnerLoop
+from mirror.relay.plain import NEVER_MS, InnerLoop
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
 from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
 
@@ -44,6 +45,8 @@ class Outcome(NamedTuple):
     halt: HaltReason | None
     last_epoch: int
     max_timestamp: int
+    oldest_ms: int
+    """UNKNOWN_MS: no batch is sent."""
 
 
 class Case(NamedTuple):
@@ -75,6 +78,7 @@ def slowly(case: Case, version: int) -> Outcome:
     records: list[int] = []
     due, identity, halt, at = case.due, case.identity, None, 0
     last_epoch = max_timestamp = -1
+    times: list[int] = []
     dropped, transactional = Aborted(case.aborted), False
     while halt is None:
         try:
@@ -116,10 +120,11 @@ def slowly(case: Case, version: int) -> Outcome:
             records.append(header.last_offset_delta + 1)
             due, identity = header.next_offset, identity.after(header.last_offset_delta + 1)
             last_epoch, max_timestamp = header.leader_epoch, header.max_timestamp
+            times.append(max_timestamp)
         else:
             assert isinstance(verdict, Skip)
         at += size
-    return Outcome(sent, records, due, identity, halt, last_epoch, max_timestamp)
+    return Outcome(sent, records, due, identity, halt, last_epoch, max_timestamp, min(times, default=UNKNOWN_MS))
 
 
 def _head(version: int, size: int) -> bytes:
@@ -166,7 +171,15 @@ def forwarded(case: Case, inner_loop: InnerLoop, before: bytes, after: bytes) ->
         halt.reason if halt else None,
         partition.last_epoch,
         partition.max_timestamp,
+        _oldest_ms(partition),
     )
+
+
+def _oldest_ms(partition: Partition) -> int:
+    """Of the batches that were put, by what decides on the window."""
+    sent = any(not isinstance(item, Hole) for item in partition.outbox)
+    partition.freshness.appended(-1, NEVER_MS)
+    return partition.freshness.least_ms(-1) if sent else UNKNOWN_MS
 
 
 def agree(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") -> Outcome:

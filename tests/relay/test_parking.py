@@ -11,7 +11,7 @@ from mirror.records.identity import Identity
 from mirror.relay.forward import forward
 from mirror.relay.parking import MOST_BYTES, park, worth_asking
 from mirror.relay.partition import Hole, Partition
-from mirror.relay.plain import InnerLoop
+from mirror.relay.plain import NEVER_MS, InnerLoop
 from tests.records.builders import raw_batch
 
 START = Identity(1 << 62, 4, 7)
@@ -82,6 +82,9 @@ def test_parked_and_fetched_again_is_as_if_it_had_waited(sizes: list[int], most:
         receive(pool, data[at:], partition)
     assert partition.identity == waited.identity
     assert partition.due == waited.due
+    for each in (partition, waited):
+        each.freshness.appended(0, NEVER_MS)
+    assert partition.freshness.least_ms(0) == waited.freshness.least_ms(0)
     assert _joined(what_waits(partition)) == _joined(what_waits(waited))
 
 

@@ -13,7 +13,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.restamp import checksum
 from mirror.relay import native
 from mirror.relay.native import Outbox, is_compiled, new_outbox
-from mirror.relay.plain import PLAIN_ATTRIBUTES, SHAPES_MAX, InnerLoop, Shapes, Taken
+from mirror.relay.plain import NEVER_MS, PLAIN_ATTRIBUTES, SHAPES_MAX, InnerLoop, Shapes, Taken
 from tests.records.builders import raw_batch
 
 FORMS = [False, True] if is_compiled() else [False]
@@ -67,6 +67,15 @@ def test_checksums_of_all_sizes_in_a_row(compiled: bool, sizes: list[int]) -> No
         assert records == 5
     assert found.due == 5 * len(sizes)
     assert found.sequence == 7 + 5 * len(sizes)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=6))
+def test_the_oldest_and_the_last_are_told(compiled: bool, times: list[int]) -> None:
+    batches = [raw_batch(b"x", base_offset=5 * turn, max_timestamp=at) for turn, at in enumerate(times)]
+    found = take(InnerLoop(9, compiled=compiled), memoryview(b"".join(batches)))
+    assert found.oldest_ms == min(times, default=NEVER_MS)
+    assert found.max_timestamp == (times[-1] if times else -1)
 
 
 @pytest.mark.parametrize("compiled", FORMS)

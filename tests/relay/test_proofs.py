@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import ConnectionLost
+from mirror.records.admit import Cause
 from mirror.records.header import BatchHeader
+from mirror.records.identity import Identity
 from mirror.relay.halts import Halted, Trouble, halt
-from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.parking import MOST_BYTES, park
+from mirror.relay.partition import Batch, Hole, Partition, Phase
 from mirror.relay.proofs import Proofs
 from mirror.relay.settings import RelaySettings
 from mirror.wire.produce import checksum_of
@@ -52,11 +55,37 @@ class Owner:
     def pump_sinks(self) -> None:
         self.told.append("pump")
 
+    def forgets_before_ms(self) -> float:
+        return 0.0
+
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
 
 
 NOT_PERMITTED = halt(Trouble.FILL_NOT_PERMITTED, "DeleteRecords is refused")
+
+
+async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> None:
+    """
+    1. The first batch after a takeover is acknowledged and read back. Meanwhile the hole behind it is to be filled, and
+       what waits behind that is too much: a part is fetched again.
+    2. The position is the same, so the proof holds and the window opens. At another position it means nothing.
+    """
+    for moves, proven in ((False, True), (True, False)):
+        owner = Owner(SENT, None)
+        partition = Partition("t", 0)
+        partition.phase, partition.acknowledged = Phase.ACTIVE, 1
+        partition.freshness.appended(1, 0)
+        partition.outbox.append(Hole(b"", Identity(1 << 62, 0, 1), 1, None, Cause.MARKER))
+        partition.outbox.append(Batch(SENT[:61], memoryview(bytes(MOST_BYTES + 1)), 1, None))
+        Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+        park(partition)
+        assert partition.due == 2
+        if moves:
+            partition.doubt()
+        await asyncio.gather(*owner.tasks)
+        assert (partition.proven, partition.window) == (proven, 5 if proven else 1)
+    assert owner.told == []
 
 
 @pytest.mark.parametrize(

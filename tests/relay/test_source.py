@@ -80,7 +80,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     fetcher = Fetcher(owner, 1)
     partitions = [Partition("t", index) for index in range(4)]
     for partition in partitions:
-        partition.phase = Phase.ACTIVE
+        partition.phase, partition.confirmed_at = Phase.ACTIVE, float("inf")
         partition.lane = SimpleNamespace(offer=lambda _: None, detach=lambda _: None)
         fetcher.attach(partition)
     whole = batch(0)
