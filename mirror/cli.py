@@ -127,18 +127,39 @@ def partition() -> None:
 @partition.command(cls=_Configured)
 @CONFIG
 @AT
-@click.argument("topic")
-@click.argument("number", metavar="PARTITION", type=click.IntRange(min=0))
+@click.argument("topic", required=False)
+@click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
+@click.option("--all", "everything", is_flag=True, help="Every halted partition.")
 @click.option("--accept-gap", is_flag=True, help="Skip what the source has deleted meanwhile, this once.")
-def resume(path: Path, at: str | None, topic: str, number: int, accept_gap: bool) -> None:
-    """Look at a halted partition anew, after its reason was seen to."""
+def resume(
+    path: Path, at: str | None, topic: str | None, number: int | None, everything: bool, accept_gap: bool
+) -> None:
+    """Look at halted partitions anew, after the reason was seen to: one, those of a topic, or --all.
+
+    Exit codes: 0 all of them go on, 1 none of them, 2 some are still halted.
+    """
     from mirror.service import client
 
+    if everything is (topic is not None):
+        raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
+    accept = [name for name, wanted in {"accept_gap": accept_gap}.items() if wanted]
     try:
-        client.resume(_address(path, at), topic, number, accept_gap=accept_gap)
+        found = client.resume(_address(path, at), topic, number, accept=accept)
     except (client.NotAnswered, client.NotDone) as error:
-        _fail(str(error), EXIT_FAILED)
-    click.echo(f"{topic}-{number} is looked at anew; see mirror status")
+        _fail(f"nothing is resumed: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
+    for each in found.outcomes:
+        name = f"{each.topic}-{each.partition}"
+        said = f"{name} is not resumed: {each.why_not}" if each.why_not else f"{name} is resumed"
+        click.echo(said, err=bool(each.why_not))
+    if found.elsewhere:
+        names = ", ".join(f"{topic}-{index}" for topic, index in found.elsewhere)
+        click.echo(f"no worker here has {names}: ask where they are copied", err=True)
+    if not found.outcomes and not found.elsewhere:
+        click.echo("nothing is halted")
+    failed = sum(bool(each.why_not) for each in found.outcomes)
+    if failed == len(found.outcomes) and (failed or number is not None):
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_HALTED if failed else EXIT_OK)
 
 
 @main.command(cls=_Configured)

@@ -7,7 +7,7 @@ fetchers and lanes report to it.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -225,7 +225,14 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
+        return (await self.resume_all([key], accept_gap=accept_gap))[key]
+
+    async def resume_all(self, keys: Iterable[Key], *, accept_gap: bool = False) -> dict[Key, str]:
+        """The same for several partitions, with one look at the topics; partition -> why not, or nothing."""
         await self._find_topics()
+        return {key: self._resume(key, accept_gap=accept_gap) for key in keys}
+
+    def _resume(self, key: Key, *, accept_gap: bool) -> str:
         partition, pair = self.partitions.get(key), self.pairs.get(key[0])
         if partition is None:
             return "not copied here"

@@ -20,6 +20,7 @@ HANDOVER: Final = "handover"
 JOIN: Final = "join"
 STOP: Final = "stop"
 RESUME: Final = "resume"
+KEYS: Final = "keys"
 EXPEL: Final = "expel"
 # From a worker.
 LOG: Final = "log"

@@ -2,10 +2,12 @@
 
 import http.client
 import json
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 from mirror.service.http import GUARD
+from mirror.service.resumption import Outcome, Resumed
 from mirror.service.status import Status
 
 TIMEOUT_S = 75.0
@@ -33,20 +35,27 @@ def fetch_status(address: tuple[str, int]) -> Status:
     return body
 
 
-def resume(address: tuple[str, int], topic: str, partition: int, *, accept_gap: bool) -> None:
-    """Has a halted partition looked at anew.
+def resume(
+    address: tuple[str, int], topic: str | None = None, partition: int | None = None, *, accept: Iterable[str] = ()
+) -> Resumed:
+    """Has a halted partition, all of a topic, or all there are looked at anew.
 
     Raises:
         NotAnswered: no mirror listens there.
-        NotDone: it is not halted, not there, or still has a reason to halt.
+        NotDone: it asked nobody, because there is no such partition, or no worker is ready.
     """
-    path = f"/api/v1/partitions/{quote(topic, safe='')}/{partition}/resume"
-    code, body = _ask(address, "POST", path + ("?accept_gap=true" if accept_gap else ""))
-    if code == http.client.OK:
-        return
-    if not isinstance(body, dict) or "error" not in body:
-        raise NotAnswered(f"{_text(address)} answers with {code}: no mirror, it seems")
-    raise NotDone(f"{topic}-{partition} is not resumed: {body['error']}")
+    parts = [quote(topic, safe="")] if topic is not None else []
+    parts += [str(partition)] if partition is not None else []
+    query = "&".join(f"{name}=true" for name in accept)
+    _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"resume?{query}")))
+    if isinstance(body, dict) and "error" in body:
+        raise NotDone(str(body["error"]))
+    if not isinstance(body, dict) or "partitions" not in body:
+        raise NotAnswered(f"{_text(address)} answers with something else: no mirror, it seems")
+    return Resumed(
+        [Outcome(**each) for each in body["partitions"]],
+        [(each["topic"], each["partition"]) for each in body["elsewhere"]],
+    )
 
 
 def _ask(address: tuple[str, int], method: str, path: str) -> tuple[int, Any]:

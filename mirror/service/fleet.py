@@ -172,6 +172,11 @@ class Fleet:
         """Whether there is no partition of the flow left that could go on, here or anywhere."""
         return self.settled and 0 < self.flow_partitions <= len(self.halted)
 
+    @property
+    def none_goes_on(self) -> bool:
+        """Whether there are partitions here, and every one of them is halted."""
+        return self.settled and self.states.keys() == {"halted"}
+
     def counter(self, name: str) -> float:
         """Over all workers."""
         return sum(worker.counter(name) for worker in self.workers.values())

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
@@ -10,9 +11,8 @@ from typing import Protocol
 from mirror.service.fleet import Fleet
 from mirror.service.http import HTML, JSON, Request, Response
 from mirror.service.readiness import unready
+from mirror.service.resumption import ACCEPTABLE, NotAsked, Resumption
 from mirror.service.status import Status, as_html, late_workers, status
-
-NOT_HERE = "no worker here has that partition"
 
 
 class Served(Protocol):
@@ -25,8 +25,7 @@ class Served(Protocol):
     address: str
     """Where the server listens."""
 
-    async def resume(self, topic: str, partition: int, *, accept_gap: bool) -> str | None:
-        """Why a partition is not resumed; empty: it is; None: it is not here."""
+    resumption: Resumption
 
 
 class Pages:
@@ -49,8 +48,12 @@ class Pages:
                 return _json(HTTPStatus.OK, self.status())
             case "GET", ("status",) | ("",):
                 return Response(HTTPStatus.OK, as_html(self.status()).encode(), HTML)
+            case "POST", ("api", "v1", "partitions", "resume"):
+                return await self._resume(None, None, request.query)
+            case "POST", ("api", "v1", "partitions", topic, "resume"):
+                return await self._resume(topic, None, request.query)
             case "POST", ("api", "v1", "partitions", topic, partition, "resume"):
-                return await self._resume(topic, partition, accept_gap=request.query.get("accept_gap") == "true")
+                return await self._resume(topic, partition, request.query)
             case _:
                 return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
 
@@ -88,15 +91,27 @@ class Pages:
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
         return Response(HTTPStatus.OK, b"ready\n")
 
-    async def _resume(self, topic: str, partition: str, *, accept_gap: bool) -> Response:
-        if not partition.isdecimal():
+    async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
+        """200: all that was asked for goes on; 409: not all of it; 404: nothing was asked of anybody."""
+        if partition is not None and not partition.isdecimal():
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is no partition"})
-        why_not = await self._served.resume(topic, int(partition), accept_gap=accept_gap)
-        if why_not is None:
-            return _json(HTTPStatus.NOT_FOUND, {"error": NOT_HERE})
-        if why_not:
-            return _json(HTTPStatus.CONFLICT, {"error": why_not})
-        return _json(HTTPStatus.OK, {"resumed": f"{topic}-{partition}"})
+        accept = {name for name, value in query.items() if value == "true"}
+        if accept - ACCEPTABLE:
+            return _json(HTTPStatus.BAD_REQUEST, {"error": f"unknown: {', '.join(sorted(accept - ACCEPTABLE))}"})
+        try:
+            found = await self._served.resumption.resume(
+                topic, int(partition) if partition is not None else None, accept
+            )
+        except NotAsked as error:
+            return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
+        whole = all(not each.why_not for each in found.outcomes)
+        return _json(
+            HTTPStatus.OK if whole else HTTPStatus.CONFLICT,
+            {
+                "partitions": [each._asdict() for each in found.outcomes],
+                "elsewhere": [{"topic": topic, "partition": partition} for topic, partition in found.elsewhere],
+            },
+        )
 
 
 def _json(status: HTTPStatus, body: object) -> Response:

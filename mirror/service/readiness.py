@@ -13,4 +13,6 @@ def unready(fleet: Fleet, *, started: bool) -> list[str]:
     reasons = list(dict.fromkeys(worker.waits for worker in fleet.workers.values() if worker.waits))
     if not started and not reasons:
         reasons.append("the workers are starting")
+    if fleet.none_goes_on:
+        reasons.append(f"every partition here is halted ({len(fleet.halted)}): see mirror status")
     return reasons

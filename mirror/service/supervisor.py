@@ -23,13 +23,13 @@ from mirror.service.fleet import Fleet, WorkerView
 from mirror.service.http import ListenFailed, Server
 from mirror.service.pages import Pages
 from mirror.service.resolve import group_settings, handover
+from mirror.service.resumption import Resumption
 from mirror.service.snapshot import resident_bytes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
 """Beyond the drain: a worker leaves its group and says goodbye; one that does not is killed."""
-ANSWER_S = 60.0
 REBALANCED_S = 5.0
 """Copying some of the partitions, and being through with them for so long: the others are somebody else's."""
 MISCONFIGURED = frozenset({"SameCluster"})
@@ -65,9 +65,9 @@ class Supervisor:
         """What workers wait for, in words, since when (monotonic): told once, until nobody waits any more."""
         self._failed: Message | None = None
         self._caught_up = False
+        self._all_halted = False
         self._told: set[str] = set()
-        self._answers: dict[int, asyncio.Future[str]] = {}
-        self._asked = 0
+        self.resumption = Resumption(self.fleet, {child.number: child for child in self._children})
         self._pending = 0
         self._drained = True
         self._orphans: list[str] = []
@@ -130,6 +130,7 @@ class Supervisor:
             if self._fail_fast and self.fleet.all_halted:
                 self._log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
                 return
+            self._tell_all_halted()
             if self.started and time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
                 self._report()
@@ -138,6 +139,18 @@ class Supervisor:
                 self._log.info(logs.CAUGHT_UP, bytes=round(self.fleet.counter("forwarded_bytes")))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
+
+    def _tell_all_halted(self) -> None:
+        """Once, when nothing here goes on any more: it stays up, so that an operator can have partitions resumed."""
+        none_goes_on = self.fleet.none_goes_on
+        if none_goes_on and not self._all_halted:
+            self._log.error(
+                "all_halted",
+                partitions=len(self.fleet.halted),
+                detail="every partition here is halted, nothing is copied; see the lines above, or mirror status",
+                remedy="see to the reasons, then: mirror partition resume --all",
+            )
+        self._all_halted = none_goes_on
 
     def _has_caught_up(self) -> bool:
         """At once if all partitions are here; else they are on other machines, or between two workers for a moment."""
@@ -223,9 +236,7 @@ class Supervisor:
             case say.JOINED:
                 worker.member = message["member"]
             case say.REPLY:
-                answer = self._answers.pop(message["id"], None)
-                if answer is not None and not answer.done():
-                    answer.set_result(message["why_not"])
+                self.resumption.answered(message)
             case say.FAILED:
                 self._worker_failed(child, message)
             case say.STOPPED:
@@ -299,34 +310,6 @@ class Supervisor:
         if self._failed is None and not self._stop.is_set():
             self._failed = message
             self._log.error("failed", **_told(message))
-
-    # -- an operator's wishes ----------------------------------------------------------------------------------------
-
-    async def resume(self, topic: str, partition: int, *, accept_gap: bool) -> str | None:
-        """Has a halted partition looked at anew by the worker that has it.
-
-        Returns:
-            Why not; empty: it is. None: no worker here has it.
-        """
-        for worker, row in self.fleet.rows:
-            if row.key == (topic, partition):
-                return await self._ask(
-                    worker.number, say.RESUME, topic=topic, partition=partition, accept_gap=accept_gap
-                )
-        return None
-
-    async def _ask(self, number: int, kind: str, **fields: object) -> str:
-        self._asked += 1
-        answer = self._answers[self._asked] = asyncio.get_running_loop().create_future()
-        asked = self._asked
-        if not self._children[number - 1].send(kind, id=asked, **fields):
-            return "the worker is not running at the moment; try again"
-        try:
-            return await asyncio.wait_for(answer, ANSWER_S)
-        except TimeoutError:
-            return f"the worker did not answer within {ANSWER_S:.0f} s"
-        finally:
-            self._answers.pop(asked, None)
 
     # -- signals -----------------------------------------------------------------------------------------------------
 

@@ -283,7 +283,8 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         assert told.returncode == 1
         assert "is not resumed: not halted but" in told.stderr
         told = cli(process, two.folder / "mirror.yaml", "partition", "resume", "nothing", "0")
-        assert "no worker here has that partition" in told.stderr
+        assert told.returncode == 1
+        assert "nothing is resumed: the flow has no partition nothing-0" in told.stderr
         path = f"http://{address(process)}/api/v1/partitions/{two.topic}/0/resume"
         for headers, said in (({}, GUARD), ({GUARD: "x", "Host": "mirror.example"}, "127.0.0.1")):
             request = urllib.request.Request(path, method="POST", headers=headers)

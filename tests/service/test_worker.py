@@ -293,12 +293,18 @@ async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> 
             assert row.reason
             assert row.detail
             assert row.remedy
-            worker.channel.send("resume", id=1, topic="t", partition=1, accept_gap=False)
-            assert (await worker.message("reply"))["why_not"] == "not halted but active"
-            worker.channel.send("resume", id=2, topic="t", partition=0, accept_gap=False)
+            worker.channel.send("keys", id=1)
+            assert await worker.message("reply") == {"kind": "reply", "id": 1, "keys": {"t": [0, 1]}}
+            worker.channel.send("resume", id=2, keys=[("t", 1), ("t", 7)], accept=["accept_gap"])
             await until(lambda: len(worker.of("reply")) == 2)
-            assert worker.of("reply")[1] == {"kind": "reply", "id": 2, "why_not": ""}
+            assert worker.of("reply")[1]["outcomes"] == [["t", 1, "not halted but active"], ["t", 7, "not copied here"]]
+            worker.channel.send("resume", id=3, keys=[("t", 0)], accept=[])
             await until(lambda: len(worker.lines("halted")) == 2)
+            await until(lambda: len(worker.of("reply")) == 3)
+            ((topic, partition, why_not),) = worker.of("reply")[2]["outcomes"]
+            # It goes on for a moment, until the bad batch is fetched again.
+            assert (topic, partition) == ("t", 0)
+            assert why_not in ("", f"halts again, {row.reason}: {row.detail}")
             assert await worker.stop() == 0
             assert worker.rows["t", 0].state == "halted"
             assert worker.of("snapshot")[-1]["counters"][f"halts/{row.reason}"] == 2

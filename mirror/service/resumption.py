@@ -1,0 +1,113 @@
+"""An operator's wish that halted partitions go on: which they are, who has them, and what came of it."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from mirror.relay.assignment import Key
+from mirror.service import channel as say
+from mirror.service.channel import Message
+from mirror.service.fleet import Fleet
+
+ACCEPTABLE = frozenset({"accept_gap"})
+"""What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
+ANSWER_S = 60.0
+"""A worker that does not answer for so long is told to be late."""
+
+
+class Outcome(NamedTuple):
+    """What came of it for one partition. ``why_not`` is empty if it goes on."""
+
+    topic: str
+    partition: int
+    why_not: str
+
+
+class Resumed(NamedTuple):
+    """What came of it. ``elsewhere``: partitions of the flow that no worker here has at present."""
+
+    outcomes: list[Outcome]
+    elsewhere: list[Key]
+
+
+class NotAsked(Exception):
+    """Nothing was done; the message says why."""
+
+
+class Child(Protocol):
+    """One worker, as this module needs it (``service.child.Child``)."""
+
+    def send(self, kind: str, **fields: object) -> bool:
+        """Tells the worker; False if there is none."""
+
+
+class Resumption:
+    """Asks the workers and waits for their answers."""
+
+    def __init__(self, fleet: Fleet, children: "dict[int, Child]") -> None:
+        self._fleet = fleet
+        self._children = children
+        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._asked = 0
+
+    async def resume(self, topic: str | None, partition: int | None, accept: Iterable[str]) -> Resumed:
+        """Has halted partitions looked at anew by the workers that have them.
+
+        Args:
+            topic: whose partitions; None: of all topics.
+            partition: this one alone, halted or not; None: all that are halted.
+            accept: some of ``ACCEPTABLE``.
+
+        Raises:
+            NotAsked: the flow has no such partition, or no worker can say so.
+        """
+        flow = await self._flow_keys()
+        wanted = {key for key in flow if topic in (None, key[0]) and partition in (None, key[1])}
+        here = {row.key: (worker.number, row.state) for worker, row in self._fleet.rows}
+        wanted |= {key for key in here if topic in (None, key[0]) and partition in (None, key[1])}
+        if not wanted and topic is not None:
+            name = topic if partition is None else f"{topic}-{partition}"
+            raise NotAsked(f"the flow has no partition {name}" if partition is not None else f"the flow has no {name}")
+        by_worker: dict[int, list[Key]] = defaultdict(list)
+        for key in sorted(wanted & here.keys()):
+            number, state = here[key]
+            if partition is not None or state == "halted":
+                by_worker[number].append(key)
+        accepted = sorted(accept)
+        found = await asyncio.gather(*(self._resume(number, keys, accepted) for number, keys in by_worker.items()))
+        return Resumed(sorted(each for some in found for each in some), sorted(wanted - here.keys()))
+
+    async def _resume(self, number: int, keys: list[Key], accept: list[str]) -> list[Outcome]:
+        try:
+            answer = await self._ask(number, say.RESUME, keys=keys, accept=accept)
+        except NotAsked as error:
+            return [Outcome(*key, str(error)) for key in keys]
+        return [Outcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
+
+    async def _flow_keys(self) -> set[Key]:
+        """Every partition of the flow, by the word of the first worker that knows."""
+        for worker in self._fleet.workers.values():
+            if worker.ready:
+                answer = await self._ask(worker.number, say.KEYS)
+                return {(topic, index) for topic, indices in answer["keys"].items() for index in indices}
+        raise NotAsked("no worker is ready; see mirror status, and try again")
+
+    async def _ask(self, number: int, kind: str, **fields: object) -> Message:
+        self._asked += 1
+        asked = self._asked
+        answer = self._answers[asked] = asyncio.get_running_loop().create_future()
+        try:
+            if not self._children[number].send(kind, id=asked, **fields):
+                raise NotAsked("the worker is not running at the moment; try again")
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            raise NotAsked(f"the worker did not answer within {ANSWER_S:.0f} s") from None
+        finally:
+            self._answers.pop(asked, None)
+
+    def answered(self, message: Message) -> None:
+        """A worker's answer."""
+        answer = self._answers.get(message["id"])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
