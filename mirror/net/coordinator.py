@@ -32,6 +32,8 @@ TRANSACTION_TIMEOUT_MS = 60_000
 transaction.max.timeout.ms (15 min)."""
 RETRY_FOR_S = 60.0
 """A coordinator that loads its log, or still writes the markers of a transaction: about as long as that takes."""
+RENEWS_SINCE = 3
+"""InitProducerId takes the owner's producer id and epoch (KIP-360)."""
 _BEFORE_KIP_890 = {"AddPartitionsToTxnRequest": 3, "EndTxnRequest": 4, "InitProducerIdRequest": 4}
 
 _MOVED = frozenset(
@@ -51,6 +53,10 @@ class Ownership(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+NOBODY = Ownership(-1, -1)
+"""Of an id that nobody ever had, or that the coordinator has forgotten: whoever had it does not have it any more."""
 
 
 class _Id(NamedTuple):
@@ -90,9 +96,35 @@ class Coordinator:
         answer = await self._insist(transactional_id, partial(self._ask, transactional_id, request), safe=True)
         return Ownership(answer.producer_id, answer.producer_epoch)
 
+    async def renew(self, transactional_id: str, owner: Ownership) -> Ownership:
+        """Uses the id, so that the coordinator does not forget it (transactional.id.expiration.ms, 7 days). Moves its
+        epoch on (KIP-360); what the owner writes under an earlier one goes on to be taken by partitions' leaders.
+
+        Returns:
+            The ownership from now on. With another producer id the coordinator had forgotten the old one, which this
+            one does not fence: it is a takeover.
+
+        Raises:
+            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else owns the id now; else as
+                ``init_producer_id``.
+            Unsupported: before Kafka 2.5.
+            NetworkError: it did not answer in time.
+        """
+        request = partial(
+            InitProducerIdRequest,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            producer_id=owner.producer_id,
+            producer_epoch=owner.epoch,
+        )
+        ask = partial(self._ask, transactional_id, request, least=RENEWS_SINCE)
+        # Safe to repeat: the coordinator recognises the epoch that it has just replaced.
+        answer = await self._insist(transactional_id, ask, safe=True)
+        return Ownership(answer.producer_id, answer.producer_epoch)
+
     async def describe(self, transactional_id: str) -> Ownership | None:
-        """Who owns the id now; None where the broker cannot tell (before Kafka 3.0), and for an id that nobody has, or
-        that was forgotten unused (transactional.id.expiration.ms, 7 days).
+        """Who owns the id now; ``NOBODY`` for an id that nobody has, or that was forgotten unused
+        (transactional.id.expiration.ms, 7 days); None where the broker cannot tell (before Kafka 3.0).
 
         Raises:
             Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Describe on the id; a coordinator that is not
@@ -144,11 +176,14 @@ class Coordinator:
 
     # -- one exchange ------------------------------------------------------------------------------------------------
 
-    async def _ask(self, transactional_id: str, make: Callable[[], Any]) -> Any:
-        """A request about this id to its coordinator; its answer without an error."""
+    async def _ask(self, transactional_id: str, make: Callable[[], Any], *, least: int = 0) -> Any:
+        """A request about this id to its coordinator, in version ``least`` or later; its answer without an error."""
         request = make()
         name = type(request).__name__
         node_id = await self._find(transactional_id)
+        if least:
+            connection = await self._cluster.control(node_id, writing=True)
+            connection.version_of(request.API_KEY, (least, _BEFORE_KIP_890[name]), name)
         answer = await self._cluster.call(request, node_id=node_id, version=_BEFORE_KIP_890[name], writing=True)
         if isinstance(request, AddPartitionsToTxnRequest):
             rows = [row for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition]
@@ -170,7 +205,7 @@ class Coordinator:
         if row is None:
             return ConnectionLost(f"{what}: nothing in the answer")
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return None
+            return NOBODY
         if row.error_code:
             return Refused(what, row.error_code)
         return Ownership(row.producer_id, row.producer_epoch)

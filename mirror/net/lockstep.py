@@ -2,54 +2,36 @@
 
 For ``offsets: mapped``, where the destination's log holds other writers' batches between the flow's own, and the
 source's log holds what is not copied. What the flow has written is known by its producer ids, and each of its batches
-is the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared.
+is the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared; where a
+log cleaner or retention leaves a choice, ``net.alignment`` narrows it down.
 """
 
 from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
+from mirror.net.alignment import Alignment, Batch, Differs, NeverArrived
 from mirror.net.errors import Refused
 from mirror.net.log import PartitionLog
-from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, SEQUENCES, TRANSACTIONAL, BatchHeader
+from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.wire.errors import ErrorCode
 
+__all__ = ["Differs", "Found", "LockStep", "Originals", "lost_from"]
+
 READ_BYTES = 1 << 20
-REWRITTEN = TRANSACTIONAL | DELETE_HORIZON
-"""Attribute bits that a copy does not have, or not always: the transaction is decided, the horizon is the cleaner's."""
 _HALF = SEQUENCES // 2
 
 
-class Differs(Exception):
-    """The destination holds something under the flow's identity that the source does not hold there."""
-
-
 class Found(NamedTuple):
-    """A batch as it stands in a log."""
+    """A batch as it stands in a log. ``room``: offsets between it and the one before that no batch takes, or an empty
+    one."""
 
     header: BatchHeader
     batch: memoryview
-
-    def same_as(self, other: "Found") -> bool:
-        """Equal but for where it stands and who wrote it. The checksum covers who wrote it: the payload decides."""
-        mine, its = self.header, other.header
-        return (
-            mine.length == its.length
-            and mine.attributes & ~REWRITTEN == its.attributes & ~REWRITTEN
-            and mine.last_offset_delta == its.last_offset_delta
-            and mine.base_timestamp == its.base_timestamp
-            and mine.max_timestamp == its.max_timestamp
-            and mine.record_count == its.record_count
-            and self.batch[HEADER_SIZE:] == other.batch[HEADER_SIZE:]
-        )
-
-    @property
-    def was_cleaned(self) -> bool:
-        """The log cleaner was here, and records may be gone: the bytes are not those that were written."""
-        return not self.header.is_dense or bool(self.header.attributes & DELETE_HORIZON)
+    room: int
 
 
 class Originals:
@@ -61,6 +43,7 @@ class Originals:
         self.offset = offset
         self._committed = committed
         self._read: deque[Found] = deque()
+        self._room = 0
 
     async def next(self) -> Found | None:
         """None at the visible end of the moment; asked again, there may be more."""
@@ -70,26 +53,34 @@ class Originals:
                 return None
             aborted = Aborted(segment.aborted)
             for header, batch in segment.batches:
+                self._room += max(0, header.base_offset - self.offset)
                 if header.is_control:
                     aborted.ends(header, marker_kind(batch))
-                elif not (header.is_transactional and aborted.drops(header)) and header.record_count:
-                    self._read.append(Found(header, batch))
+                elif header.is_transactional and aborted.drops(header):
+                    pass
+                elif header.record_count:
+                    self._read.append(Found(header, batch, self._room))
+                    self._room = 0
+                else:
+                    self._room += header.last_offset_delta + 1
                 self.offset = header.next_offset
         return self._read.popleft()
 
+    async def next_batch(self) -> Batch | None:
+        """The same, as it is compared."""
+        found = await self.next()
+        return None if found is None else Batch.of(*found)
+
 
 class LockStep:
-    """Goes through both logs; ``advance`` as often as the destination has grown.
+    """Goes through both logs; ``advance`` as often as the destination has grown, then ``decide``.
 
     Attributes:
-        map: what was matched so far.
-        source_offset: behind the last batch that was matched.
         destination_offset: all before was looked at.
-        source_epoch: leader epoch of the source's last matched batch; -1 if there is none.
         identity: of the batch that comes next; None as long as it is not known.
-        matched: batches so far.
-        overtaken: the source no longer has what is at ``source_offset``, and nothing was matched since; ``passed``
-            counts the copies whose originals are gone.
+        copies: that were seen so far.
+        map: what was matched so far, as of the last ``decide``.
+        lost: source offsets that never arrived and were gone over, likewise.
     """
 
     def __init__(
@@ -104,31 +95,40 @@ class LockStep:
         own: Collection[int],
         committed: bool,
         source_start: int = 0,
+        log_start: int = 0,
+        accept_gap: bool = False,
     ) -> None:
         """
         Args:
             identity: what the first of the flow's batches must have, if that is known.
             own: producer ids of the flow.
             committed: whether only what is committed is mirrored.
-            source_start: where the source begins. If that is behind ``source_offset``, copies are passed over until
-                one equals its first batch.
+            source_start: where the source begins.
+            log_start: where the destination does.
+            accept_gap: see ``Alignment``.
         """
         self.source = source
         self.destination = destination
-        self.source_offset = source_offset
-        self.destination_offset = destination_offset
-        self.source_epoch = source_epoch
+        self.destination_offset = max(destination_offset, log_start)
         self.identity = identity
         self.map = OffsetMap()
-        self.matched = 0
-        self.overtaken = source_offset < source_start
-        self.passed = 0
+        self.lost: list[tuple[int, int]] = []
+        self.copies = 0
         self._own = own
         self._originals = Originals(source, max(source_offset, source_start), committed=committed)
-        self._ahead: Found | None = None
+        self.alignment = Alignment(
+            self._originals.next_batch,
+            source_offset=source_offset,
+            source_start=source_start,
+            source_epoch=source_epoch,
+            accept_gap=accept_gap,
+        )
+        self._gaps: list[int] = []
+        """Offsets in a row, behind the last batch of the flow's, that nothing at the destination takes any more."""
+        self._expected = destination_offset
 
     async def advance(self, end: int) -> int:
-        """Matches everything of the flow's at the destination up to ``end``, which has to be visible.
+        """Goes through everything of the flow's at the destination up to ``end``, which has to be visible.
 
         Returns:
             How many batches.
@@ -137,85 +137,108 @@ class LockStep:
             Differs: the logs are no copies; the message says where.
             NetworkError: one of them cannot be read.
         """
-        before = self.matched
+        before = self.copies
         while self.destination_offset < end:
             segment = await self.destination.read(self.destination_offset, max_bytes=READ_BYTES)
             if not segment.batches:
                 break
             for header, batch in segment.batches:
+                if header.base_offset > self._expected:
+                    self._gaps.append(header.base_offset - self._expected)
                 if header.producer_id in self._own and not header.is_control:
-                    await self._match(Found(header, batch))
-                self.destination_offset = header.next_offset
-        return self.matched - before
+                    await self._match(Batch.of(header, batch))
+                    self._gaps.clear()
+                self.destination_offset = self._expected = header.next_offset
+        return self.copies - before
 
-    async def next_of_source(self) -> Found | None:
+    def decide(self) -> None:
+        """Settles what was found so far. ``map``, ``source_offset`` and all that follows from them are as of the last
+        time.
+
+        Raises:
+            Ambiguous: see ``Alignment``.
+        """
+        runs, lost = self.alignment.decide()
+        self.map.extend(runs)
+        self.lost += lost
+
+    @property
+    def source_offset(self) -> int:
+        """Behind the last batch that was matched."""
+        return self.alignment.source_offset
+
+    @property
+    def source_epoch(self) -> int:
+        """Leader epoch of the source's last matched batch; -1 if there is none."""
+        return self.alignment.source_epoch
+
+    async def next_of_source(self) -> Batch | None:
         """The batch that would be copied next; None if the source has none now."""
-        if self._ahead is None:
-            self._ahead = await self._originals.next()
-        return self._ahead
+        return await self.alignment.next()
 
     @property
     def source_seen(self) -> int:
         """The source was read up to here."""
         return self._originals.offset
 
-    async def _match(self, copy: Found) -> None:
+    # -- copies that are not there -----------------------------------------------------------------------------------
+
+    def unseen(self, end: int) -> list[int]:
+        """Gaps of the destination up to ``end`` in which batches of the flow may have stood, behind the last seen."""
+        return [*self._gaps, end - self._expected] if end > self._expected else list(self._gaps)
+
+    async def count(self, last_sequence: int, end: int) -> None:
+        """The flow has written up to this sequence, and the copies that were not seen are gone from the destination,
+        which ends at ``end``.
+
+        Raises:
+            Differs: they are not as many as can be gone.
+        """
+        assert self.identity is not None
+        missing = (last_sequence + 1 - self.identity.sequence) % SEQUENCES
+        if 0 < missing < _HALF:
+            where = f"{self.destination.name} up to offset {end}"
+            if not await self.alignment.skip(missing, self.unseen(end)):
+                raise _unlike(where, missing)
+            self.identity = self.identity.after(missing)
+            self._gaps.clear()
+            self._expected = end
+
+    async def _match(self, copy: Batch) -> None:
         """One batch of ours at the destination: the next of the source."""
-        if self.overtaken:
-            original = await self.next_of_source()
-            if original is None or not original.same_as(copy):
-                self.passed += 1
-                self._go_on_behind(copy.header)
-                return
-            self.overtaken = False
-        else:
-            await self._pass_cleaned(copy.header)
-            original = await self.next_of_source()
-        where = f"offset {copy.header.base_offset} of {self.destination.name}"
-        if original is None:
-            raise Differs(f"{where} has a batch of this flow, {self.source.name} has none from {self.source_offset} on")
-        if not _agree(original, copy):
-            raise Differs(f"{where} differs from offset {original.header.base_offset} of {self.source.name}")
-        self._take(original)
-        self.map.append(original.header.base_offset, copy.header.base_offset, copy.header.last_offset_delta + 1)
-        self._go_on_behind(copy.header)
-        self.matched += 1
-
-    def _take(self, original: Found) -> None:
-        self.source_offset = original.header.next_offset
-        self.source_epoch = original.header.leader_epoch
-        self._ahead = None
-
-    def _go_on_behind(self, header: BatchHeader) -> None:
+        header = copy.header
+        where = f"offset {header.base_offset} of {self.destination.name}"
+        await self._pass_cleaned(header, where)
+        if not await self.alignment.take(copy):
+            raise Differs(f"{where} {await self.alignment.told(self.source.name)}")
         self.identity = Identity(header.producer_id, header.producer_epoch, header.last_sequence).after(1)
+        self.copies += 1
 
-    async def _pass_cleaned(self, header: BatchHeader) -> None:
+    async def _pass_cleaned(self, header: BatchHeader, where: str) -> None:
         """Batches of ours before this one may have been cleaned away at the destination: its sequence says how many
-        offsets they took. They were copied and are nowhere, so the map has a hole there."""
+        offsets they took, and the destination's own offsets whether they were ever there."""
         expected = self.identity
         if expected is None:
             return
         same = (expected.producer_id, expected.epoch) == (header.producer_id, header.producer_epoch)
         missing = (header.base_sequence - (expected.sequence if same else 0)) % SEQUENCES
-        where = f"offset {header.base_offset} of {self.destination.name}"
         if missing >= _HALF:
             raise Differs(f"{where} repeats a batch of this flow that stands before it")
-        while missing > 0:
-            original = await self.next_of_source()
-            if original is None or original.header.last_offset_delta >= missing:
-                raise Differs(
-                    f"{where}: {missing} offsets of this flow are gone before it, unlike the source's batches"
-                )
-            missing -= original.header.last_offset_delta + 1
-            self._take(original)
+        try:
+            if missing and not await self.alignment.skip(missing, self._gaps):
+                raise _unlike(where, missing)
+        except NeverArrived as error:
+            if same:
+                raise
+            due = f"{expected.producer_id}, epoch {expected.epoch}"
+            detail = (
+                f"{where} is of producer id {header.producer_id}, epoch {header.producer_epoch}, behind those of {due}"
+            )
+            raise Differs(f"{detail}: two workers have written at the same time") from error
 
 
-def _agree(original: Found, copy: Found) -> bool:
-    """The same bytes; where the log cleaner has been at one of them, as many offsets."""
-    if original.same_as(copy):
-        return True
-    cleaned = original.was_cleaned or copy.was_cleaned
-    return cleaned and original.header.last_offset_delta == copy.header.last_offset_delta
+def _unlike(where: str, missing: int) -> Differs:
+    return Differs(f"{where}: {missing} offsets of this flow are gone before it, unlike the source's batches")
 
 
 async def lost_from(log: PartitionLog, destination_end: int, own: Collection[int], end: int) -> bool:

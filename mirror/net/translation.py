@@ -62,19 +62,20 @@ async def translation(
     checkpoint = state.ledger.checkpoint(side)
     if checkpoint is None:
         return None
-    known = {one.identity.producer_id for one in state.ledger.checkpoints(side)}
     source_start = await source.start()
     step = LockStep(
         source,
         destination,
         source_offset=checkpoint.source_offset,
-        destination_offset=max(checkpoint.destination_offset, await destination.start()),
+        destination_offset=checkpoint.destination_offset,
         identity=checkpoint.identity,
-        own=known.union(own),
+        own=state.ledger.own(side).union(own),
         committed=committed,
         source_start=source_start,
+        log_start=await destination.start(),
     )
     await step.advance(await destination.visible_end())
+    step.decide()
     found = state.ledger.map(side)
     found.truncate(checkpoint.source_offset)
     found.extend(step.map)

@@ -73,6 +73,11 @@ class Checkpoint:
     """Topic id in hexadecimal, where the cluster has one."""
     destination_id: str | None = None
     at_ms: int = 0
+    own: tuple[int, ...] = ()
+    """Producer ids under which the partition was ever written, that of ``identity`` among them; empty in records of
+    versions that did not note them."""
+    closed: bool = False
+    """Its writer stopped with nothing under way: it sent nothing behind this."""
 
     def key(self) -> bytes:
         """One for each writer."""
@@ -91,6 +96,8 @@ class Checkpoint:
                 "destination_id": self.destination_id,
                 "identity": [self.identity.producer_id, self.identity.epoch, self.identity.sequence],
                 "at_ms": self.at_ms,
+                "own": self.own,
+                "closed": self.closed,
             }
         )
 
@@ -108,6 +115,8 @@ class Checkpoint:
             destination_id=value["destination_id"],
             identity=Identity(*value["identity"]),
             at_ms=value["at_ms"],
+            own=tuple(value.get("own", ())),
+            closed=value.get("closed", False),
         )
 
 
@@ -299,6 +308,16 @@ class Ledger:
         """The one that counts."""
         found = self.checkpoints(side)
         return found[-1] if found else None
+
+    def own(self, side: Side) -> set[int]:
+        """Every producer id under which this partition was ever written, as far as it was noted."""
+        account = self._accounts.get(side)
+        if account is None:
+            return set()
+        known = {chunk.order.producer_id for chunk in account.chunks.values()}
+        for one in account.checkpoints.values():
+            known.update(one.own, (one.identity.producer_id,))
+        return known
 
     def chunks(self, side: Side) -> list[Chunk]:
         """All of this partition, in the order in which they count."""

@@ -6,11 +6,9 @@ A lane of its own kind, so that the one for exact offsets pays nothing for it.
 from mirror.net.connection import Connection, Piece
 from mirror.relay.acks import Acknowledged, bases_of
 from mirror.relay.partition import Partition, Phase
+from mirror.relay.position import FENCED
 from mirror.relay.sink import Lane, SinkOwner
-from mirror.wire.errors import ErrorCode
 from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected
-
-FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 class AppendingLane(Lane):

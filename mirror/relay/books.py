@@ -9,7 +9,7 @@ from mirror.net.state import State
 from mirror.records.state import Side
 from mirror.relay.assignment import Key
 from mirror.relay.mapped import write_down
-from mirror.relay.partition import Partition
+from mirror.relay.partition import Partition, Phase
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
@@ -66,17 +66,22 @@ class Books:
             await asyncio.sleep(self._owner.settings.checkpoint_interval_ms / 1000)
             await self.write_down()
 
-    async def write_down(self) -> None:
-        """Positions and maps as they are now. Should it fail, the next time has it all, and a start finds it again."""
+    async def write_down(self, *, closing: bool = False) -> None:
+        """Positions and maps as they are now. Should it fail, the next time has it all, and a start finds it again.
+
+        ``closing``: nothing more will be sent, of partitions with nothing under way.
+        """
         if self.state is None:
             return
         async with self._writing:
-            await self._write_down(self.state)
+            await self._write_down(self.state, closing=closing)
 
-    async def _write_down(self, state: State) -> None:
+    async def _write_down(self, state: State, *, closing: bool) -> None:
         partitions = [each for each in self._owner.partitions.values() if each.copied is not None]
+        still = [each for each in partitions if each.phase is Phase.ACTIVE and not (each.in_flight or each.outbox)]
+        closed = [each.copied for each in still if each.copied is not None] if closing else []
         try:
-            await write_down(state, [each.copied for each in partitions if each.copied is not None])
+            await write_down(state, [each.copied for each in partitions if each.copied is not None], closed=closed)
         except NetworkError as error:
             self._owner.log.warning("state_not_written", topic=state.topic, detail=str(error))
             for partition in partitions:

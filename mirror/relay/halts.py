@@ -58,7 +58,25 @@ class Trouble(Enum):
     CHECKPOINT_LOST = (
         "checkpoint_lost",
         "the destination holds batches of this flow, and the internal topic (mirror-internal.*) does not say up to "
-        "where they were copied; restore that topic, or give the flow a new destination topic",
+        "where they were copied; restore that topic, or give the flow a new destination topic; if nothing of the flow "
+        "was ever copied into this one, resume with accept-gap",
+    )
+    CHECKPOINT_BEHIND = (
+        "checkpoint_behind",
+        "the destination has deleted offsets in which copies may have stood that the last checkpoint does not have, "
+        "and its leader has forgotten how many; compare the last records of both sides, then resume with accept-gap to "
+        "go on from the checkpoint (records may then be there twice), or give the flow a new destination topic",
+    )
+    AMBIGUOUS = (
+        "ambiguous_position",
+        "the source has deleted records that were copied behind the last checkpoint, and equal batches make several "
+        "positions possible; resume with accept-gap to go on from the first of them (records may then be there twice)",
+    )
+    NEVER_ARRIVED = (
+        "never_arrived",
+        "the destination refused a batch and took the one behind it, which stands in its place; resume with accept-gap "
+        "to go on without the records in between (the range is recorded as skipped), or give the flow a new "
+        "destination topic",
     )
     TRUNCATED = (
         "source_truncated",

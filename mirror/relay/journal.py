@@ -97,7 +97,7 @@ class Journal:
         )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Copied:
     """What was acknowledged of a partition since it was taken over. Lives on through doubts."""
 
@@ -156,8 +156,8 @@ class Copied:
         self.source, self.source_epoch, self.identity = source, source_epoch, identity
         self.jumps.clear()
 
-    def checkpoint(self, at_ms: int) -> Checkpoint:
-        """As of now; ``at_ms``: the time."""
+    def checkpoint(self, at_ms: int, *, closed: bool = False) -> Checkpoint:
+        """As of now; ``at_ms``: the time; ``closed``: nothing will be sent behind it."""
         return Checkpoint(
             side=self.journal.side,
             writer=self.journal.writer,
@@ -169,6 +169,8 @@ class Copied:
             source_id=self.source_id.hex() if self.source_id else None,
             destination_id=self.destination_id.hex() if self.destination_id else None,
             at_ms=at_ms,
+            own=tuple(sorted(self.own)),
+            closed=closed,
         )
 
     def written(self, chunks: list[Chunk], checkpoint: Checkpoint) -> None:

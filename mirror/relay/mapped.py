@@ -10,43 +10,22 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from mirror.net.alignment import Ambiguous, Differs, NeverArrived
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import NetworkError, Refused, Unreachable
-from mirror.net.lockstep import Differs, LockStep, lost_from
+from mirror.net.lockstep import LockStep
 from mirror.net.log import PartitionLog, Producer, SourceLog
 from mirror.net.state import State
 from mirror.records.identity import Identity
-from mirror.records.mapping import OffsetMap, Run
-from mirror.records.state import Checkpoint, Chunk, Entry, Order, joined
-from mirror.relay.fill import NOT_PERMITTED
-from mirror.relay.halts import Trouble, halt
+from mirror.records.state import Entry, Order, joined
+from mirror.relay.beginning import SCAN_BYTES, Beginning, Bounds, Start, open_tail
+from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, others
+from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.journal import Copied, Journal
 from mirror.relay.partition import Location, Partition
 from mirror.relay.position import Locator, transactional_id
-from mirror.relay.resync import POLL_S, READ_BYTES, Rules, barrier
-
-MARKER_WAIT_S = 30.0
-"""The coordinator writes the fence's marker soon after it has answered; longer than a leader takes to be replaced."""
-SCAN_BYTES = 4 << 20
-"""Read at once where only headers are looked at."""
-
-
-class NotOurs(NetworkError):
-    """Another worker has taken the partition over: it is left to it for a while."""
-
-    slug = "not_owner"
-
-
-class Start(NamedTuple):
-    """From where both logs are read: what lies before was copied."""
-
-    source: int
-    source_epoch: int
-    destination: int
-    identity: Identity | None
-    """Of the first batch of ours from there on, if that is known."""
+from mirror.relay.resync import Rules, barrier
 
 
 class MappedLocator(Locator):
@@ -72,8 +51,7 @@ class MappedLocator(Locator):
             location = await look.again(partition.copied)
             if location is not None:
                 return location
-        owner = partition.ownership = await self._fence(partition, there)
-        return await look.anew(owner)
+        return await look.anew()
 
     async def moved(self, partition: Partition) -> str:
         """See ``Locator``: here the end may move, but not by a batch of ours."""
@@ -93,38 +71,15 @@ class MappedLocator(Locator):
                     return f"{there.name} has a batch of this flow at {header.base_offset} that was not acknowledged"
         return ""
 
-    # -- the fence -----------------------------------------------------------------------------------------------------
-
-    async def _fence(self, partition: Partition, there: PartitionLog) -> Ownership | None:
-        """Takes the partition over, and has a marker written under the new epoch: from then on the destination's
-        leader refuses whatever a predecessor may still send. None where transactional ids are not to be had."""
+    async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Ownership | None:
+        """Takes the partition over, and fences whoever had its producer id; None where transactional ids are not to be
+        had."""
         owner = await self._own(partition)
-        if owner is None:
-            return None
-        before = await there.true_end()
-        name = transactional_id(self._settings.flow, partition)
-        try:
-            await self.coordinator.abort_empty(name, owner, there.topic.name, there.index)
-        except Refused as error:
-            if error.code in NOT_PERMITTED:
-                return None
-            raise
-        await _until_marked(there, owner, before)
+        if owner is not None:
+            name = transactional_id(self._settings.flow, partition)
+            owner = await fence(self.coordinator, name, owner, there, before=before.end)
+        partition.ownership = owner
         return owner
-
-
-async def _until_marked(there: PartitionLog, owner: Ownership, offset: int) -> None:
-    """Waits until the owner's marker stands in the log, replicated, at ``offset`` or behind."""
-    give_up_at = time.monotonic() + MARKER_WAIT_S
-    while time.monotonic() < give_up_at:
-        segment = await there.read(offset, max_bytes=READ_BYTES)
-        for header, _ in segment.batches:
-            if header.is_control and (header.producer_id, header.producer_epoch) == owner:
-                return
-            offset = header.next_offset
-        if not segment.batches:
-            await asyncio.sleep(POLL_S)
-    raise Unreachable(f"{there.name}: the marker of producer id {owner.producer_id}, epoch {owner.epoch} did not come")
 
 
 class _Look:
@@ -139,7 +94,7 @@ class _Look:
         self._there = there
         self._rules = rules
         self._log = locator.log
-        self._source_start = self._log_start = 0
+        self._bounds = Bounds(0, 0, 0)
         self._known: Sequence[Producer] | None = None
 
     # -- the two ways --------------------------------------------------------------------------------------------------
@@ -147,8 +102,9 @@ class _Look:
     async def again(self, copied: Copied) -> Location | None:
         """After doubt, while the partition is ours all the time: on from what was acknowledged. None: it has to be
         taken over anew, because the destination lost some of that."""
+        before = await look_before(self._there)
         end = await self._begin()
-        if await self._lost(copied.journal.last, copied.own, end):
+        if await self._beginning(copied.own).lost(copied.journal.last):
             return None
         start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
         step = self._step(start, copied.own)
@@ -159,43 +115,65 @@ class _Look:
             raise NotOurs(f"{self._rules.name}: another worker has written to {self._there.name}")
         if self._partition.unsettled or not armed(identity, self._known) or await self._is_old(step):
             await self._settle(step)
+        await self._count_gone(step, before, closed=False)
         source_end = await self._check_range(step)
         assert step.identity is not None
         copied.found(step.map, step.source_offset, step.source_epoch, step.identity)
         return self._location(copied, source_end)
 
-    async def anew(self, owner: Ownership | None) -> Location:
-        """At a takeover, behind the fence: on from what was written down. Writes down where it begins before anything
-        is produced, so that whatever is found there later has a checkpoint before it."""
-        await self._locator.state.load()
-        ledger, side = self._locator.state.ledger, self._partition.side
+    async def anew(self) -> Location:
+        """At a takeover: fenced, then on from what was written down. Writes down where it begins before anything is
+        produced, so that whatever is found there later has a checkpoint before it."""
+        partition, state = self._partition, self._locator.state
+        # The fence changes what the leader remembers; a try that failed behind it has asked before.
+        before = partition.before = (await look_before(self._there)).after(partition.before)
+        owner, fenced = await self._fence(before)
+        ledger, side = state.ledger, partition.side
         checkpoint = ledger.checkpoint(side)
-        own = {self._rules.owner, *(known.identity.producer_id for known in ledger.checkpoints(side))}
-        fenced = owner is not None and (checkpoint is None or owner.producer_id in own)
+        own = {self._rules.owner, *ledger.own(side)}
         if owner is not None:
             own.add(owner.producer_id)
         end = await self._begin()
-        chunks = ledger.chunks(side)
-        if checkpoint is None:
-            await self._check_unwritten(own, owner, end)
-            start = Start(self._source_start, -1, end, None)
-        else:
-            start = await self._start_from(checkpoint, chunks, own, end)
+        start = await self._beginning(own).find(before, owner)
         step = self._step(start, own)
         await self._advance(step, end)
         if (
             not fenced
-            or self._partition.unsettled
+            or partition.unsettled
             or not armed(self._identity(step, owner), self._known)
             or await self._is_old(step)
         ):
             await self._settle(step)
+        if checkpoint is not None:
+            await self._count_gone(step, before, closed=checkpoint.closed and not step.copies)
         identity = self._identity(step, owner)
         source_end = await self._check_range(step)
-        copied, forget = self._account(step, start, identity, chunks, frozenset(own | {identity.producer_id}))
-        await write_down(self._locator.state, [copied], forget=forget)
-        self._partition.copied = copied
+        copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
+        for lost in step.lost:
+            await state.skip(side, *lost, Trouble.NEVER_ARRIVED.reason)
+            self._log.warning(
+                "skipped",
+                topic=partition.topic,
+                partition=partition.index,
+                detail=f"offsets {lost[0]} to {lost[1] - 1} of the source never arrived; going on was accepted",
+            )
+        await write_down(state, [copied], forget=forget)
+        partition.copied, partition.before = copied, None
         return self._location(copied, source_end)
+
+    async def _fence(self, before: Before) -> tuple[Ownership | None, bool]:
+        """The partition is ours, and what a predecessor may still send is refused; whether that is certain. The
+        internal topic is read behind it."""
+        locator, partition, there = self._locator, self._partition, self._there
+        owner = await locator.fence(partition, there, before)
+        await locator.state.load()
+        fenced = owner is not None
+        ours = owner.producer_id if owner is not None else self._rules.owner
+        old = others(locator.state.ledger.checkpoints(partition.side), ours)
+        if old:
+            fenced = await fence_others(there, before, old, self._log) and fenced
+            await locator.state.load()
+        return owner, fenced
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -203,29 +181,54 @@ class _Look:
         """Where both logs start, and where the destination's ends for certain. What its leader remembers is asked
         before: an identity older than the log can only lead to a repeat, a newer one to a batch in another's place."""
         self._known = await self._there.producers()
-        self._source_start, self._log_start, end = await asyncio.gather(
-            self._here.start(), self._there.start(), barrier(self._there, self._log)
+        self._bounds = Bounds(
+            *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
         )
-        return end
+        return self._bounds.end
+
+    def _beginning(self, own: Collection[int]) -> Beginning:
+        return Beginning(
+            self._partition,
+            self._here,
+            self._there,
+            self._rules,
+            self._locator.state,
+            self._log,
+            own=own,
+            bounds=self._bounds,
+        )
 
     def _step(self, start: Start, own: Collection[int]) -> LockStep:
         return LockStep(
             self._here,
             self._there,
             source_offset=start.source,
-            destination_offset=max(start.destination, self._log_start),
+            destination_offset=start.destination,
             source_epoch=start.source_epoch,
             identity=start.identity,
             own=own,
             committed=self._rules.committed,
-            source_start=self._source_start,
+            source_start=self._bounds.source_start,
+            log_start=self._bounds.log_start,
+            accept_gap=self._rules.accept_gap,
         )
 
     async def _advance(self, step: LockStep, end: int) -> int:
+        """Reads on up to ``end``; how many batches of ours."""
         try:
-            return await step.advance(end)
+            found = await step.advance(end)
+            step.decide()
         except Differs as error:
-            raise halt(Trouble.NOT_A_COPY, f"{self._rules.name}: {error}") from error
+            raise self._halt(error) from error
+        return found
+
+    def _halt(self, error: Differs) -> PartitionHalted:
+        trouble = Trouble.NOT_A_COPY
+        if isinstance(error, Ambiguous):
+            trouble = Trouble.AMBIGUOUS
+        elif isinstance(error, NeverArrived):
+            trouble = Trouble.NEVER_ARRIVED
+        return halt(trouble, f"{self._rules.name}: {error}")
 
     async def _settle(self, step: LockStep) -> None:
         """Nothing of ours must be on its way: until nothing has come for ``settle.ms``. Others may go on writing."""
@@ -234,22 +237,52 @@ class _Look:
             if not await self._advance(step, await barrier(self._there, self._log)):
                 return
 
+    async def _count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
+        """What the destination has deleted may have been ours: nothing visible is not nothing copied. What its leader
+        remembered of the producer says how much. Where it does not, there must be nothing that can have been copied.
+
+        Args:
+            step: what was seen.
+            before: the destination before the fence.
+            closed: nothing was sent behind the checkpoint.
+        """
+        end, identity = self._bounds.end, step.identity
+        most = max(step.unseen(end), default=0)
+        if identity is None or not most or closed:
+            return
+        last = before.last_sequence(identity.producer_id, identity.epoch)
+        if last is not None and self._bounds.log_start <= before.end:
+            if last < 0 and not identity.sequence:
+                return
+            if last >= 0:
+                try:
+                    await step.count(last, end)
+                    step.decide()
+                except Differs as error:
+                    raise self._halt(error) from error
+                return
+        following = await step.next_of_source()
+        if following is None or following.length > most or self._rules.accept_gap:
+            return
+        raise halt(
+            Trouble.CHECKPOINT_BEHIND,
+            f"{self._there.name} has deleted what stood at up to {most} offsets behind what is known to be copied, up "
+            f"to source offset {step.source_offset}, and its leader does not remember producer id "
+            f"{identity.producer_id}, epoch {identity.epoch}",
+        )
+
     async def _is_old(self, step: LockStep) -> bool:
         """Whether the next batch is one that brokers may forget at once, and the fence with it."""
         coming = await step.next_of_source()
         return coming is not None and coming.header.max_timestamp < self._locator.forgets_before_ms()
 
-    async def _lost(self, last: Run | None, own: Collection[int], end: int) -> bool:
-        """Whether the destination has lost what was acknowledged last."""
-        return last is not None and await lost_from(self._there, last.destination_end, own, end)
-
     async def _check_range(self, step: LockStep) -> int:
         """The source must still have what is due, and must have had what was copied. Its end."""
-        name = self._rules.name
-        if step.overtaken and not self._rules.accept_gap:
-            passed = f", and {step.passed} copies have no original there any more" if step.passed else ""
-            detail = f"{name}: the source begins at {self._source_start}, behind what was copied last{passed}"
-            raise halt(Trouble.RETENTION_OVERTOOK, detail)
+        name, alignment = self._rules.name, step.alignment
+        if alignment.overtaken and not self._rules.accept_gap:
+            passed = f", and {alignment.passed} copies have no original there any more" if alignment.passed else ""
+            detail = f"{name}: the source begins at {self._bounds.source_start}, and is copied to {step.source_offset}"
+            raise halt(Trouble.RETENTION_OVERTOOK, f"{detail}{passed}")
         source_end = await self._here.true_end()
         if source_end < step.source_offset:
             # Once may be a leader that is still catching up; twice is a source that never had these records.
@@ -259,69 +292,6 @@ class _Look:
                 detail = f"{name}: copied up to offset {step.source_offset}, and the source ends at {source_end}"
                 raise halt(Trouble.NOT_A_COPY, detail)
         return source_end
-
-    # -- from where ----------------------------------------------------------------------------------------------------
-
-    async def _start_from(
-        self, checkpoint: Checkpoint, chunks: Sequence[Chunk], own: Collection[int], end: int
-    ) -> Start:
-        """The checkpoint; where the destination lost what came before it, the last point of the map that it still
-        has."""
-        for pinned, log, side in (
-            (checkpoint.source_id, self._here, "source"),
-            (checkpoint.destination_id, self._there, "destination"),
-        ):
-            topic_id = log.topic.topic_id.hex() if log.topic.topic_id else None
-            if pinned and topic_id and pinned != topic_id:
-                if self._rules.accept_gap:
-                    return Start(self._source_start, -1, end, None)
-                detail = f"{side} topic of {self._rules.name}: id {topic_id}, at the last checkpoint {pinned}"
-                raise halt(Trouble.RECREATED, detail)
-        runs = joined(_open_tail(chunks))
-        runs.truncate(checkpoint.source_offset)
-        last = runs[-1] if len(runs) else None
-        if not await self._lost(last, own, end):
-            return Start(
-                checkpoint.source_offset,
-                checkpoint.source_epoch,
-                min(checkpoint.destination_offset, end),
-                checkpoint.identity,
-            )
-        start = await self._before_loss(runs, chunks, own, end)
-        self._log.warning(
-            "destination_lost",
-            topic=self._partition.topic,
-            partition=self._partition.index,
-            detail=f"{self._there.name} ends at {end} or has others' batches where ours were acknowledged up to "
-            f"{checkpoint.destination_offset}; source offsets from {start.source} on are compared and copied again",
-        )
-        return start
-
-    async def _before_loss(self, runs: OffsetMap, chunks: Sequence[Chunk], own: Collection[int], end: int) -> Start:
-        known = [*runs, *(chunk.map[0] for chunk in chunks if chunk.sealed and len(chunk.map))]
-        for run in sorted(known, reverse=True):
-            gone = max(0, self._log_start - run.destination)
-            if gone < run.length and not await lost_from(self._there, run.destination + gone + 1, own, end):
-                return Start(run.source + gone, -1, run.destination + gone, None)
-        return Start(min(chunk.since for chunk in chunks), -1, self._log_start, None)
-
-    async def _check_unwritten(self, own: Collection[int], owner: Ownership | None, end: int) -> None:
-        """There is no checkpoint: then there must be nothing of ours. A transactional id that nobody has had before
-        proves it; else all of the log is looked at."""
-        ours = [state for state in self._known or () if state.producer_id in own and state.last_sequence >= 0]
-        at = self._log_start if owner is None or owner.epoch > 0 else end
-        while at < end and not ours:
-            segment = await self._there.read(at, max_bytes=SCAN_BYTES)
-            if not segment.batches:
-                break
-            for header, _ in segment.batches:
-                at = header.next_offset
-                if header.producer_id in own and not header.is_control:
-                    ours.append(Producer(header.producer_id, header.producer_epoch, header.last_sequence))
-                    break
-        if ours:
-            detail = f"{self._there.name} has batches of producer id {ours[0].producer_id}, which is this flow's"
-            raise halt(Trouble.CHECKPOINT_LOST, f"{detail}; {self._locator.state.topic} has no checkpoint of it")
 
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
@@ -338,12 +308,12 @@ class _Look:
         return Identity(computed, max(epochs, default=-1) + 1, 0)
 
     def _account(
-        self, step: LockStep, start: Start, identity: Identity, chunks: Sequence[Chunk], own: frozenset[int]
+        self, step: LockStep, start: Start, identity: Identity, own: frozenset[int]
     ) -> tuple[Copied, list[bytes]]:
         """This worker's account of the partition, which begins with what was found; keys of what it replaces."""
         ledger, side = self._locator.state.ledger, self._partition.side
-        before = ledger.checkpoints(side)
-        tail = _open_tail(chunks)
+        before, chunks = ledger.checkpoints(side), ledger.chunks(side)
+        tail = open_tail(chunks)
         runs = joined(tail)
         runs.truncate(start.source)
         runs.truncate_destination(step.map[0].destination if len(step.map) else start.destination)
@@ -369,7 +339,7 @@ class _Look:
         )
         forget = [one.key() for one in before] + [one.key() for one in tail]
         for chunk, behind in pairwise(chunks):
-            if len(behind.map) and behind.map[0].destination <= self._log_start:
+            if len(behind.map) and behind.map[0].destination <= self._bounds.log_start:
                 forget.append(chunk.key())
         return copied, list(dict.fromkeys(forget))
 
@@ -381,10 +351,10 @@ class _Look:
             destination_leader=self._there.leader,
             source_leader=self._here.leader,
             source_end=source_end,
-            log_start=self._log_start,
+            log_start=self._bounds.log_start,
             proven=True,
             coordinator_epoch=0,
-            source_start=self._source_start,
+            source_start=self._bounds.source_start,
             floor=self._here.floor,
         )
 
@@ -399,14 +369,16 @@ def armed(identity: Identity, known: Sequence[Producer] | None) -> bool:
     )
 
 
-def _open_tail(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The chunks behind the last sealed one, in order."""
-    sealed = max((at for at, chunk in enumerate(chunks) if chunk.sealed), default=-1)
-    return list(chunks[sealed + 1 :])
-
-
-async def write_down(state: State, accounts: Iterable[Copied], *, forget: Iterable[bytes] = ()) -> int:
+async def write_down(
+    state: State, accounts: Iterable[Copied], *, forget: Iterable[bytes] = (), closed: Collection[Copied] = ()
+) -> int:
     """Writes the checkpoints and maps of these partitions, as they are now, where they have changed.
+
+    Args:
+        state: the internal topic.
+        accounts: of the partitions.
+        forget: keys that are no more.
+        closed: accounts behind which nothing will be sent any more.
 
     Returns:
         Partitions written.
@@ -415,7 +387,11 @@ async def write_down(state: State, accounts: Iterable[Copied], *, forget: Iterab
         NetworkError: not certain that they are there; they will be written again.
     """
     at_ms = round(time.time() * 1000)
-    written = [(copied, copied.journal.unwritten(), copied.checkpoint(at_ms)) for copied in accounts if copied.changed]
+    written = [
+        (copied, copied.journal.unwritten(), copied.checkpoint(at_ms, closed=copied in closed))
+        for copied in accounts
+        if copied.changed or copied in closed
+    ]
     # The map before the checkpoint: should only the first part get there, the lock-step finds the rest again.
     entries: list[Entry] = []
     for _, chunks, checkpoint in written:

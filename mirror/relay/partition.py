@@ -12,6 +12,7 @@ from mirror.records.admit import Cause, Terms
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.records.state import Side
+from mirror.relay.fence import Before
 from mirror.relay.freshness import Freshness
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied, Jump
@@ -139,6 +140,7 @@ class Partition:
         "accept_gap",
         "acknowledged",
         "batch_size",
+        "before",
         "begun",
         "checking",
         "committed",
@@ -288,6 +290,8 @@ class Partition:
         """None: nothing, or not known."""
         self.copied: Copied | None = None
         """With ``offsets: mapped``: what was acknowledged since the takeover, and where it is."""
+        self.before: Before | None = None
+        """With ``offsets: mapped``: the destination before a fence that is not followed by a checkpoint yet."""
         self.accept_gap = False
         """An operator has said that what the source has deleted may be skipped, this once."""
 

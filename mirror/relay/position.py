@@ -1,5 +1,7 @@
 """The two logs of a partition found in their clusters, and looked at: where it goes on (``relay.resync``)."""
 
+import asyncio
+
 from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable, Unsupported
@@ -13,10 +15,14 @@ from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
 from mirror.relay.resync import Found, Log, Resync, Rules, barrier, standing_still
 from mirror.relay.settings import RelaySettings
+from mirror.wire.errors import ErrorCode
 
 MISSING_LOOKS = 8
 """Looks in a row, each longer after the one before, until a topic that a cluster does not know counts as gone: a broker
 that has just started (before KRaft) knows no topic for a moment. About 13 s with the usual backoff."""
+
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Somebody else owns the id, or has written behind us."""
 
 
 def transactional_id(flow: str, partition: Partition) -> str:
@@ -36,6 +42,8 @@ class Locator:
         self._pace = Pace(settings.max_fill_per_second)
         self._cleanups = Cleanups(source, destination, settings.synced_configs)
         self.coordinator = Coordinator(destination)
+        self._renewed: Partition | None = None
+        self._renewing = asyncio.Event()
 
     async def locate(self, partition: Partition, *, takeover: bool) -> Location:
         """Where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still speak.
@@ -199,8 +207,38 @@ class Locator:
         """Whether nobody else has taken the partition over since we did, as far as the coordinator can tell."""
         if partition.ownership is None:
             return True
+        if partition is self._renewed:
+            await self._renewing.wait()
         owner = await self.coordinator.describe(transactional_id(self._settings.flow, partition))
+        # An id that the coordinator has forgotten is nobody's: what it fenced may be forgotten, too.
         return owner is None or owner == partition.ownership
+
+    async def renew(self, partition: Partition) -> None:
+        """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
+
+        Raises:
+            NotOwner: another worker has taken it over, or the coordinator had forgotten it.
+            Unsupported: before Kafka 2.5.
+            NetworkError: not certain that it was used.
+        """
+        before = partition.ownership
+        if before is None:
+            return
+        self._renewed = partition
+        self._renewing.clear()
+        try:
+            after = await self.coordinator.renew(transactional_id(self._settings.flow, partition), before)
+            if partition.ownership == before:
+                partition.ownership = after
+        except Refused as error:
+            if error.code in FENCED:
+                raise NotOwner from error
+            raise
+        finally:
+            self._renewed = None
+            self._renewing.set()
+        if after.producer_id != before.producer_id:
+            raise NotOwner
 
     async def _own(self, partition: Partition) -> Ownership | None:
         """Takes the partition over. Where transactional ids are not to be had, the log end alone is looked at before a

@@ -26,6 +26,7 @@ from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.position import Locator
 from mirror.relay.proofs import Proofs
+from mirror.relay.renewal import Renewal
 from mirror.relay.resync import Log
 from mirror.relay.seeking import Seeking
 from mirror.relay.settings import RelaySettings
@@ -71,6 +72,7 @@ class Relay:
         self._holes = Holes(self)
         self._proofs = Proofs(self)
         self._seeking = Seeking(self)
+        self._renewal = Renewal(self)
         self._fetchers: dict[int, Fetcher] = {}
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
@@ -127,6 +129,7 @@ class Relay:
             )
         self._spawn(self._look_for_topics())
         self._spawn(self.books.keep())
+        self._spawn(self._renewal.keep(self._remembers_ms))
 
     async def _choose_produce_version(self) -> None:
         connection = await self.destination.control(next(iter(self.destination.nodes)))
@@ -290,7 +293,7 @@ class Relay:
         self._check_drained()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nothing_pending.wait(), self.settings.drain_timeout_ms / 1000)
-        await self.books.write_down()
+        await self.books.write_down(closing=True)
         return not self.pending
 
     def _check_drained(self) -> None:

@@ -9,8 +9,8 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.relay.assignment import Key
+from mirror.relay.fence import NotOurs
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
-from mirror.relay.mapped import NotOurs
 from mirror.relay.partition import Location, Partition
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log

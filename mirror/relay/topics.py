@@ -21,6 +21,8 @@ CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 PRODUCER_EXPIRATION_MS = 86_400_000
+TRANSACTIONAL_EXPIRATION = "transactional.id.expiration.ms"
+TRANSACTIONAL_EXPIRATION_MS = 604_800_000
 EXPIRATION_MARGIN_MS = 15 * 60_000
 CREATE_TIMEOUT_MS = 30_000
 DEFAULT_REPLICATION_SINCE = 4
@@ -153,18 +155,29 @@ def _pair(
 async def producer_memory_ms(cluster: Cluster) -> float:
     """How long the cluster's brokers remember a producer at least: ``producer.id.expiration.ms``, less a margin,
     because it counts from the timestamps of records. Kafka's default where it may not be asked."""
+    expiration_ms = await _broker_ms(cluster, PRODUCER_EXPIRATION, PRODUCER_EXPIRATION_MS)
+    return max(expiration_ms - EXPIRATION_MARGIN_MS, expiration_ms / 2)
+
+
+async def transactional_memory_ms(cluster: Cluster) -> float:
+    """How long its coordinators remember a transactional id that nobody uses: ``transactional.id.expiration.ms``.
+    Kafka's default where it may not be asked."""
+    return await _broker_ms(cluster, TRANSACTIONAL_EXPIRATION, TRANSACTIONAL_EXPIRATION_MS)
+
+
+async def _broker_ms(cluster: Cluster, name: str, default: int) -> int:
+    """A broker's setting; ``default`` where it may not be asked."""
     node_id = next(iter(cluster.nodes))
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[PRODUCER_EXPIRATION]
+        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[name]
     )
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
     try:
         answer = await cluster.call(request, node_id=node_id)
     except NetworkError:
-        return PRODUCER_EXPIRATION_MS - EXPIRATION_MARGIN_MS
+        return default
     values = [entry.value for result in answer.results if not result.error_code for entry in result.configs]
-    expiration_ms = int(values[0]) if values and values[0] else PRODUCER_EXPIRATION_MS
-    return max(expiration_ms - EXPIRATION_MARGIN_MS, expiration_ms / 2)
+    return int(values[0]) if values and values[0] else default
 
 
 async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:

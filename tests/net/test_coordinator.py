@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.net.coordinator import Coordinator, Ownership
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import Refused
 from mirror.net.log import PartitionLog
 from mirror.sandbox import Cluster as Sandbox
@@ -37,9 +37,10 @@ async def test_takeover(sandbox: Sandbox, topic_name: str) -> None:
     name = f"mirror.dc1->dc2.{topic_name}.0"
     async with opened(sandbox) as cluster, opened(sandbox) as other:
         ours, theirs = Coordinator(cluster), Coordinator(other)
-        assert await ours.describe(name) is None
+        nobody = await ours.describe(name)
         first = await ours.init_producer_id(name)
         known = describes(cluster)
+        assert nobody == (NOBODY if known else None)
         assert await theirs.describe(name) == (first if known else None)
         second = await theirs.init_producer_id(name)
         assert second == Ownership(first.producer_id, first.epoch + 1)
@@ -124,3 +125,21 @@ async def test_the_coordinator_moves() -> None:
             await until_end(log, 1)
             broker.start()
             await until(lambda: broker.running)
+
+
+async def test_an_id_is_renewed_by_its_owner_only(sandbox: Sandbox, topic_name: str) -> None:
+    """
+    1. The owner uses its id: the same producer id, a later epoch. Nobody owns an id of another name.
+    2. Somebody takes over: the first owner is refused, and the second one renews its own.
+    """
+    async with opened(sandbox) as cluster:
+        coordinator = Coordinator(cluster)
+        first = await coordinator.init_producer_id(topic_name)
+        renewed = await coordinator.renew(topic_name, first)
+        assert renewed == Ownership(first.producer_id, first.epoch + 1)
+        taken = await Coordinator(cluster).init_producer_id(topic_name)
+        assert taken == Ownership(first.producer_id, first.epoch + 2)
+        with pytest.raises(Refused) as caught:
+            await coordinator.renew(topic_name, renewed)
+        assert caught.value.code in FENCED
+        assert (await coordinator.renew(topic_name, taken)).epoch > taken.epoch

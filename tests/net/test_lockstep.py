@@ -74,6 +74,13 @@ def fill(sandbox: Sandbox, topic: str) -> None:
     records(sandbox, topic, ["value 9", "value 10"])
 
 
+async def found(step: LockStep, end: int) -> int:
+    """Batches up to there, settled."""
+    count = await step.advance(end)
+    step.decide()
+    return count
+
+
 async def test_batches_of_others_and_holes_of_the_source_are_passed_over(
     source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
 ) -> None:
@@ -88,7 +95,7 @@ async def test_batches_of_others_and_holes_of_the_source_are_passed_over(
         records(destination_cluster, topic_name, ["other"])
         await both.copy(2)
         step = both.step()
-        assert await step.advance(await both.destination.visible_end()) == 3
+        assert await found(step, await both.destination.visible_end()) == 3
         assert list(step.map) == [Run(0, 4, 3), Run(6, 8, 2), Run(9, 10, 2)]
         assert (step.source_offset, step.destination_offset, step.identity) == (11, 12, both.identity)
         assert step.source_epoch == 0
@@ -98,10 +105,10 @@ async def test_batches_of_others_and_holes_of_the_source_are_passed_over(
         assert following is not None
         assert following.header.base_offset == 11
         await both.copy(1)
-        assert await step.advance(await both.destination.visible_end()) == 1
+        assert await found(step, await both.destination.visible_end()) == 1
         assert list(step.map)[-1] == Run(9, 10, 3)
         later = both.step(6, 8, identity=Identity(OWN, 0, 3))
-        assert await later.advance(13) == 3
+        assert await found(later, 13) == 3
         assert list(later.map) == [Run(6, 8, 2), Run(9, 10, 3)]
 
 
@@ -112,7 +119,7 @@ async def test_without_isolation_aborted_data_is_copied_too(
         both._originals = Originals(both.source, 0, committed=False)
         await both.copy(4)
         step = both.step(committed=False)
-        assert await step.advance(9) == 4
+        assert await found(step, 9) == 4
         assert list(step.map) == [Run(0, 0, 5), Run(6, 5, 2), Run(9, 7, 2)]
 
 
@@ -143,11 +150,11 @@ async def test_copies_that_the_destination_cleaned_away_are_counted_by_their_seq
         await both.copy(3)
         assert await both.destination.visible_end() == 7
         await both.destination.delete_before(3)
-        step = both.step(destination=3)
-        assert await step.advance(7) == 2
+        step = both.step(log_start=3)
+        assert await found(step, 7) == 2
         assert list(step.map) == [Run(6, 3, 2), Run(9, 5, 2)]
         with pytest.raises(Differs, match="gone before it"):
-            await both.step(destination=3, source=6).advance(7)
+            await both.step(log_start=3, source=6).advance(7)
 
 
 async def test_originals_that_the_source_deleted(
@@ -158,13 +165,14 @@ async def test_originals_that_the_source_deleted(
         await both.copy(3)
         await both.source.delete_before(6)
         step = both.step(source_start=6)
-        assert await step.advance(7) == 2
-        assert (step.passed, step.overtaken) == (1, False)
+        assert await found(step, 7) == 3
+        assert (step.alignment.passed, step.alignment.overtaken) == (1, False)
         assert list(step.map) == [Run(6, 3, 2), Run(9, 5, 2)]
         await both.source.delete_before(11)
         step = both.step(source_start=11)
-        assert await step.advance(7) == 0
-        assert (step.passed, step.overtaken, step.source_offset, step.identity) == (3, True, 0, both.identity)
+        assert await found(step, 7) == 3
+        assert (step.alignment.passed, step.alignment.overtaken) == (3, True)
+        assert (step.source_offset, step.identity) == (7, both.identity)
 
 
 async def test_a_destination_that_lost_its_end_is_seen(

@@ -12,6 +12,7 @@ from mirror.net.state import State
 from mirror.records.header import HEADER_SIZE
 from mirror.records.mapping import OffsetMap
 from mirror.records.state import Side
+from mirror.relay.partition import Committed
 from mirror.relay.relay import Relay
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import until
@@ -53,10 +54,15 @@ class MappedFlow(NamedTuple):
 
 @asynccontextmanager
 async def mapping(
-    source: Sandbox, destination: Sandbox, *topics: str, into: Mapping[str, str] | None = None, **changes: Any
+    source: Sandbox,
+    destination: Sandbox,
+    *topics: str,
+    into: Mapping[str, str] | None = None,
+    committed: Committed | None = None,
+    **changes: Any,
 ) -> AsyncIterator[MappedFlow]:
-    """Started, over connections of its own; ``into``: source topic -> destination topic. Ends as by kill -9, nothing
-    drained, unless the block drains it."""
+    """Started, over connections of its own; ``into``: source topic -> destination topic; ``committed``: what the group
+    at the source says of each partition 0. Ends as by kill -9, nothing drained, unless the block drains it."""
     log = Log()
     rename = dict(into or {})
     usual: dict[str, Any] = {
@@ -70,9 +76,12 @@ async def mapping(
         "checkpoint_interval_ms": 600_000,
     }
     async with opened(source) as here, opened(destination) as there:
-        relay = Relay(here, there, settings(**usual | changes), log)
+        relay = Relay(here, there, settings(**usual | changes), log, assigned=committed is not None)
         try:
             await relay.start()
+            if relay.assignment is not None and committed is not None:
+                keys = [(topic, 0) for topic in topics]
+                relay.assignment.assign(keys, dict.fromkeys(keys, committed))
             yield MappedFlow(here, there, relay, log)
             if relay.failed is not None and relay.failed.done():
                 relay.failed.result()

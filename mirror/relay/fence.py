@@ -1,0 +1,130 @@
+"""Taking a partition over (``offsets: mapped``), so that whatever a predecessor may still send is refused.
+
+A marker with a producer id and a higher epoch than the predecessor's data does it: from then on the partition's leader
+refuses them. The coordinator writes it for the producer id that it has for the transactional id. Where that is another
+one than the predecessor's (the coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``), the
+predecessor's own id gets a marker of its own.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from mirror.net.coordinator import Coordinator, Ownership
+from mirror.net.errors import NetworkError, Refused, Unreachable
+from mirror.net.log import Marker, PartitionLog, Producer
+from mirror.records.state import Checkpoint
+from mirror.relay.fill import NOT_PERMITTED
+from mirror.relay.resync import POLL_S, READ_BYTES, Log
+
+MARKER_WAIT_S = 30.0
+"""The coordinator writes the fence's marker soon after it has answered; longer than a leader takes to be replaced."""
+
+
+class NotOurs(NetworkError):
+    """Another worker has taken the partition over: it is left to it for a while."""
+
+    slug = "not_owner"
+
+
+class Before(NamedTuple):
+    """The destination before the fence, which changes what its leader remembers."""
+
+    end: int
+    """What is appended behind was not asked about."""
+    known: Sequence[Producer] | None
+    """None: the leader cannot tell."""
+
+    def last_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Of the producer's last batch; None: not known. -1: it has written nothing in this epoch."""
+        found = (one for one in self.known or () if (one.producer_id, one.epoch) == (producer_id, epoch))
+        return max((state.last_sequence for state in found), default=None)
+
+    def after(self, earlier: "Before | None") -> "Before":
+        """With what an earlier look has seen, before a fence that got no further."""
+        if earlier is None:
+            return self
+        return Before(earlier.end, [*(self.known or ()), *(earlier.known or ())])
+
+
+async def look_before(there: PartitionLog) -> Before:
+    """In this order: all that was written before the end counts is remembered."""
+    end = await there.true_end()
+    return Before(end, await there.producers())
+
+
+async def fence(
+    coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, *, before: int
+) -> Ownership | None:
+    """Has a marker written under the owner's epoch, and waits until it is there. ``before``: where the log ended.
+
+    Returns:
+        None where the topic or the id may not be used for transactions.
+
+    Raises:
+        NetworkError: not certain that it is there.
+    """
+    try:
+        await coordinator.abort_empty(name, owner, there.topic.name, there.index)
+    except Refused as error:
+        if error.code in NOT_PERMITTED:
+            return None
+        raise
+    await _until_marked(there, owner, before)
+    return owner
+
+
+def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
+    """Producer id -> epoch of predecessors that a marker with ``ours``, our own producer id, does not fence."""
+    found: dict[int, int] = {}
+    for one in checkpoints:
+        producer_id, epoch = one.identity.producer_id, one.identity.epoch
+        if producer_id != ours:
+            found[producer_id] = max(epoch, found.get(producer_id, -1))
+    return found
+
+
+async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: Log) -> bool:
+    """Fences each of these producer ids by its own id.
+
+    Returns:
+        False where the mirror may not write markers.
+
+    Raises:
+        NetworkError: not certain that they are there.
+    """
+    for producer_id, epoch in old.items():
+        states = [state for state in before.known or () if state.producer_id == producer_id]
+        if any(state.epoch > epoch for state in states):
+            continue  # it was fenced, by somebody who got no further
+        marked = Ownership(producer_id, epoch + 1)
+        coordinator_epoch = max([0, *(state.coordinator_epoch for state in states)])
+        end = await there.true_end()
+        try:
+            await there.write_markers(Marker(*marked, coordinator_epoch), 1)
+        except Refused as error:
+            if error.code not in NOT_PERMITTED:
+                raise
+            log.warning(
+                "predecessor_not_fenced",
+                detail=f"{error}; producer id {producer_id} is fenced by nothing but the time that has passed",
+                remedy="grant the mirror's principal Alter on the destination cluster (ClusterAction before Kafka 3.9)",
+            )
+            return False
+        await _until_marked(there, marked, end)
+    return True
+
+
+async def _until_marked(there: PartitionLog, owner: Ownership, offset: int) -> None:
+    """Waits until the owner's marker stands in the log, replicated, at ``offset`` or behind."""
+    give_up_at = time.monotonic() + MARKER_WAIT_S
+    while time.monotonic() < give_up_at:
+        segment = await there.read(offset, max_bytes=READ_BYTES)
+        for header, _ in segment.batches:
+            if header.is_control and (header.producer_id, header.producer_epoch) == owner:
+                return
+            offset = header.next_offset
+        if not segment.batches:
+            await asyncio.sleep(POLL_S)
+    raise Unreachable(f"{there.name}: the marker of producer id {owner.producer_id}, epoch {owner.epoch} did not come")

@@ -1,0 +1,213 @@
+"""Scripted logs side by side: what was deleted, cleaned away or never appended, on either side; and equal batches."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from mirror.net import alignment
+from mirror.net.alignment import Ambiguous, Differs, NeverArrived
+from mirror.net.lockstep import LockStep
+from mirror.net.log import PartitionLog, Segment
+from mirror.records.header import BatchHeader
+from mirror.records.identity import Identity
+from mirror.records.mapping import Run
+from tests.records.builders import raw_batch
+
+OWN, OTHER = 7, 8
+FIRST = Identity(OWN, 0, 0)
+
+
+class Scripted:
+    """A log of whole batches, as it is read."""
+
+    def __init__(self, name: str, batches: Sequence[bytes]) -> None:
+        self.name = name
+        self.batches = [(BatchHeader.read(batch), memoryview(batch)) for batch in batches]
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][0].next_offset if self.batches else 0
+
+    async def read(self, offset: int, **_: Any) -> Segment:
+        """One batch at a time."""
+        found = [batch for batch in self.batches if batch[0].last_offset >= offset][:1]
+        return Segment(found, [], self.end, self.end, 0)
+
+
+def batch(base: int, text: str, count: int = 3, producer: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
+    """Of either side: the text says what it is a copy of."""
+    return raw_batch(
+        text.encode(),
+        base_offset=base,
+        last_offset_delta=count - 1,
+        record_count=count,
+        producer_id=producer,
+        producer_epoch=epoch if producer >= 0 else -1,
+        base_sequence=sequence,
+    )
+
+
+def copy(base: int, text: str, sequence: int, count: int = 3) -> bytes:
+    """One of the flow's."""
+    return batch(base, text, count, OWN, sequence)
+
+
+def source(*texts: str, start: int = 0, without: Sequence[int] = ()) -> list[bytes]:
+    """A batch of three offsets for each text; some of them are gone."""
+    return [batch(start + 3 * at, text) for at, text in enumerate(texts) if at not in without]
+
+
+async def stepped(here: Sequence[bytes], there: Sequence[bytes], *, end: int | None = None, **changes: Any) -> LockStep:
+    """All of it, settled."""
+    one, other = Scripted("source", here), Scripted("destination", there)
+    fields: dict[str, Any] = {
+        "source_offset": 0,
+        "destination_offset": 0,
+        "identity": FIRST,
+        "own": {OWN},
+        "committed": True,
+    } | changes
+    step = LockStep(cast(PartitionLog, one), cast(PartitionLog, other), **fields)
+    await step.advance(other.end if end is None else end)
+    step.decide()
+    return step
+
+
+ABC = source("a", "b", "c", "d")
+
+
+async def test_a_copy_that_the_destination_cleaned_away_left_its_offsets() -> None:
+    step = await stepped(ABC, [copy(0, "a", 0), copy(6, "c", 6)])
+    assert list(step.map) == [Run(0, 0, 3), Run(6, 6, 3)]
+    assert (step.source_offset, step.identity) == (9, Identity(OWN, 0, 9))
+
+
+@pytest.mark.parametrize("between", [[], [batch(3, "other", 3, OTHER, 0)]], ids=["nobody", "another"])
+async def test_a_copy_that_was_never_appended_halts(between: list[bytes]) -> None:
+    """Batch b was refused, and c taken in its place: there are no offsets in which b can have stood."""
+    there = [copy(0, "a", 0), *between, copy(6 if between else 3, "c", 6)]
+    with pytest.raises(NeverArrived, match="3 offsets of this flow, from source offset 3 on"):
+        await stepped(ABC, there)
+    step = await stepped(ABC, there, accept_gap=True)
+    assert (step.source_offset, step.lost) == (9, [(3, 6)])
+
+
+async def test_gaps_of_others_are_room_only_where_a_whole_batch_fits() -> None:
+    """Others' batches of one offset were cleaned away, three of them: the batch of three did not stand there."""
+    others = [batch(at, "other", 1, OTHER, at) for at in (4, 6)]
+    with pytest.raises(NeverArrived):
+        await stepped(ABC, [copy(0, "a", 0), *others, copy(8, "c", 6)])
+
+
+async def test_without_the_room_a_lost_batch_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: what the destination's offsets say is not asked."""
+    monkeypatch.setattr(alignment, "_without", lambda gaps, offsets, *, whole: gaps)
+    step = await stepped(ABC, [copy(0, "a", 0), copy(3, "c", 6)])
+    assert (step.source_offset, step.lost) == (9, [])
+
+
+# -- equal batches, and a source that deleted what was copied ---------------------------------------------------------
+
+SAME = ["same"] * 20
+
+
+async def test_equal_batches_behind_a_deletion_have_several_places() -> None:
+    """Twelve of twenty equal batches were copied, and the source begins with the sixth: any of the first six copies
+    can be that one, as far as looks go. With a hole or more among the deleted, sequences do not tell either."""
+    here, there = source(*SAME)[5:], [copy(3 * at, "same", 3 * at) for at in range(12)]
+    with pytest.raises(Ambiguous, match="the source begins at 15"):
+        await stepped(here, there, source_start=15)
+    accepted = await stepped(here, there, source_start=15, accept_gap=True)
+    assert accepted.source_offset == 36  # no earlier place fits: nothing is lost, nothing is there twice
+
+
+async def test_batches_that_differ_have_one() -> None:
+    texts = [f"text {at}" for at in range(20)]
+    here, there = source(*texts)[5:], [copy(3 * at, texts[at], 3 * at) for at in range(12)]
+    step = await stepped(here, there, source_start=15)
+    assert (step.source_offset, step.alignment.passed, step.alignment.overtaken) == (36, 5, False)
+    assert list(step.map) == [Run(15, 15, 21)]
+
+
+async def test_sequences_bound_where_a_copy_can_belong() -> None:
+    """The first of the equal batches that are left is a copy's that three offsets or fewer lie before."""
+    there = [copy(0, "a", 0), copy(3, "same", 3), copy(6, "same", 6)]
+    step = await stepped(source("a", "same", "same", "same")[1:], there, source_start=3)
+    assert (step.source_offset, list(step.map)) == (9, [Run(3, 3, 6)])
+    with pytest.raises(Ambiguous):
+        await stepped(source("a", "same", "same", "same")[2:], there, source_start=6)
+
+
+async def test_a_source_that_begins_where_the_copy_ends_was_not_overtaken() -> None:
+    texts = ["a", "b", "c", "d"]
+    there = [copy(0, "a", 0), copy(3, "b", 3)]
+    step = await stepped(source(*texts)[2:], there, source_start=6)
+    assert (step.source_offset, step.alignment.overtaken) == (6, False)
+    step = await stepped(source(*texts)[3:], there, source_start=9)
+    assert (step.source_offset, step.alignment.overtaken) == (6, True)
+
+
+async def test_by_looks_alone_records_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: of several places the first that fits is taken."""
+
+    def first(self: alignment.Alignment) -> Any:
+        self._deleted = 0
+        return decide(self)
+
+    decide = alignment.Alignment.decide
+    monkeypatch.setattr(alignment.Alignment, "decide", first)
+    here, there = source(*SAME)[5:], [copy(3 * at, "same", 3 * at) for at in range(12)]
+    step = await stepped(here, there, source_start=15)
+    assert step.source_offset > 36
+
+
+# -- a source whose cleaner took batches ------------------------------------------------------------------------------
+
+
+async def test_copies_whose_originals_were_cleaned_away_are_passed() -> None:
+    """The second and third original are gone; the first and last copy have theirs."""
+    there = [copy(3 * at, text, 3 * at) for at, text in enumerate(["a", "b", "c", "d"])]
+    step = await stepped(source("a", "b", "c", "d", without=[1, 2]), there)
+    assert list(step.map) == [Run(0, 0, 3), Run(9, 9, 3)]
+    assert (step.source_offset, step.alignment.passed) == (12, 2)
+
+
+async def test_an_original_that_stands_is_never_passed() -> None:
+    """Nothing is gone at the source where the copy would belong."""
+    with pytest.raises(Differs, match=r"offset 3 of destination differs from offset 3 of source"):
+        await stepped(source("a", "c", "d"), [copy(0, "a", 0), copy(3, "b", 3), copy(6, "c", 6)])
+
+
+async def test_of_equal_copies_the_cleaner_kept_the_last() -> None:
+    there = [copy(3 * at, "same", 3 * at) for at in range(3)] + [copy(9, "d", 9)]
+    step = await stepped(source("same", "same", "same", "d", without=[0, 1]), there)
+    assert list(step.map) == [Run(6, 6, 6)]
+
+
+async def test_holes_of_a_compacted_source_leave_no_doubt() -> None:
+    """Gaps that were there when it was copied: room for every copy, and each of them has its original all the same."""
+    here = [batch(10 * at, f"text {at}") for at in range(40)]
+    there = [copy(3 * at, f"text {at}", 3 * at) for at in range(40)]
+    step = await stepped(here, there)
+    assert (step.source_offset, len(step.map), len(step.alignment._paths)) == (393, 40, 1)
+
+
+# -- copies that nobody sees any more ----------------------------------------------------------------------------------
+
+
+async def test_what_the_destination_deleted_is_counted() -> None:
+    """Everything behind the checkpoint is gone; the leader remembered sequence 5."""
+    step = await stepped(ABC, [], log_start=9, end=9)
+    assert (step.source_offset, step.unseen(9)) == (0, [9])
+    await step.count(5, 9)
+    step.decide()
+    assert (step.source_offset, step.identity, step.unseen(9)) == (6, Identity(OWN, 0, 6), [])
+
+
+async def test_more_than_can_be_gone_differs() -> None:
+    step = await stepped(ABC, [], log_start=3, end=3)
+    with pytest.raises(NeverArrived):
+        await step.count(5, 3)
+    with pytest.raises(Differs):
+        await (await stepped(ABC, [], log_start=30, end=30)).count(29, 30)

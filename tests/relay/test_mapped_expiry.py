@@ -1,0 +1,192 @@
+"""``offsets: mapped`` with brokers that forget transactional ids, and clean compacted logs, within seconds."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from mirror.net.coordinator import NOBODY, Coordinator
+from mirror.net.state import state_topic
+from mirror.relay import mapped
+from mirror.relay.partition import Committed
+from mirror.relay.renewal import Renewal
+from mirror.sandbox import Cluster as Sandbox
+from tests.net.real import create, log_of, opened, records
+from tests.patience import PATIENT
+from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
+from tests.service.kafka_side import delete_topic
+
+pytestmark = pytest.mark.broker
+
+FORGETFUL = {
+    "transactional.id.expiration.ms": "1500",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    "log.cleaner.backoff.ms": "200",
+}
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[Sandbox]:
+    """The destination of most."""
+    with Sandbox(name="forgetful", properties={**PATIENT, **FORGETFUL}, quick=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def unrenewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the mirror had been stopped for longer than ids live."""
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Renewal, "keep", never)
+
+
+def write(sandbox: Sandbox, topic: str, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        records(sandbox, topic, [f"{topic} {number} {at}" for at in range(3)])
+
+
+async def forgotten(sandbox: Sandbox, topic: str) -> None:
+    """Until the coordinator knows the partition's transactional id no more."""
+    async with opened(sandbox) as cluster:
+        coordinator = Coordinator(cluster)
+        while await coordinator.describe(f"mirror.{FLOW}.{topic}.0") != NOBODY:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.usefixtures("unrenewed")
+async def test_every_producer_id_is_known_for_ever(
+    source_cluster: Sandbox, forgetful: Sandbox, topic_name: str
+) -> None:
+    """
+    1. A copy, and no checkpoint behind it. The id is forgotten; a second life finds the copies, and has a new id.
+    2. That one is forgotten as well. A third life still finds all of it, and goes on.
+    """
+    create(source_cluster, topic_name)
+    create(forgetful, topic_name)
+    write(source_cluster, topic_name, 0, 4)
+    ids = set()
+    for life in range(3):
+        async with mapping(source_cluster, forgetful, topic_name) as flow:
+            if life == 2:
+                await asyncio.to_thread(write, source_cluster, topic_name, 10, 2)
+            await flow.copied(topic_name)
+            ids.add(flow.relay.partitions[topic_name, 0].identity.producer_id)
+            assert life < 2 or await flow.relay.drain()
+        await forgotten(forgetful, topic_name)
+    assert len(ids) == 3
+    found = await written_map(forgetful, topic_name)
+    assert await assert_exact(source_cluster, forgetful, topic_name, found) == 0
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+@pytest.mark.usefixtures("unrenewed")
+async def test_a_new_id_fences_the_old_one_by_its_own(
+    source_cluster: Sandbox, forgetful: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch, *, fenced: bool
+) -> None:
+    """
+    1. A worker has the partition; its id is forgotten. A second worker, which knows nothing of the first, has another.
+    2. Both see the same new records, and each is there once. Without the marker of the old id, both append them.
+    """
+
+    async def unfenced(*_: object) -> bool:
+        return True
+
+    if not fenced:
+        monkeypatch.setattr(mapped, "fence_others", unfenced)
+    create(source_cluster, topic_name)
+    create(forgetful, topic_name)
+    write(source_cluster, topic_name, 0, 2)
+    async with mapping(source_cluster, forgetful, topic_name) as first:
+        await first.copied(topic_name)
+        await forgotten(forgetful, topic_name)
+        async with mapping(source_cluster, forgetful, topic_name) as second:
+            await second.copied(topic_name)
+            await asyncio.to_thread(write, source_cluster, topic_name, 10, 20)
+            await second.copied(topic_name)
+            await first.copied(topic_name)
+        if fenced:
+            assert {"invalid_producer_epoch", "not_owner"} & {*first.relay.stats.resyncs}
+    if not fenced:
+        monkeypatch.undo()
+        async with mapping(source_cluster, forgetful, topic_name) as third:
+            assert await third.halted(topic_name) == "not_a_copy"
+        return
+    async with mapping(source_cluster, forgetful, topic_name) as third:
+        await third.copied(topic_name)
+        assert await third.relay.drain()
+    found = await written_map(forgetful, topic_name)
+    assert await assert_exact(source_cluster, forgetful, topic_name, found) == 0
+
+
+async def test_an_id_in_use_is_not_forgotten(source_cluster: Sandbox, forgetful: Sandbox, topic_name: str) -> None:
+    """The partition is idle for longer than ids live: its owner stays the same, and goes on under its first epoch."""
+    create(source_cluster, topic_name)
+    create(forgetful, topic_name)
+    write(source_cluster, topic_name, 0, 1)
+    async with mapping(source_cluster, forgetful, topic_name) as flow, opened(forgetful) as there:
+        await flow.copied(topic_name)
+        partition = flow.relay.partitions[topic_name, 0]
+        began = partition.ownership
+        assert began is not None
+        coordinator = Coordinator(there)
+        while partition.ownership is None or partition.ownership.epoch < began.epoch + 6:
+            assert await coordinator.describe(f"mirror.{FLOW}.{topic_name}.0") != NOBODY
+            await asyncio.sleep(0.2)
+        await asyncio.to_thread(write, source_cluster, topic_name, 10, 1)
+        await flow.copied(topic_name)
+        assert partition.identity.producer_id == partition.ownership.producer_id == began.producer_id
+        assert not flow.relay.stats.resyncs
+
+
+@pytest.mark.usefixtures("unrenewed")
+async def test_nothing_starts_anew_while_the_group_says_otherwise(
+    source_cluster: Sandbox, forgetful: Sandbox, topic_name: str
+) -> None:
+    """The internal topic is lost, and the id forgotten: what the group committed is the last trace."""
+    flow_name = f"a->{topic_name}"
+    create(source_cluster, topic_name)
+    create(forgetful, topic_name)
+    write(source_cluster, topic_name, 0, 2)
+    async with mapping(source_cluster, forgetful, topic_name, flow=flow_name) as flow:
+        await flow.copied(topic_name)
+        ((_, committable),) = flow.relay.committable().items()
+    delete_topic(forgetful.bootstrap_servers, state_topic(flow_name))
+    async with opened(forgetful) as cluster:
+        coordinator = Coordinator(cluster)
+        while await coordinator.describe(f"mirror.{flow_name}.{topic_name}.0") != NOBODY:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    committed = Committed(*committable)
+    async with mapping(source_cluster, forgetful, topic_name, flow=flow_name, committed=committed) as flow:
+        assert await flow.halted(topic_name) == "checkpoint_lost"
+        assert await flow.relay.resume((topic_name, 0), accept_gap=True) == ""
+        await flow.copied(topic_name)
+
+
+async def test_a_source_whose_cleaner_took_whole_batches(
+    forgetful: Sandbox, destination_cluster: Sandbox, topic_name: str
+) -> None:
+    """
+    1. A compacted source: a key is written again and again, all of it is copied, and nothing noted behind the start.
+    2. Its cleaner takes all but the newest; the next life goes on behind, and has a map of what is left.
+    """
+    create(forgetful, topic_name, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_ms="100")
+    create(destination_cluster, topic_name)
+    async with mapping(forgetful, destination_cluster, topic_name) as flow:
+        for number in range(4):
+            records(forgetful, topic_name, [f"value {number}"], key="key")
+            records(forgetful, topic_name, [f"only {number}"], key=f"key {number}")
+        await flow.copied(topic_name)
+        log = await log_of(flow.source, topic_name)
+        while len(await payloads(log)) > 5:
+            await asyncio.to_thread(records, forgetful, topic_name, ["roll"], key="roll")
+            await asyncio.sleep(0.5)
+            await flow.copied(topic_name)
+    async with mapping(forgetful, destination_cluster, topic_name) as flow:
+        await flow.copied(topic_name)
+        assert await flow.relay.drain()
+    found = await written_map(destination_cluster, topic_name)
+    with pytest.raises(AssertionError, match="copied twice"):
+        # The copies of what the source has not any more are not in the map, and stand there once.
+        await assert_exact(forgetful, destination_cluster, topic_name, found)
