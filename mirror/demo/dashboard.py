@@ -47,10 +47,14 @@ def line(view: View) -> str:
     now = view.progress
     states = ", ".join(units.count(number) + " " + state for state, number in sorted(now.partitions.items()))
     return (
-        f"{units.size(now.bytes)} at {units.size(now.bytes_per_s)}/s, lag {units.count(now.lag_records, 'record')}; "
+        f"{units.size(now.bytes)} at {units.size(now.bytes_per_s)}/s, lag {_lag(now, 'record')}; "
         f"{units.count(now.batches_forwarded, 'batch')} forwarded, {now.batches_opened} opened; "
         f"partitions {states or 'none yet'}; CPU {view.cpu_percent:.0f} %, {units.size(now.rss_bytes)}"
     )
+
+
+def _lag(now: Progress, noun: str = "") -> str:
+    return "unknown" if now.lag_records is None else units.count(now.lag_records, noun)
 
 
 def panel(view: View) -> RenderableType:
@@ -61,12 +65,12 @@ def panel(view: View) -> RenderableType:
     rows.add_column(justify="right", min_width=12)
     rows.add_column()
     rows.add_row("throughput", Text(f"{units.size(now.bytes_per_s)}/s", "bold"), Text(sparkline(view.rates), "cyan"))
-    # The lag is known of partitions that have been located only.
-    copied = 0 if "locating" in now.partitions else max(0, view.written_records - now.lag_records)
+    known = now.lag_records is not None and "locating" not in now.partitions
+    copied = max(0, view.written_records - (now.lag_records or 0)) if known else 0
     bar = ProgressBar(total=max(1, view.written_records), completed=copied, width=_BAR_WIDTH)
     rows.add_row("copied", Text(units.size(now.bytes), "bold"), bar)
     lag_style = "bold green" if now.lag_records == 0 else "bold yellow"
-    rows.add_row("lag", Text(units.count(now.lag_records), lag_style), Text(f"of {view.written_records:,} records"))
+    rows.add_row("lag", Text(_lag(now), lag_style), Text(f"of {view.written_records:,} records"))
     opened = Text.assemble(
         (units.count(now.batches_opened), "bold green" if not now.batches_opened else "bold red"), " opened"
     )

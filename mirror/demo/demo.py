@@ -166,9 +166,9 @@ class Demo:
         daemon.stop()
         self._take(daemon.progress)
         last = daemon.progress
-        if last is None or last.lag_records:
+        if last is None or last.lag_records != 0:
             raise DemoError(
-                f"mirror run stopped with a lag of {last.lag_records if last else 'unknown many'} records, though both "
+                f"mirror run stopped with a lag of {last and last.lag_records} records, though both "
                 "clusters end at the same offsets",
                 "run the demo again; if it happens twice, report it",
             )
@@ -271,7 +271,7 @@ def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
     now = daemon.progress
     if now is None:
         return False
-    return set(now.partitions) == {"active"} and now.lag_records <= lag_records
+    return set(now.partitions) == {"active"} and now.lag_records is not None and now.lag_records <= lag_records
 
 
 def _cost(daemon: Daemon) -> Cost:

@@ -14,7 +14,7 @@ class Progress:
     """One line of progress, as `mirror run` writes it.
 
     Attributes:
-        lag_records: at the source and not yet acknowledged by the destination.
+        lag_records: at the source and not yet acknowledged by the destination; None: not known.
         bytes: forwarded so far.
         bytes_per_s: since the line before.
         batches_forwarded: as they were.
@@ -24,7 +24,7 @@ class Progress:
         rss_bytes: their memory.
     """
 
-    lag_records: int
+    lag_records: int | None
     bytes: int
     bytes_per_s: int
     batches_forwarded: int
@@ -62,7 +62,7 @@ def progress(event: Mapping[str, Any]) -> Progress | None:
     if event["event"] != "progress":
         return None
     return Progress(
-        lag_records=int(event["lag_records"]),
+        lag_records=event["lag_records"],
         bytes=int(event["bytes"]),
         bytes_per_s=int(event["bytes_per_s"]),
         batches_forwarded=int(event["batches_forwarded"]),

@@ -16,7 +16,7 @@ from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import ConnectionLost, NetworkError, Refused
 from mirror.wire.errors import ErrorCode
-from mirror.wire.fetch import CONSUMER, READ_UNCOMMITTED
+from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 
 LATEST = -1
 EARLIEST = -2
@@ -79,23 +79,33 @@ class _Markers(NamedTuple):
 
 
 async def list_offset(
-    cluster: Cluster, topic: str, partition: int, leader: Leader, timestamp: int, *, replica_id: int = CONSUMER
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    leader: Leader,
+    timestamp: int,
+    *,
+    replica_id: int = CONSUMER,
+    committed: bool = False,
 ) -> int:
-    """The offset for ``timestamp`` (LATEST, EARLIEST), by the leader of this epoch only.
+    """The offset for ``timestamp`` (LATEST, EARLIEST), by the leader of this epoch only. ``committed``: the last stable
+    offset is the latest.
 
     Raises:
         Refused: the leader says no, or is none any more.
         NetworkError: it did not answer.
     """
     batcher: Batcher[_Partition, int] = cluster.batcher(
-        ("ListOffsets", leader.node_id, timestamp, replica_id),
-        lambda: Batcher(partial(_list_offsets, cluster, leader.node_id, timestamp, replica_id), most=MOST_PARTITIONS),
+        ("ListOffsets", leader.node_id, timestamp, replica_id, committed),
+        lambda: Batcher(
+            partial(_list_offsets, cluster, leader.node_id, timestamp, replica_id, committed), most=MOST_PARTITIONS
+        ),
     )
     return await batcher.ask(_Partition(topic, partition, leader.epoch))
 
 
 async def _list_offsets(
-    cluster: Cluster, node_id: int, timestamp: int, replica_id: int, asked: list[_Partition]
+    cluster: Cluster, node_id: int, timestamp: int, replica_id: int, committed: bool, asked: list[_Partition]
 ) -> list[int | NetworkError]:
     one = ListOffsetsRequest.ListOffsetsTopic
     topics = [
@@ -111,7 +121,10 @@ async def _list_offsets(
         for topic, partitions in _by_topic(asked)
     ]
     request = ListOffsetsRequest(
-        replica_id=replica_id, isolation_level=READ_UNCOMMITTED, topics=topics, timeout_ms=30_000
+        replica_id=replica_id,
+        isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+        topics=topics,
+        timeout_ms=30_000,
     )
     answer = await cluster.call(request, node_id=node_id)
     rows = _matched(asked, answer.topics, f"{cluster.name} ListOffsets")

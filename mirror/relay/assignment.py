@@ -71,6 +71,12 @@ def committable(partition: Partition) -> Committable | None:
     return Committable(offset, topic_id, partition.last_epoch, "", -1)
 
 
+def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
+    """Up to where a partition was copied when its last owner committed; -1: not known, or said of another topic."""
+    ours = committed is not None and committed.topic_id == (topic_id.hex() if topic_id else "")
+    return committed.offset if committed is not None and ours else -1
+
+
 class AssignmentOwner(Protocol):
     """The relay, as this module needs it."""
 

@@ -1,5 +1,6 @@
 """One partition on its way: where it is, what is queued, what is under way, and in which phase it stands."""
 
+import math
 import time
 from collections import deque
 from enum import Enum
@@ -20,6 +21,8 @@ from mirror.relay.leading import Begun
 from mirror.relay.native import new_outbox
 from mirror.relay.tally import Counts, Tally
 
+NEVER = (1 << 63) - 1
+"""Above any offset."""
 IN_DOUBT = -(1 << 63) - 1
 """``acknowledged`` while in doubt: no base offset of an answer, 64 bits with a sign, can match it."""
 
@@ -101,6 +104,8 @@ class Location(NamedTuple):
     """The base offset of the source's first batch; above ``offset`` only if the gap was accepted."""
     floor: int = 0
     """The source's first offset, which may lie inside its first batch: the least that a Fetch may ask for."""
+    holes_from: int = NEVER
+    """From here up to ``offset``, the destination has nothing but markers."""
 
 
 class Mark(NamedTuple):
@@ -162,10 +167,12 @@ class Partition:
         "freshness",
         "generation",
         "halted",
+        "heard_at",
         "high_watermark",
         "identity",
         "in_flight",
         "index",
+        "inherited",
         "lane",
         "last_epoch",
         "marks",
@@ -179,6 +186,7 @@ class Partition:
         "positions",
         "proven",
         "queued",
+        "reached",
         "reconfirming",
         "record_size",
         "released",
@@ -209,6 +217,8 @@ class Partition:
         """The next source offset to fetch; all below is acknowledged, under way or in the outbox."""
         self.acknowledged = IN_DOUBT
         """The base offset that the next answer must have: all below is at the destination."""
+        self.reached = -1
+        """The position as it was last known, for those who watch; nothing is decided by it. -1: never known."""
         self.identity = Identity(0, 0, 0)
         """Of the next batch to be fetched."""
         self.outbox = new_outbox()
@@ -271,8 +281,10 @@ class Partition:
         self.topic_head = b""
         """The destination topic as Produce requests carry it."""
         self.last_epoch = -1
-        self.high_watermark = 0
-        """The source's, as last heard."""
+        self.high_watermark = -1
+        """The source's end, as last heard: what a consumer of the configured isolation level may read. -1: never."""
+        self.heard_at = -math.inf
+        """When that was, by this process' clock."""
         self.max_timestamp = -1
         """Of the last batch forwarded, ms since 1970."""
         self.batch_size = 0
@@ -288,6 +300,8 @@ class Partition:
         """To fill the offsets before the source's first record."""
         self.committed: Committed | None = None
         """None: nothing, or not known."""
+        self.inherited = -1
+        """Up to where the owner before had copied it, by what that one committed; -1: not known."""
         self.copied: Copied | None = None
         """With ``offsets: mapped``: what was acknowledged since the takeover, and where it is."""
         self.before: Before | None = None
@@ -311,9 +325,20 @@ class Partition:
         return Side(self.topic, self.index, self.destination)
 
     @property
-    def lag(self) -> int:
-        """Records of the source that the destination has not acknowledged."""
-        return max(0, self.high_watermark - max(self.acknowledged, 0)) if self.acknowledged >= 0 else 0
+    def position(self) -> int:
+        """All source offsets below are at the destination, as far as was ever known; -1: nothing was."""
+        return self.acknowledged if self.acknowledged >= 0 else self.reached
+
+    @property
+    def lag(self) -> int | None:
+        """Source offsets that the destination is not known to have; None while either end was never known."""
+        if self.position < 0 or self.high_watermark < 0:
+            return None
+        return max(0, self.high_watermark - self.position)
+
+    def heard(self, end: int, at_s: float) -> None:
+        """The source's end, as of this moment."""
+        self.high_watermark, self.heard_at = end, at_s
 
     def move(self, event: str) -> None:
         """Changes the phase by the table; anything that is not in it is a bug."""
@@ -331,7 +356,7 @@ class Partition:
         self.last_epoch = location.last_epoch
         self.source_leader, self.source_leader_epoch = location.source_leader
         self.destination_leader = location.destination_leader.node_id
-        self.high_watermark = max(self.high_watermark, location.source_end)
+        self.heard(max(self.high_watermark, location.source_end), time.monotonic())
         self.topic_head = topic_head
         self.coordinator_epoch = location.coordinator_epoch
         self.window = 1
@@ -342,7 +367,7 @@ class Partition:
         self.freshness.clear()
         self.generation += 1
         self.positions += 1
-        self.tally.located(location.offset, self.filled)
+        self.filled += self.tally.located(location.offset, self.filled, location.holes_from)
         if self.copied is not None:
             self.copied.jumps.clear()
         if location.source_start > location.offset:
@@ -421,6 +446,7 @@ class Partition:
 
     def _drop(self) -> None:
         if self.acknowledged >= 0:
+            self.reached = self.acknowledged
             self.tally.dropped(self.acknowledged, self.in_flight, self.outbox)
         self.acknowledged = IN_DOUBT
         self.ending = None

@@ -73,6 +73,7 @@ class Locator:
             coordinator_epoch=found.coordinator_epoch,
             source_start=found.source_start,
             floor=here.floor,
+            holes_from=found.holes_from,
         )
 
     async def cut(self, partition: Partition, offset: int) -> None:

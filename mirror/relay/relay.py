@@ -17,8 +17,9 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Cause
 from mirror.relay.appending import AppendingLane
-from mirror.relay.assignment import Assignment, Committable, Key, committable
+from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.books import Books
+from mirror.relay.ends import Ends
 from mirror.relay.halts import Halted
 from mirror.relay.holes import Holes
 from mirror.relay.mapped import MappedLocator
@@ -77,6 +78,8 @@ class Relay:
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
         self._released: set[Partition] = set()
+        self.let_go: list[Partition] = []
+        """Released since the last snapshot, which takes them from here."""
         self._working: dict[Partition, set[asyncio.Task[None]]] = {}
         """What must not go on when the partition is somebody else's: looking for its position, filling its holes."""
         self._looking: asyncio.Task[None] | None = None
@@ -130,6 +133,7 @@ class Relay:
         self._spawn(self._look_for_topics())
         self._spawn(self.books.keep())
         self._spawn(self._renewal.keep(self._remembers_ms))
+        self._spawn(Ends(self).keep())
 
     async def _choose_produce_version(self) -> None:
         connection = await self.destination.control(next(iter(self.destination.nodes)))
@@ -179,6 +183,7 @@ class Relay:
         partition = Partition(*key, pair.destination)
         partition.terms = pair.terms
         partition.committed = committed
+        partition.inherited = partition.reached = inherited(committed, pair.source.topic_id)
         self.partitions[key] = partition
         halted = pair.halt_of(key[1])
         if halted is not None:
@@ -195,6 +200,7 @@ class Relay:
             task.cancel()
         partition.stop()
         del self.partitions[partition.topic, partition.index]
+        self.let_go.append(partition)
         self._released.add(partition)
         self._let_go()
 
@@ -487,9 +493,10 @@ class Relay:
         return dict(Counter(partition.phase.value for partition in self.partitions.values()))
 
     @property
-    def lag_records(self) -> int:
-        """Records that the source has and the destination has not acknowledged, where that is known."""
-        return sum(partition.lag for partition in self.partitions.values())
+    def lag_records(self) -> int | None:
+        """Source offsets that the destination is not known to have; None while that is not known of every partition."""
+        lags = [partition.lag for partition in self.partitions.values()]
+        return sum(lag for lag in lags if lag is not None) if None not in lags else None
 
     def committable(self) -> dict[Key, Committable]:
         """Up to where each partition is copied, and what is known of the copy there; where that is certain."""

@@ -119,6 +119,8 @@ class Found(NamedTuple):
     log_start: int
     proven: bool
     """Whether the batch before ``offset`` was compared on both sides."""
+    holes_from: int
+    """From here up to ``offset``, nothing but markers."""
 
 
 class Tail(NamedTuple):
@@ -213,6 +215,7 @@ class Resync:
             source_end=source_end,
             log_start=log_start,
             proven=proven,
+            holes_from=tail.holes_from,
         )
 
     async def _stand_still(self, log_start: int, end: int, tail: Tail) -> tuple[list[Producer] | None, int, Tail]:

@@ -253,7 +253,7 @@ class Fetcher(Link):
             owner.stats.throttled(owner.source.name, fetch.throttle_ms)
         if fetch.error and not fetch.partitions:
             self._refuse_all(fetch.error, asked)
-        committed = owner.settings.committed
+        committed, now = owner.settings.committed, time.monotonic()
         forgotten_ms = owner.forgets_before_ms()
         gave: list[Partition] = []
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
@@ -266,7 +266,7 @@ class Fetcher(Link):
             if fetched.error or fetch.error:
                 self._refused(partition, fetched, fetch)
                 continue
-            partition.high_watermark = fetched.last_stable_offset if committed else fetched.high_watermark
+            partition.heard(fetched.last_stable_offset if committed else fetched.high_watermark, now)
             if fetched.diverging is not None:
                 epoch, end_offset = fetched.diverging
                 detail = f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}"

@@ -5,6 +5,7 @@ less what was filled in between. Batches and bytes are counted as record sets ar
 still is; only a doubt, which is rare, looks at single batches.
 """
 
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -24,33 +25,54 @@ class Counts(NamedTuple):
         return Counts(self.records + other.records, self.batches + other.batches, self.bytes + other.bytes)
 
 
+class Origin(NamedTuple):
+    """Where a partition was first located after it was adopted, which is where its counts begin."""
+
+    offset: int
+    holes_from: int
+    """Nothing but markers stands from here up to ``offset``."""
+    at_s: float
+    """By the machine's monotonic clock, which all of its processes share."""
+
+
 class Tally:
     """Of one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.forward``)."""
 
-    __slots__ = ("_doubtful", "_filled_before", "_first", "_position", "put_batches", "put_bytes")
+    __slots__ = ("_doubtful", "_filled_before", "_first", "_position", "origin", "put_batches", "put_bytes")
 
     def __init__(self) -> None:
         self.put_batches = 0
         self.put_bytes = 0
+        self.origin: Origin | None = None
+        """None: it was not located yet."""
         self._first: int | None = None
         self._position = 0
         self._filled_before = 0
         self._doubtful: list[tuple[int, int]] = []
         """End offset and size of batches whose answers were not believed: the next position says which are there."""
 
-    def located(self, offset: int, filled: int) -> None:
-        """The destination's log ends at ``offset``; ``filled`` offsets of it were filled from here so far."""
+    def located(self, offset: int, filled: int, holes_from: int) -> int:
+        """The destination's log ends at ``offset``, with nothing but markers from ``holes_from`` on; ``filled`` offsets
+        of it were filled from here so far.
+
+        Returns:
+            Offsets that were filled without an answer, since the position was last known.
+        """
+        unseen = 0
         if self._first is None:
             self._first, self._filled_before = offset, filled
+            self.origin = Origin(offset, holes_from, time.monotonic())
         else:
             # The destination lost what it had acknowledged: it is copied again, and counted again.
             self._first -= max(0, self._position - offset)
+            unseen = max(0, offset - max(self._position, holes_from))
         self._position = offset
         for end, size in self._doubtful:
             if end <= offset:
                 self.put_batches += 1
                 self.put_bytes += size
         self._doubtful.clear()
+        return unseen
 
     def dropped(self, acknowledged: int, in_flight: Iterable[Any], outbox: Iterable[Any]) -> None:
         """The position is not known any more: neither what is under way nor what waits counts as replicated."""

@@ -4,18 +4,16 @@ Counters survive the worker that counted them: what it had told last is kept as 
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mirror.relay.assignment import Key
 from mirror.relay.stats import Skipped
+from mirror.service.accounts import Account, Totals
 from mirror.service.snapshot import Gone, Row
-
-Totals = tuple[int, int, int, int]
-"""Records, batches, bytes and filled offsets of a partition."""
-NOTHING: Totals = (0, 0, 0, 0)
+from mirror.service.waiting import Waiting
 
 
 @dataclass(slots=True)
@@ -38,7 +36,6 @@ class WorkerView:
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     rows: dict[Key, Row] = field(default_factory=dict)
-    gone: dict[Key, Gone] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
@@ -62,7 +59,8 @@ class Fleet:
         self.workers: dict[int, WorkerView] = {}
         self.flow_partitions = 0
         """Of the whole flow, whoever copies them."""
-        self._ended: dict[Key, Totals] = {}
+        self._accounts: defaultdict[Key, Account] = defaultdict(Account)
+        self._waiting: defaultdict[Key, Waiting] = defaultdict(Waiting)
         self._ended_skipped: list[Skipped] = []
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -90,23 +88,23 @@ class Fleet:
         worker.joined = bool(worker.gauges.get("joined"))
         worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
         self.flow_partitions = snapshot["flow_partitions"]
-        for gone in map(Gone._make, snapshot["gone"]):
-            worker.gone[gone.topic, gone.partition] = gone
-            worker.rows.pop((gone.topic, gone.partition), None)
-        for row in map(Row._make, snapshot["partitions"]):
+        process = worker.number, worker.pid
+        for gone in map(Gone.read, snapshot["gone"]):
+            key = gone.topic, gone.partition
+            self._accounts[key].told(process, gone.stint)
+            worker.rows.pop(key, None)
+        for row in map(Row.read, snapshot["partitions"]):
+            self._accounts[row.key].told(process, row.stint)
+            self._waiting[row.key].seen(row.source_end, row.position, worker.heard_at)
             worker.rows[row.key] = row
-            worker.gone.pop(row.key, None)
 
     def ended(self, number: int) -> None:
         """Its process is gone: what it had counted stays."""
         worker = self.workers[number]
         worker.base.update(worker.counters)
-        for key, totals in _totals(worker):
-            self._ended[key] = _plus(self._ended.get(key, NOTHING), totals)
         self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
         worker.counters, worker.gauges = {}, {}
         worker.rows.clear()
-        worker.gone.clear()
         worker.skipped = []
         worker.waits = ""
         worker.up = worker.ready = worker.joined = False
@@ -122,11 +120,7 @@ class Fleet:
 
     def totals(self) -> dict[Key, Totals]:
         """Records, batches, bytes and filled offsets of every partition that was ever copied here."""
-        found = dict(self._ended)
-        for worker in self.workers.values():
-            for key, totals in _totals(worker):
-                found[key] = _plus(found.get(key, NOTHING), totals)
-        return found
+        return {key: account.totals for key, account in self._accounts.items()}
 
     @property
     def states(self) -> dict[str, int]:
@@ -139,9 +133,21 @@ class Fleet:
         return [row for _, row in self.rows if row.reason]
 
     @property
-    def lag_records(self) -> int:
-        """Of the partitions that are copied here, as far as it is known."""
-        return sum(row.lag_records for _, row in self.rows)
+    def lag_records(self) -> int | None:
+        """Of the partitions that are copied here, as far as it is known (``lag_unknown``). None: of none it is, or
+        nothing is known to lag and of some it is not: that is no 0."""
+        known = sum(row.lag_records or 0 for _, row in self.rows)
+        return known if known or not self.lag_unknown else None
+
+    @property
+    def lag_unknown(self) -> int:
+        """Partitions whose lag is not known."""
+        return sum(row.lag_records is None for _, row in self.rows)
+
+    def lag_seconds(self, row: Row, now: float) -> float | None:
+        """How long the oldest record that is not copied is known to wait; 0 when none does, None when that is not
+        known."""
+        return None if row.lag_records is None else self._waiting[row.key].seconds(now) if row.lag_records else 0.0
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -165,7 +171,7 @@ class Fleet:
     def caught_up(self) -> bool:
         """Whether everything that is copied here is at the destination."""
         states = self.states
-        return self.settled and bool(states) and states.keys() <= {"active", "halted"} and not self.lag_records
+        return self.settled and bool(states) and states.keys() <= {"active", "halted"} and self.lag_records == 0
 
     @property
     def all_halted(self) -> bool:
@@ -191,21 +197,3 @@ class Fleet:
     def gauge(self, name: str) -> float:
         """Over all workers that are up."""
         return sum(worker.gauges.get(name, 0) for worker in self.workers.values())
-
-
-def lag_seconds(row: Row, now: float) -> float | None:
-    """How old the last replicated batch is while records lag; 0 when none does, None when that is not known."""
-    if not row.lag_records:
-        return 0.0
-    return max(0.0, now - row.max_timestamp_ms / 1000) if row.max_timestamp_ms >= 0 else None
-
-
-def _totals(worker: WorkerView) -> Iterator[tuple[Key, Totals]]:
-    for row in worker.rows.values():
-        yield row.key, (row.records, row.batches, row.bytes, row.filled)
-    for key, gone in worker.gone.items():
-        yield key, (gone.records, gone.batches, gone.bytes, gone.filled)
-
-
-def _plus(one: Totals, other: Totals) -> Totals:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]

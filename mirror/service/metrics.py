@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirror.relay.partition import Phase
-from mirror.service.fleet import Fleet, lag_seconds
+from mirror.service.fleet import Fleet
 from mirror.service.pauses import BOUNDS_S, GENERATIONS
 from mirror.service.snapshot import resident_bytes
 
@@ -26,9 +26,13 @@ SUPERVISOR = "supervisor"
 """The value of ``worker`` for the supervisor's own process."""
 
 _TOTALS = (
-    ("mirror_replicated_records", "Source offsets with a record that the destination has acknowledged."),
-    ("mirror_replicated_batches", "Record batches that the destination has acknowledged."),
-    ("mirror_replicated_bytes", "Bytes of the record batches that the destination has acknowledged, as stored."),
+    (
+        "mirror_replicated_records",
+        "Source offsets with a record that the destination has, by its positions: also what landed while a partition "
+        "had no owner.",
+    ),
+    ("mirror_replicated_batches", "Record batches that the destination has acknowledged to an owner."),
+    ("mirror_replicated_bytes", "Bytes of these record batches, as stored."),
     ("mirror_filled_offsets", "Offsets without a record at the source that were filled at the destination."),
 )
 _FLOW_COUNTERS = (
@@ -88,10 +92,18 @@ class FleetCollector(Collector):
             for (topic, index), counts in totals:
                 family.add_metric([*self._flow, topic, str(index)], counts[at])
             yield family
-        lag = _gauge("mirror_replication_lag_records", "Source records that the destination has not acknowledged.")
-        age = _gauge("mirror_replication_lag_seconds", "Age of the last replicated batch while records lag, else 0.")
-        source_end = _gauge("mirror_source_end_offset", "The source's high watermark, as last heard.")
-        target_end = _gauge("mirror_target_end_offset", "The destination's log end, as acknowledged.")
+        lag = _gauge(
+            "mirror_replication_lag_records",
+            "Source offsets that the destination is known to lack. Absent while that is not known; 0 only while the "
+            "source's end is heard of.",
+        )
+        age = _gauge(
+            "mirror_replication_lag_seconds",
+            "How long the oldest record that the destination lacks is known to wait, since this process first saw it. "
+            "Absent while the lag is not known.",
+        )
+        source_end = _gauge("mirror_source_end_offset", "What of the source can be copied, as last heard.")
+        target_end = _gauge("mirror_target_end_offset", "Source offset up to which all is copied, as last known.")
         committed = _gauge("mirror_committed_offset", "The offset that the flow's group has committed at the source.")
         halted = GaugeMetricFamily(
             "mirror_partition_halted", "1 for a partition that has halted.", labels=[*_OF_PARTITION, "reason"]
@@ -99,12 +111,12 @@ class FleetCollector(Collector):
         now = time.time()
         for _, row in self._fleet.rows:
             labels = [*self._flow, row.topic, str(row.partition)]
-            lag.add_metric(labels, row.lag_records)
-            seconds = lag_seconds(row, now)
-            if seconds is not None:
-                age.add_metric(labels, seconds)
-            for gauge, value in ((source_end, row.source_end), (target_end, row.position), (committed, row.committed)):
-                if value >= 0:
+            known: list[tuple[GaugeMetricFamily, float | None]] = [
+                (lag, row.lag_records), (age, self._fleet.lag_seconds(row, now)),
+                (source_end, row.source_end), (target_end, row.position), (committed, row.committed),
+            ]  # fmt: skip
+            for gauge, value in known:
+                if value is not None and value >= 0:
                     gauge.add_metric(labels, value)
             if row.reason:
                 halted.add_metric([*labels, row.reason], 1)

@@ -4,58 +4,66 @@ Counters are a flat mapping, "name" or "name/label", so that the supervisor adds
 partitions only those are told that changed since the last time.
 """
 
+import itertools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mirror.relay.assignment import Key
 from mirror.relay.partition import Partition
 from mirror.relay.relay import Relay
-from mirror.relay.tally import Counts
+from mirror.service.accounts import Stint
 from mirror.service.pauses import Pauses
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+FRESH_S = 15.0
+"""An end of the source that was heard of so long ago no longer says that there is nothing to copy."""
 
 
 class Row(NamedTuple):
-    """One partition. Counters are those of this worker process, over all the times that it had the partition."""
+    """One partition that the worker has."""
 
     topic: str
     partition: int
     state: str
-    lag_records: int
-    max_timestamp_ms: int
-    """Of the last batch sent; -1: none yet."""
+    lag_records: int | None
+    """Source offsets that the destination is known to lack. None: not known; never 0 then."""
     source_end: int
+    """As last heard; -1: never."""
     position: int
-    """The destination's log end; -1: not known at present."""
+    """Up to where it is copied, as last known; -1: it never was."""
     committed: int
     """The group's offset; -1: none yet."""
-    records: int
-    batches: int
-    bytes: int
-    filled: int
     reason: str
     """Why it halted; empty: it has not."""
     detail: str
     remedy: str
+    stint: Stint
+    """What was replicated since it was assigned."""
 
     @property
     def key(self) -> Key:
         """Topic and partition index."""
         return self.topic, self.partition
 
+    @classmethod
+    def read(cls, values: Sequence[Any]) -> "Row":
+        """Back from JSON."""
+        return cls._make([*values[:-1], Stint._make(values[-1])])
+
 
 class Gone(NamedTuple):
-    """The counters of a partition that this process had before and has not now."""
+    """The last word on a partition that was let go."""
 
     topic: str
     partition: int
-    records: int
-    batches: int
-    bytes: int
-    filled: int
+    stint: Stint
+
+    @classmethod
+    def read(cls, values: Sequence[Any]) -> "Gone":
+        """Back from JSON."""
+        return cls._make([*values[:-1], Stint._make(values[-1])])
 
 
 def resident_bytes() -> int:
@@ -69,18 +77,19 @@ class Snapshots:
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
-        self._had: dict[Key, Partition] = {}
-        self._before: dict[Key, tuple[Counts, int]] = {}
-        """What partitions of that key had counted when they were let go."""
+        self._numbers = itertools.count(1)
+        self._stints: dict[Partition, int] = {}
+        """The number of each one's stint."""
         self._told: dict[Key, Row] = {}
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
         """The state of now, for JSON."""
         gone = self._retire(relay)
+        fresh_from = time.monotonic() - FRESH_S
         rows = [
             row
             for key, partition in relay.partitions.items()
-            if (row := self._row(key, partition, committed.get(key, -1))) != self._told.get(key)
+            if (row := self._row(key, partition, committed.get(key, -1), fresh_from)) != self._told.get(key)
         ]
         self._told.update((row.key, row) for row in rows)
         return {
@@ -99,36 +108,47 @@ class Snapshots:
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:
-        """Partitions that were let go keep what they counted."""
+        """Partitions that were let go, with their last word: also those that nothing was told of yet."""
         gone: list[Gone] = []
-        for key, partition in self._had.items():
-            if relay.partitions.get(key) is partition:
-                continue
-            counts, filled = self._before.get(key, (Counts(), 0))
-            self._before[key] = counts.plus(partition.counts), filled + partition.filled
+        for partition in relay.let_go:
+            key = partition.topic, partition.index
+            gone.append(Gone(*key, self._stint(partition)))
+            self._stints.pop(partition, None)
             self._told.pop(key, None)
-            if key not in relay.partitions:
-                counts, filled = self._before[key]
-                gone.append(Gone(*key, *counts, filled))
-        self._had = dict(relay.partitions)
+        relay.let_go.clear()
         return gone
 
-    def _row(self, key: Key, partition: Partition, committed: int) -> Row:
-        counts, filled = self._before.get(key, (Counts(), 0))
+    def _stint(self, partition: Partition) -> Stint:
+        number = self._stints.get(partition)
+        if number is None:
+            number = self._stints[partition] = next(self._numbers)
+        origin = partition.tally.origin
+        return Stint(
+            number,
+            origin.offset if origin else -1,
+            origin.at_s if origin else 0.0,
+            origin.holes_from if origin else -1,
+            partition.inherited,
+            partition.position,
+            *partition.counts,
+            partition.filled,
+        )
+
+    def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
         halted = partition.halted
+        lag = partition.lag
         return Row(
             *key,
             partition.phase.value,
-            partition.lag,
-            partition.max_timestamp,
+            # Nothing more is known to be there: but for how long was nobody told?
+            lag if lag or partition.heard_at >= fresh_from else None,
             partition.high_watermark,
-            max(partition.acknowledged, -1),
+            partition.position,
             committed,
-            *counts.plus(partition.counts),
-            filled + partition.filled,
             halted.reason if halted else "",
             halted.detail if halted else "",
             halted.remedy if halted else "",
+            self._stint(partition),
         )
 
     def _counters(self, relay: Relay) -> dict[str, float]:

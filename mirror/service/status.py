@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mirror.service.fleet import Fleet, lag_seconds
+from mirror.service.fleet import Fleet
 from mirror.service.readiness import unready
 
 Status = dict[str, Any]
@@ -35,6 +35,7 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
         "states": fleet.states,
         "partitions_of_flow": fleet.flow_partitions,
         "lag_records": fleet.lag_records,
+        "lag_unknown_partitions": fleet.lag_unknown,
         "replicated_records": sum(each[0] for each in totals.values()),
         "replicated_batches": sum(each[1] for each in totals.values()),
         "replicated_bytes": sum(each[2] for each in totals.values()),
@@ -48,8 +49,8 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
                 "state": row.state,
                 "worker": worker.number,
                 "lag_records": row.lag_records,
-                "lag_seconds": lag_seconds(row, now),
-                "source_end": row.source_end,
+                "lag_seconds": fleet.lag_seconds(row, now),
+                "source_end": row.source_end if row.source_end >= 0 else None,
                 "position": row.position if row.position >= 0 else None,
                 "committed": row.committed if row.committed >= 0 else None,
                 "replicated_records": totals[row.key][0],
@@ -91,12 +92,24 @@ def late_workers(fleet: Fleet, now: float) -> list[int]:
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+UNKNOWN = "unknown"
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f} s"
+def _number(value: float | None, absent: str = "-") -> str:
+    return absent if value is None else f"{value:,.0f}"
+
+
+def _seconds(value: float | None, absent: str = "-") -> str:
+    return absent if value is None else f"{value:,.1f} s"
+
+
+def _lag(now: Status) -> str:
+    """What is known to lag, and of how many partitions that is not known."""
+    unknown = now["lag_unknown_partitions"]
+    some = f"{_number(unknown)} partition{'s' if unknown > 1 else ''} unknown"
+    if now["lag_records"] is None:
+        return f"{UNKNOWN} (of {some})"
+    return f"{_number(now['lag_records'])} records" + (f", of {some}" if unknown else "")
 
 
 def _size(value: float | None) -> str:
@@ -125,7 +138,7 @@ def _summary(now: Status) -> list[tuple[str, str]]:
         ("flow", f"{now['flow']} (group {now['group']})"),
         *(("not ready", each) for each in now["not_ready"]),
         ("partitions", f"{_counts(now['states'])}; {now['partitions_of_flow']} in the flow"),
-        ("lag", f"{_number(now['lag_records'])} records"),
+        ("lag", _lag(now)),
         (
             "replicated",
             f"{_number(now['replicated_records'])} records, {_number(now['replicated_batches'])} batches, "
@@ -153,8 +166,8 @@ def _tables(now: Status) -> list[Table]:
                     str(one["partition"]),
                     one["state"],
                     str(one["worker"]),
-                    _number(one["lag_records"]),
-                    _seconds(one["lag_seconds"]),
+                    _number(one["lag_records"], UNKNOWN),
+                    _seconds(one["lag_seconds"], UNKNOWN),
                     _number(one["source_end"]),
                     _number(one["position"]),
                     _number(one["committed"]),
@@ -223,7 +236,7 @@ def as_text(now: Status) -> str:
 
 def _aligned(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    numeric = [all(row[at][:1].isdigit() or row[at] == "-" for row in rows) for at in range(len(heads))]
+    numeric = [all(row[at][:1].isdigit() or row[at] in ("-", UNKNOWN) for row in rows) for at in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:
         pads: list[Callable[[int], str]] = [

@@ -335,6 +335,7 @@ class Supervisor:
         self._log.info(
             logs.PROGRESS,
             lag_records=fleet.lag_records,
+            lag_unknown_partitions=fleet.lag_unknown,
             bytes=round(forwarded),
             bytes_per_s=round((forwarded - self._reported_bytes) / elapsed_s),
             batches_forwarded=round(fleet.counter("forwarded_batches")),

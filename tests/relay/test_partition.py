@@ -112,10 +112,20 @@ def test_start() -> None:
 
 
 def test_lag_is_not_known_without_a_position() -> None:
+    """Nor without an end. Through doubt and halt, the position that was known last counts."""
+    assert Partition("t", 3).lag is None
     partition = Partition("t", 3)
-    partition.high_watermark = 50
-    assert partition.lag == 0
-    assert active().lag == 60
+    partition.heard(50, 1.0)
+    assert (partition.position, partition.lag) == (-1, None)
+    partition.reached = 20
+    assert (partition.position, partition.lag) == (20, 30)
+    partition = active()
+    assert partition.lag == 60
+    partition.doubt()
+    assert (partition.position, partition.lag) == (40, 60)
+    partition.stop_with(Halted("corrupt", "", ""))
+    partition.heard(200, 1.0)
+    assert (partition.position, partition.lag) == (40, 160)
 
 
 def test_each_position_is_another_generation() -> None:

@@ -35,6 +35,7 @@ async def test_fresh() -> None:
             proven=True,
             coordinator_epoch=0,
             source_start=0,
+            holes_from=0,
         )
 
 

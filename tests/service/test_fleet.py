@@ -3,24 +3,36 @@
 import time
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirror.relay.stats import Skipped
+from mirror.service.accounts import Stint
 from mirror.service.fleet import Fleet
 from mirror.service.metrics import render
 from mirror.service.snapshot import Gone, Row
 from mirror.service.status import as_html, as_text, late_workers, status
+from mirror.service.waiting import MOST_ENDS, Waiting
 
 NOW_MS = 1_700_000_000_000
 
 
 def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
     usual: dict[str, Any] = {
-        "topic": topic, "partition": partition, "state": "active", "lag_records": 0, "max_timestamp_ms": NOW_MS,
-        "source_end": 50, "position": 50, "committed": 40, "records": 50, "batches": 5, "bytes": 500, "filled": 0,
-        "reason": "", "detail": "", "remedy": "",
+        "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
+        "source_end": 50, "position": 50, "committed": 40, "reason": "", "detail": "", "remedy": "", "stint": stint(),
     }  # fmt: skip
     return Row(**(usual | changes))
+
+
+def stint(begun: int = 0, position: int = 50, **changes: Any) -> Stint:
+    """By default, ten offsets a batch and ten bytes an offset."""
+    count = position - begun
+    usual: dict[str, Any] = {
+        "number": 1, "begun": begun, "begun_at_s": float(begun), "holes_from": begun, "inherited": -1,
+        "position": position, "records": count, "batches": count // 10, "bytes": count * 10, "filled": 0,
+    }  # fmt: skip
+    return Stint(**(usual | changes))
 
 
 def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ...] = (), **counters: float) -> Any:
@@ -80,7 +92,7 @@ def test_counters_survive_their_worker_and_gauges_do_not() -> None:
     assert sample(found, "mirror_replication_lag_records", partition="0") is None
     assert sample(found, "process_resident_memory_bytes", worker="1") is None
     assert sample(found, "mirror_worker_up", worker="1") == 0
-    found.heard(2, snapshot(row(partition=1), row(records=7, batches=1, bytes=70), **counters))
+    found.heard(2, snapshot(row(partition=1), row(stint=stint(50, 57, batches=1)), **counters))
     found.started(1, 2_000)
     found.heard(1, snapshot())
     assert sample(found, "mirror_replicated_records_total", partition="0") == 57
@@ -96,13 +108,13 @@ def test_a_partition_that_moves_is_counted_once() -> None:
     """What a worker had before stays counted while another has it, and when it comes back."""
     found = fleet()
     found.heard(1, snapshot(row()))
-    found.heard(1, snapshot(gone=(Gone("t", 0, 50, 5, 500, 3),)))
+    found.heard(1, snapshot(gone=(Gone("t", 0, stint(0, 53, records=50, filled=3)),)))
     assert not list(found.rows)
-    found.heard(2, snapshot(row(records=10, batches=1, bytes=100, filled=1)))
-    assert found.totals() == {("t", 0): (60, 6, 600, 4)}
-    found.heard(2, snapshot(gone=(Gone("t", 0, 10, 1, 100, 1),)))
-    found.heard(1, snapshot(row(records=80, batches=8, bytes=800, filled=3)))
-    assert found.totals() == {("t", 0): (90, 9, 900, 4)}
+    found.heard(2, snapshot(row(stint=stint(53, 64, records=10, filled=1))))
+    assert found.totals() == {("t", 0): (60, 6, 640, 4)}
+    found.heard(2, snapshot(gone=(Gone("t", 0, stint(53, 64, records=10, filled=1)),)))
+    found.heard(1, snapshot(row(stint=stint(64, 94, number=2))))
+    assert found.totals() == {("t", 0): (90, 9, 940, 4)}
 
 
 def test_caught_up() -> None:
@@ -122,23 +134,73 @@ def test_caught_up() -> None:
     assert all_halted(found)
 
 
-def test_lag_in_seconds() -> None:
-    """The age of the last replicated batch while records lag; unknown before the first one; 0 when nothing lags."""
+def test_lag_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. The source grows, and nothing is copied: the oldest record waits longer and longer, also while the worker is
+       another one, and while the partition is located or halted.
+    2. What was seen first is copied: what came later has not waited so long.
+    3. All is copied: 0. Where the lag is not known, there are no seconds either.
+    """
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    found = fleet()
+
+    def seconds() -> float | None:
+        return sample(found, "mirror_replication_lag_seconds", partition="0")
+
+    found.heard(1, snapshot(row()))
+    assert seconds() == 0
+    found.heard(1, snapshot(row(source_end=60, lag_records=10)))
+    now += 100
+    assert seconds() == 100
+    found.heard(1, snapshot(row(source_end=70, lag_records=20, state="locating")))
+    now += 50
+    found.ended(1)
+    assert seconds() is None
+    found.heard(2, snapshot(row(source_end=70, lag_records=20, state="halted", reason="foreign_writer")))
+    assert seconds() == 150
+    found.heard(2, snapshot(row(source_end=70, lag_records=10, position=60)))
+    assert seconds() == 50
+    found.heard(2, snapshot(row(source_end=70, lag_records=None, position=70)))
+    assert seconds() is None
+    found.heard(2, snapshot(row(source_end=70, position=70)))
+    assert seconds() == 0
+
+
+def test_waiting_is_bounded() -> None:
+    """
+    1. A copy that is always 1,000 s behind a source that grows each second: the answer stays that, more or less.
+    2. The source loses what was not copied: nothing waits for what will never come.
+    """
+    waiting = Waiting()
+    for second in range(10_000):
+        waiting.seen(second, second - 1_000, float(second))
+        if second > 1_000:
+            assert 950 <= waiting.seconds(float(second)) <= 1_000
+    assert len(waiting._ends) <= MOST_ENDS
+    waiting.seen(8_999, 8_999, 10_000.0)
+    assert waiting.seconds(20_000.0) == 0
+
+
+def test_lag_that_is_not_known_is_never_0() -> None:
+    """
+    1. Of one of two partitions the lag is not known: there is no sample of it, and it is said how many there are.
+    2. Nothing is known to lag, and not everything is known: the sum is not known either.
+    """
     found = fleet(1)
-    old = time.time() - 100
-    found.heard(
-        1,
-        snapshot(
-            row(lag_records=5, max_timestamp_ms=int(old * 1000)),
-            row(partition=1, lag_records=5, max_timestamp_ms=-1),
-            row(partition=2, max_timestamp_ms=1),
-        ),
-    )
-    seconds = sample(found, "mirror_replication_lag_seconds", partition="0")
-    assert seconds is not None
-    assert 100 <= seconds < 1_000
-    assert sample(found, "mirror_replication_lag_seconds", partition="1") is None
-    assert sample(found, "mirror_replication_lag_seconds", partition="2") == 0
+    found.heard(1, snapshot(row(lag_records=3_000), row(partition=1, state="locating", lag_records=None, position=-1)))
+    assert sample(found, "mirror_replication_lag_records", partition="0") == 3_000
+    for name in ("mirror_replication_lag_records", "mirror_replication_lag_seconds", "mirror_target_end_offset"):
+        assert sample(found, name, partition="1") is None
+    now = told(found)
+    assert (now["lag_records"], now["lag_unknown_partitions"]) == (3_000, 1)
+    assert "lag:        3,000 records, of 1 partition unknown\n" in as_text(now)
+    assert [one["lag_records"] for one in now["partitions"]] == [3_000, None]
+    found.heard(1, snapshot(row()))
+    now = told(found)
+    assert (now["lag_records"], now["partitions"][1]["position"]) == (None, None)
+    assert "lag:        unknown (of 1 partition unknown)\n" in as_text(now)
+    assert not caught_up(found)
 
 
 def test_names_and_units() -> None:

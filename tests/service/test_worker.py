@@ -94,7 +94,7 @@ class Running:
         """The partitions as told last."""
         rows: dict[Key, Row] = {}
         for snapshot in self.of("snapshot"):
-            rows |= {row.key: row for row in map(Row._make, snapshot["partitions"])}
+            rows |= {row.key: row for row in map(Row.read, snapshot["partitions"])}
             for topic, partition, *_ in snapshot["gone"]:
                 rows.pop((topic, partition), None)
         return rows
@@ -261,8 +261,8 @@ async def test_runs_and_stops(tmp_path: Path) -> None:
             assert await worker.stop() == 0
             row = worker.rows["t", 1]
             assert (row.state, row.lag_records, row.source_end, row.position) == ("active", 0, 30, 30)
-            assert (row.records, row.batches, row.filled, row.reason) == (30, 10, 0, "")
-            assert row.bytes == sum(map(len, source.log("t", 1).batches))
+            assert (*row.stint.totals[:2], row.stint.filled, row.reason) == (30, 10, 0, "")
+            assert row.stint.bytes == sum(map(len, source.log("t", 1).batches))
             last = worker.of("snapshot")[-1]
             assert last["flow_partitions"] == 2
             assert last["gauges"]["joined"] == 1
