@@ -8,6 +8,7 @@ it.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -59,7 +60,7 @@ class ClusterOptions:
 class Cluster:
     """See the module's text. ``name`` is the alias in the config; it is in every message."""
 
-    def __init__(self, name: str, options: ClusterOptions) -> None:
+    def __init__(self, name: str, options: ClusterOptions, *, errors: "Counter[tuple[str, str]] | None" = None) -> None:
         self.name = name
         self.options = options
         self.cluster_id = ""
@@ -67,19 +68,26 @@ class Cluster:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.refreshed_at = 0.0
+        self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
+        """Requests that failed, and error codes in answers, by API and stable name."""
+        self._open: list[Connection] = []
+        self._received_before = 0
+        """Bytes that connections received which are closed by now."""
         self._control: dict[int, Connection] = {}
         self._writing: dict[int, Connection] = {}
         self._dialling: dict[tuple[int, bool], asyncio.Lock] = {}
         self._batchers: dict[Hashable, Batcher[Any, Any]] = {}
 
     @classmethod
-    async def open(cls, name: str, options: ClusterOptions) -> Self:
-        """Reaches the cluster and learns its id and brokers.
+    async def open(
+        cls, name: str, options: ClusterOptions, *, errors: "Counter[tuple[str, str]] | None" = None
+    ) -> Self:
+        """Reaches the cluster and learns its id and brokers. ``errors``: where failed requests are counted.
 
         Raises:
             Unreachable: no bootstrap address answered; the message has each address and why.
         """
-        cluster = cls(name, options)
+        cluster = cls(name, options, errors=errors)
         try:
             await cluster.refresh([])
         except BaseException:
@@ -102,6 +110,22 @@ class Cluster:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    # -- how it fares ----------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_received(self) -> int:
+        """On all connections to it, whoever uses them."""
+        self._forget_closed()
+        return self._received_before + sum(each.bytes_received for each in self._open)
+
+    def _forget_closed(self) -> None:
+        self._received_before += sum(each.bytes_received for each in self._open if each.closed)
+        self._open = [each for each in self._open if not each.closed]
+
+    def failed(self, api: str, error: str) -> None:
+        """Counts a request that failed, or an error code in an answer. ``error``: its stable name."""
+        self.errors[api, error] += 1
 
     # -- who is there ----------------------------------------------------------------------------------------------
 
@@ -190,7 +214,7 @@ class Cluster:
         node = self.nodes.get(node_id)
         if node is None:
             raise Unreachable(f"broker {node_id} is not in the metadata of cluster {self.name}")
-        return await connect(
+        return await self._connect(
             node.host,
             node.port,
             name=f"{self.name} broker {node_id} at {node.host}:{node.port}",
@@ -198,6 +222,18 @@ class Cluster:
             read_ahead=read_ahead,
             allocate=allocate,
         )
+
+    async def _connect(self, host: str, port: int, **how: Any) -> Connection:
+        """Raises NetworkError, as ``connect``."""
+        try:
+            connection = await connect(host, port, **how)
+        except NetworkError as error:
+            self.failed("Connect", error.slug)
+            raise
+        connection.on_error = self.failed
+        self._forget_closed()
+        self._open.append(connection)
+        return connection
 
     async def call(
         self,
@@ -252,7 +288,7 @@ class Cluster:
                 failures.append(str(error))
         for host, port in self.options.bootstrap:
             try:
-                connection = await connect(
+                connection = await self._connect(
                     host, port, name=f"{self.name} bootstrap {host}:{port}", options=self.options.connection
                 )
             except NetworkError as error:

@@ -21,11 +21,12 @@ from typing import Any, Protocol
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from mirror.net.buffers import Frame
+from mirror.net.codes import error_codes
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
-from mirror.wire.errors import ErrorCode
+from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.header import LAST_CORRELATION_ID, SIZE, request_header
 from mirror.wire.primitives import MalformedFrame
-from mirror.wire.versions import VersionRange, common_version
+from mirror.wire.versions import API_NAMES, VersionRange, common_version
 
 Piece = bytes | bytearray | memoryview
 MAX_PIECES = 1000
@@ -105,6 +106,9 @@ class Connection:
         """Called once at the end, when every waiter has failed."""
         self.after_receive: Callable[[], None] | None = None
         """Called after the responses of one wake-up were delivered: the place to send what they made room for."""
+        self.on_error: Callable[[str, str], None] | None = None
+        """Called with the API and the error's stable name for each ``call`` and ``ask`` that failed, and for each error
+        code in a ``call``'s answer."""
         self.throttled_until = 0.0
         self.bytes_received = 0
         self._loop = asyncio.get_running_loop()
@@ -368,7 +372,20 @@ class Connection:
         """
         kind = type(request)
         most = kind.max_version if version is None else min(version, kind.max_version)
-        return await self._exchange(request, self.version_of(kind.API_KEY, (0, most), kind.name), timeout_s)
+        api = kind.name.removesuffix("Request")
+        version = self.version_of(kind.API_KEY, (0, most), kind.name)
+        try:
+            answer = await self._exchange(request, version, timeout_s)
+        except NetworkError as error:
+            self._note(api, error.slug)
+            raise
+        for code in error_codes(answer):
+            self._note(api, error_slug(code))
+        return answer
+
+    def _note(self, api: str, error: str) -> None:
+        if self.on_error is not None:
+            self.on_error(api, error)
 
     async def ask(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
         """A request whose body the caller framed; the whole response, copied. For Fetch off the data path.
@@ -387,7 +404,11 @@ class Connection:
         future: asyncio.Future[bytes] = self._loop.create_future()
         self.expect(correlation_id, _FutureWaiter(future))
         self.write([SIZE.pack(len(head) + len(body)) + head, body])
-        return await future
+        try:
+            return await future
+        except NetworkError as error:
+            self._note(API_NAMES[api_key], error.slug)
+            raise
 
     async def _exchange(self, request: Any, version: int, timeout_s: float | None) -> Any:
         correlation_id = self.next_correlation_id()

@@ -12,7 +12,7 @@ from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.questions import EARLIEST, LATEST, TRUE_END, Marker, Producer
 from mirror.net.reading import ONE_BATCH, Segment
 from mirror.records.header import BatchHeader
-from mirror.wire.errors import ErrorCode
+from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.fetch import TopicKey
 from mirror.wire.primitives import MalformedFrame, array_size
 from mirror.wire.produce import after_batch, read_produce_response, request_head, topic_head, topics_size
@@ -158,6 +158,7 @@ class PartitionLog:
             raise ConnectionLost(f"{what}: {len(produced)} partitions in the answer, asked for 1")
         if produced[0].error:
             # REQUEST_TIMED_OUT carries a plausible base offset (broker facts): the error first.
+            self.cluster.failed("Produce", error_slug(produced[0].error))
             raise Refused(what, produced[0].error, produced[0].message)
         return produced[0].base_offset
 

@@ -6,7 +6,7 @@ from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import ConnectionLost, Refused
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.scan import measure
-from mirror.wire.errors import ErrorCode
+from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -77,6 +77,7 @@ async def read_segment(
             raise ConnectionLost(f"{cluster.name} Fetch of {what}: {count} partitions in the answer, asked for 1")
         found = fetched.partitions[0]
         if found.error or fetched.error:
+            cluster.failed("Fetch", error_slug(found.error or fetched.error))
             raise Refused(f"{cluster.name}: Fetch of {what} at {offset}", found.error or fetched.error)
         batches = _batches(frame, found, offset, f"{cluster.name}: {what} at {offset}")
     except (MalformedFrame, CorruptBatch) as error:

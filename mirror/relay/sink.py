@@ -263,6 +263,7 @@ class Lane(Link):
         owner = self._owner
         if answer.leader is not None:
             owner.destination.hint(partition.destination, partition.index, answer.leader, response.nodes)
+        owner.destination.failed("Produce", error_slug(answer.error))
         if partition.phase is Phase.ACTIVE:
             outcome = outcome_of(answer.error)
             if partition.terms.strict and partition.doubts >= STRICT_TRIES and answer.error in SEQUENCE_ERRORS:
@@ -281,6 +282,8 @@ class Lane(Link):
     def fail(self, error: NetworkError) -> None:
         """The oldest request will not be answered."""
         taken, _, _ = self._under_way.popleft()
+        if not self._closed:
+            self._owner.destination.failed("Produce", error.slug)
         self._unanswered(taken, error)
 
     def _unanswered(self, taken: list[Partition], error: NetworkError) -> None:

@@ -321,6 +321,7 @@ class Fetcher(Link):
         code = fetched.error or fetch.error
         if fetched.leader is not None:
             owner.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
+        owner.source.failed("Fetch", error_slug(code))
         outcome = outcome_of(code)
         if outcome is Outcome.HALT:
             owner.halt(partition, halted_by_error(code, f"{owner.source.name}, fetch at {partition.due}", None))
@@ -329,6 +330,7 @@ class Fetcher(Link):
 
     def _refuse_all(self, code: int, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]) -> None:
         """An error code for the whole request, which names no partition."""
+        self._owner.source.failed("Fetch", error_slug(code))
         for partition, generation in asked.values():
             if partition.generation == generation and partition.phase is Phase.ACTIVE:
                 detail = f"{self._owner.source.name} broker {self.node_id}: {error_name(code)}"
@@ -341,6 +343,8 @@ class Fetcher(Link):
 
     def fail(self, error: NetworkError) -> None:
         """The connection ended with the fetch unanswered: nothing was lost, it is asked again."""
+        if not self._closed:
+            self._owner.source.failed("Fetch", error.slug)
         self._asked = None
         self._most = self._least  # over a slow link a full answer may take longer than the request may
         if self._reserved:

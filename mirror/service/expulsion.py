@@ -22,7 +22,7 @@ async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
         Refused: the coordinator says no. An unknown member is none: the group has let it go by itself.
         NetworkError: it cannot be found or does not answer.
     """
-    node_id = await _coordinator(cluster, group_id)
+    node_id = await coordinator_of(cluster, group_id)
     member = LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=None, reason="worker died")
     connection = await cluster.control(node_id)
     speaks = connection.api_versions.get(LeaveGroupRequest.API_KEY)
@@ -35,7 +35,13 @@ async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
         raise Refused(f"{cluster.name}: LeaveGroup of {group_id}", answer.error_code)
 
 
-async def _coordinator(cluster: Cluster, group_id: str) -> int:
+async def coordinator_of(cluster: Cluster, group_id: str) -> int:
+    """The node id of the group's coordinator.
+
+    Raises:
+        Refused: there is none at present.
+        NetworkError: nobody answers.
+    """
     request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
     answer = await cluster.call(request)
     found = answer.coordinators[0] if answer.version >= SEVERAL_KEYS_SINCE else answer

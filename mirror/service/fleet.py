@@ -12,8 +12,8 @@ from typing import Any
 from mirror.relay.assignment import Key
 from mirror.relay.stats import Skipped
 from mirror.service.accounts import Account, Totals
+from mirror.service.backlog import Backlog
 from mirror.service.snapshot import Gone, Row
-from mirror.service.waiting import Waiting
 
 
 @dataclass(slots=True)
@@ -37,6 +37,10 @@ class WorkerView:
     gauges: dict[str, float] = field(default_factory=dict)
     rows: dict[Key, Row] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    clusters: dict[str, bool] = field(default_factory=dict)
+    """Whether each cluster answers it, as it told last."""
+    unassigned: int | None = None
+    """Partitions of the flow that the group says nobody holds."""
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
 
@@ -60,7 +64,7 @@ class Fleet:
         self.flow_partitions = 0
         """Of the whole flow, whoever copies them."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
-        self._waiting: defaultdict[Key, Waiting] = defaultdict(Waiting)
+        self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
         self._ended_skipped: list[Skipped] = []
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -86,6 +90,8 @@ class Fleet:
         worker.counters = snapshot["counters"]
         worker.gauges = snapshot["gauges"]
         worker.joined = bool(worker.gauges.get("joined"))
+        worker.clusters |= snapshot["clusters"]
+        worker.unassigned = snapshot["unassigned"]
         worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
         self.flow_partitions = snapshot["flow_partitions"]
         process = worker.number, worker.pid
@@ -95,8 +101,14 @@ class Fleet:
             worker.rows.pop(key, None)
         for row in map(Row.read, snapshot["partitions"]):
             self._accounts[row.key].told(process, row.stint)
-            self._waiting[row.key].seen(row.source_end, row.position, worker.heard_at)
+            self._backlogs[row.key].seen(row.source_end, row.position, worker.heard_at)
             worker.rows[row.key] = row
+
+    def alive(self, number: int, message: Mapping[str, Any]) -> None:
+        """It says what it sees, before it has anything to copy."""
+        worker = self.heard_of(number)
+        worker.clusters |= message["clusters"]
+        worker.counters = message["counters"]
 
     def ended(self, number: int) -> None:
         """Its process is gone: what it had counted stays."""
@@ -106,6 +118,7 @@ class Fleet:
         worker.counters, worker.gauges = {}, {}
         worker.rows.clear()
         worker.skipped = []
+        worker.unassigned = None
         worker.waits = ""
         worker.up = worker.ready = worker.joined = False
 
@@ -141,13 +154,13 @@ class Fleet:
 
     @property
     def lag_unknown(self) -> int:
-        """Partitions whose lag is not known."""
-        return sum(row.lag_records is None for _, row in self.rows)
+        """Partitions whose lag is not known, with those that nobody holds."""
+        return sum(row.lag_records is None for _, row in self.rows) + (self.unassigned or 0)
 
     def lag_seconds(self, row: Row, now: float) -> float | None:
         """How long the oldest record that is not copied is known to wait; 0 when none does, None when that is not
         known."""
-        return None if row.lag_records is None else self._waiting[row.key].seconds(now) if row.lag_records else 0.0
+        return None if row.lag_records is None else self._backlogs[row.key].seconds(now) if row.lag_records else 0.0
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -156,6 +169,27 @@ class Fleet:
         found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
         ranges = {each[:4]: each for each in sorted(found, key=lambda each: each.at_ms, reverse=True)}
         return sorted(ranges.values(), key=lambda each: each.at_ms)
+
+    @property
+    def clusters(self) -> dict[str, bool]:
+        """Whether source and destination answer, as all workers see it; until one has tried, they do not."""
+        told = [worker.clusters for worker in self.workers.values()]
+        return {
+            name: any(name in each for each in told) and all(each.get(name, True) for each in told)
+            for name in self.flow.split("->")
+        }
+
+    @property
+    def unassigned(self) -> int | None:
+        """Partitions of the flow that nobody holds, by the group's word; where that cannot be had and a worker here is
+        out of the group, those that nobody holds here. None: not known."""
+        missing = self.flow_partitions - sum(len(worker.rows) for worker in self.workers.values())
+        if missing <= 0:
+            return 0
+        told = [worker.unassigned for worker in self.workers.values() if worker.unassigned is not None]
+        if told:
+            return min(told)
+        return None if self.settled else missing
 
     @property
     def settled(self) -> bool:

@@ -104,7 +104,7 @@ class Membership:
         self.counters: dict[str, float] = {}
         """rebalances/assigned, /revoked, /lost; commits/ok, /failed."""
         self.joined = False
-        """Whether the group has given us an assignment, if only an empty one."""
+        """Whether the group has given us an assignment, if only an empty one, and has not taken our seat since."""
         self.failed: BaseException | None = None
         """What ended the thread against all expectations."""
         self.on_joined: Callable[[str], None] = lambda _: None
@@ -207,6 +207,10 @@ class Membership:
             self._tell(self._copying.assign, keys, committed)
         self._tell(self._has_joined, consumer.memberid() or "")
 
+    def _is_out(self) -> None:
+        """In the event loop: the session is over, or the seat is somebody else's."""
+        self.joined = False
+
     def _has_joined(self, member_id: str) -> None:
         """In the event loop, after the assignment."""
         self.joined = True
@@ -243,6 +247,7 @@ class Membership:
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
         self._count("rebalances/lost")
+        self._tell(self._is_out)
         self._disown(keys)
         if keys:
             self._log_moves("lost", keys)

@@ -144,6 +144,26 @@ class FleetCollector(Collector):
         whole = GaugeMetricFamily("mirror_flow_partitions", "Partitions of the flow, whoever copies.", labels=_OF_FLOW)
         whole.add_metric(self._flow, fleet.flow_partitions)
         yield whole
+        unassigned = GaugeMetricFamily(
+            "mirror_unassigned_partitions",
+            "Partitions of the flow that no worker holds, on any machine. Absent while that is not known.",
+            labels=_OF_FLOW,
+        )
+        if fleet.unassigned is not None:
+            unassigned.add_metric(self._flow, fleet.unassigned)
+        yield unassigned
+        up = GaugeMetricFamily("mirror_cluster_up", "1 while the cluster answers every worker.", labels=["cluster"])
+        for name, answers in fleet.clusters.items():
+            up.add_metric([name], int(answers))
+        yield up
+        errors = CounterMetricFamily(
+            "mirror_request_errors",
+            "Requests without an answer, connections that could not be had, and error codes in answers.",
+            labels=["cluster", "api", "error"],
+        )
+        for labels, count in fleet.labelled("request_errors").items():
+            errors.add_metric(labels.rsplit("/", 2), count)
+        yield errors
         batches = CounterMetricFamily(
             "mirror_batches", "Batches copied as they are (shallow) or opened (deep).", labels=[*_OF_FLOW, "path"]
         )

@@ -15,4 +15,11 @@ def unready(fleet: Fleet, *, started: bool) -> list[str]:
         reasons.append("the workers are starting")
     if fleet.none_goes_on:
         reasons.append(f"every partition here is halted ({len(fleet.halted)}): see mirror status")
+    if started:
+        reasons += [f"cluster {name} does not answer" for name, up in fleet.clusters.items() if not up]
+        reasons += [
+            f"worker {worker.number} is not in the group"
+            for worker in fleet.workers.values()
+            if worker.up and not worker.waits and not worker.joined
+        ]
     return reasons

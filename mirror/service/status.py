@@ -34,6 +34,8 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
         "time": now,
         "states": fleet.states,
         "partitions_of_flow": fleet.flow_partitions,
+        "unassigned_partitions": fleet.unassigned,
+        "clusters": [{"cluster": name, "up": up} for name, up in fleet.clusters.items()],
         "lag_records": fleet.lag_records,
         "lag_unknown_partitions": fleet.lag_unknown,
         "replicated_records": sum(each[0] for each in totals.values()),
@@ -137,7 +139,8 @@ def _summary(now: Status) -> list[tuple[str, str]]:
     return [
         ("flow", f"{now['flow']} (group {now['group']})"),
         *(("not ready", each) for each in now["not_ready"]),
-        ("partitions", f"{_counts(now['states'])}; {now['partitions_of_flow']} in the flow"),
+        ("clusters", ", ".join(f"{each['cluster']} {'up' if each['up'] else 'away'}" for each in now["clusters"])),
+        ("partitions", _partitions(now)),
         ("lag", _lag(now)),
         (
             "replicated",
@@ -147,6 +150,12 @@ def _summary(now: Status) -> list[tuple[str, str]]:
         ("resyncs", _counts(now["resyncs"])),
         ("halts", _counts(now["halts"])),
     ]
+
+
+def _partitions(now: Status) -> str:
+    unassigned = now["unassigned_partitions"]
+    nobody = f", {_number(unassigned)} held by nobody" if unassigned else ""
+    return f"{_counts(now['states'])}; {now['partitions_of_flow']} in the flow{nobody}"
 
 
 def _worker_state(worker: Mapping[str, Any]) -> str:

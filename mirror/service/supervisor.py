@@ -222,6 +222,8 @@ class Supervisor:
         match message["kind"]:
             case say.LOG:
                 self._write(child, message)
+            case say.ALIVE:
+                self.fleet.alive(child.number, message)
             case say.SNAPSHOT:
                 self.fleet.heard(child.number, message)
             case say.WAITING:

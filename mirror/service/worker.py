@@ -18,8 +18,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from mirror.net.backoff import Backoff
@@ -36,6 +36,7 @@ from mirror.service.handover import Handover, bootstrap_text
 from mirror.service.membership import Membership
 from mirror.service.pauses import Pauses
 from mirror.service.snapshot import Snapshots
+from mirror.service.watching import Watching
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3
@@ -115,6 +116,7 @@ class Worker:
         self._handover: Handover | None = None
         self._pauses = Pauses()
         self._snapshots = Snapshots(self._pauses)
+        self._watching = Watching()
 
     async def run(self) -> int:
         """The exit code: 0 stopped as told, 1 could not go on."""
@@ -173,11 +175,7 @@ class Worker:
             await asyncio.sleep(backoff.next_s())
 
     async def _start_and_copy(self, handover: Handover) -> int:
-        here, _, there = handover.flow.partition("->")
-        async with (
-            await self._open(here, handover.source) as source,
-            await self._open(there, handover.destination) as destination,
-        ):
+        async with self._both(handover) as (source, destination):
             relay = self._relay = Relay(source, destination, handover.relay, self._log, assigned=True)
             try:
                 await relay.start()
@@ -202,7 +200,34 @@ class Worker:
         if name not in self._dialled:
             self._dialled.add(name)
             self._log.info("connecting", cluster=name, bootstrap_servers=bootstrap_text(options))
-        return await Cluster.open(name, options)
+        try:
+            cluster = await Cluster.open(name, options, errors=self._watching.errors_of(name))
+        except NetworkError:
+            self._watching.reached(name, None)
+            raise
+        self._watching.reached(name, cluster)
+        return cluster
+
+    @asynccontextmanager
+    async def _both(self, handover: Handover) -> AsyncIterator[tuple[Cluster, Cluster]]:
+        """Source and destination, opened at the same time: that one of them is away says nothing of the other."""
+        here, _, there = handover.flow.partition("->")
+        found = await asyncio.gather(
+            self._open(here, handover.source), self._open(there, handover.destination), return_exceptions=True
+        )
+        try:
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+            source, destination = found
+            assert isinstance(source, Cluster)
+            assert isinstance(destination, Cluster)
+            yield source, destination
+        finally:
+            self._watching.close()
+            for each in found:
+                if isinstance(each, Cluster):
+                    await each.close()
 
     async def _copy(self, relay: Relay, handover: Handover) -> None:
         """Joins the group, copies what it gives, leaves it."""
@@ -213,6 +238,7 @@ class Worker:
         member.on_joined = lambda member_id: self._channel.send(say.JOINED, member=member_id)
         telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
+        self._spawn(self._watching.ask_group(relay, relay.source, handover.group))
         try:
             await self._watch(relay, member, handover.group.commit_interval_ms / 1000)
             drained, pending = await relay.drain(), relay.pending
@@ -239,7 +265,10 @@ class Worker:
                     raise failed
             if relay.failed.done():
                 relay.failed.result()
-            if not member.joined and loop.time() >= give_up_at:
+            if member.joined or not self._watching.clusters.get(relay.source.name):
+                # A source that is away gives nobody a seat, and a new process would get none either.
+                give_up_at = loop.time() + self._join_patience_s()
+            if loop.time() >= give_up_at:
                 raise NotJoined(
                     f"the consumer group gave this worker no assignment, not even an empty one, for "
                     f"{self._join_patience_s():.0f} s; it is started again"
@@ -261,7 +290,7 @@ class Worker:
     async def _breathe(self, interval_ms: int) -> None:
         """Until there are snapshots, this says that the event loop turns."""
         while self._member is None:
-            self._channel.send(say.ALIVE)
+            self._channel.send(say.ALIVE, clusters=self._watching.clusters, counters=self._watching.counters)
             await asyncio.sleep(interval_ms / 1000)
 
     async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
@@ -273,7 +302,9 @@ class Worker:
         snapshot = self._snapshots.take(
             relay, member.committed, joined=int(member.joined), dropped_messages=self._channel.dropped
         )
-        snapshot["counters"] |= member.counters
+        snapshot["counters"] |= member.counters | self._watching.counters
+        snapshot["clusters"] = self._watching.clusters
+        snapshot["unassigned"] = self._watching.unassigned
         self._channel.send(say.SNAPSHOT, **snapshot)
 
     # -- commands ----------------------------------------------------------------------------------------------------

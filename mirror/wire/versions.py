@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
+API_NAMES = {PRODUCE_KEY: "Produce", FETCH_KEY: "Fetch"}
 
 FETCH_VERSIONS = (4, 17)
 PRODUCE_VERSIONS = (3, 13)

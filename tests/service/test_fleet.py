@@ -7,32 +7,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirror.relay.stats import Skipped
-from mirror.service.accounts import Stint
+from mirror.service.backlog import MOST_ENDS, Backlog
 from mirror.service.fleet import Fleet
 from mirror.service.metrics import render
 from mirror.service.snapshot import Gone, Row
 from mirror.service.status import as_html, as_text, late_workers, status
-from mirror.service.waiting import MOST_ENDS, Waiting
+from tests.service.rows import row, stint
 
 NOW_MS = 1_700_000_000_000
-
-
-def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
-    usual: dict[str, Any] = {
-        "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
-        "source_end": 50, "position": 50, "committed": 40, "reason": "", "detail": "", "remedy": "", "stint": stint(),
-    }  # fmt: skip
-    return Row(**(usual | changes))
-
-
-def stint(begun: int = 0, position: int = 50, **changes: Any) -> Stint:
-    """By default, ten offsets a batch and ten bytes an offset."""
-    count = position - begun
-    usual: dict[str, Any] = {
-        "number": 1, "begun": begun, "begun_at_s": float(begun), "holes_from": begun, "inherited": -1,
-        "position": position, "records": count, "batches": count // 10, "bytes": count * 10, "filled": 0,
-    }  # fmt: skip
-    return Stint(**(usual | changes))
 
 
 def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ...] = (), **counters: float) -> Any:
@@ -41,6 +23,8 @@ def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ..
         "counters": {"cpu_s": 1.5, "forwarded_batches": 5, **counters},
         "gauges": {"rss_bytes": 1_000, "joined": 1},
         "flow_partitions": 2,
+        "clusters": {"source": True, "destination": True},
+        "unassigned": None,
         "partitions": [list(each) for each in rows],
         "gone": [list(each) for each in gone],
         "skipped": [list(each) for each in skipped],
@@ -167,19 +151,19 @@ def test_lag_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seconds() == 0
 
 
-def test_waiting_is_bounded() -> None:
+def test_a_backlog_is_bounded() -> None:
     """
     1. A copy that is always 1,000 s behind a source that grows each second: the answer stays that, more or less.
     2. The source loses what was not copied: nothing waits for what will never come.
     """
-    waiting = Waiting()
+    backlog = Backlog()
     for second in range(10_000):
-        waiting.seen(second, second - 1_000, float(second))
+        backlog.seen(second, second - 1_000, float(second))
         if second > 1_000:
-            assert 950 <= waiting.seconds(float(second)) <= 1_000
-    assert len(waiting._ends) <= MOST_ENDS
-    waiting.seen(8_999, 8_999, 10_000.0)
-    assert waiting.seconds(20_000.0) == 0
+            assert 950 <= backlog.seconds(float(second)) <= 1_000
+    assert len(backlog._ends) <= MOST_ENDS
+    backlog.seen(8_999, 8_999, 10_000.0)
+    assert backlog.seconds(20_000.0) == 0
 
 
 def test_lag_that_is_not_known_is_never_0() -> None:

@@ -19,6 +19,7 @@ from mirror.service.http import Request
 from mirror.service.pages import Pages
 from mirror.service.resumption import NotAsked, Outcome, Resumed, Resumption
 from mirror.service.snapshot import Row
+from tests.service import rows
 from tests.service.kafka_side import create_topic, delete_topic, produce
 from tests.service.loading import base
 from tests.service.running import cli, config_text, get, mirror, status
@@ -27,8 +28,8 @@ FLOW = {"orders": [0, 1, 2], "users": [0]}
 
 
 def row(topic: str, partition: int, state: str) -> Row:
-    halted = ("r", "d", "m") if state == "halted" else ("", "", "")
-    return Row(topic, partition, state, 0, -1, 0, 0, -1, 0, 0, 0, 0, *halted)
+    halted = {"reason": "r", "detail": "d", "remedy": "m"} if state == "halted" else {}
+    return rows.row(topic, partition, state=state, **halted)
 
 
 class Workers:

@@ -137,6 +137,9 @@ class SimulatedCluster:
         self.refreshed_at = asyncio.get_running_loop().time()
         return {}
 
+    def failed(self, api: str, error: str) -> None:
+        """Counted by nobody."""
+
     def leader(self, topic: str, partition: int) -> Leader | None:
         """As last heard."""
         known = self.topics.get(topic)

@@ -10,7 +10,7 @@ MOST_ENDS = 120
 """Ends remembered of a partition; beyond that, every second one is forgotten, and the answer is right to 2 %."""
 
 
-class Waiting:
+class Backlog:
     """Of one partition, whoever copies it."""
 
     __slots__ = ("_apart_s", "_ends")

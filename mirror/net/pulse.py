@@ -1,0 +1,73 @@
+"""Whether a cluster is there: heard of lately on any connection, and asked when it was not."""
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+
+UP_FOR_S = 6.0
+"""A cluster of which not one byte came for so long is away."""
+ASK_AFTER_S = 2.0
+"""Nothing came for so long: it is asked."""
+LOOK_EVERY_S = 0.5
+MOST_ASKED = 3
+"""Brokers that are asked at the same time: one of them may be frozen, and the cluster is there all the same."""
+
+
+class Pulse:
+    """Of one cluster. It asks nothing while data flows, so that watching costs the data path nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._received = cluster.bytes_received
+        self._heard_at = time.monotonic()
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether the cluster was heard of lately."""
+        self._look()
+        return time.monotonic() - self._heard_at <= UP_FOR_S
+
+    async def keep(self) -> None:
+        """Looks regularly, until cancelled."""
+        try:
+            while True:
+                self._look()
+                quiet_s = time.monotonic() - self._heard_at
+                if quiet_s >= ASK_AFTER_S and (self._asking is None or self._asking.done()):
+                    self._asking = asyncio.get_running_loop().create_task(self._ask())
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            if self._asking is not None:
+                self._asking.cancel()
+
+    def _look(self) -> None:
+        received = self._cluster.bytes_received
+        if received != self._received:
+            self._received, self._heard_at = received, time.monotonic()
+
+    async def _ask(self) -> None:
+        """The answers do not matter, only that some come. One that hangs is left behind: the next look asks again."""
+        nodes = list(self._cluster.nodes)
+        asked = [self._ask_one(node_id) for node_id in random.sample(nodes, min(len(nodes), MOST_ASKED))]
+        tasks = [asyncio.ensure_future(each) for each in (*asked, self._ask_any())]
+        try:
+            await asyncio.wait(tasks, timeout=UP_FOR_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _ask_one(self, node_id: int) -> None:
+        with suppress(NetworkError):
+            await self._cluster.call(MetadataRequest(topics=[]), node_id=node_id)
+
+    async def _ask_any(self) -> None:
+        """Also at the bootstrap addresses, where no broker that is known answers."""
+        with suppress(NetworkError):
+            await self._cluster.control_of_any()

@@ -1,0 +1,52 @@
+"""Partitions of the flow that no member of its group holds, wherever the members run: the group is asked."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import ConsumerProtocolAssignment
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import ConnectionLost
+from mirror.relay.assignment import Key
+from mirror.service.expulsion import coordinator_of
+
+SETTLED = frozenset({"Stable", "Empty", "Dead"})
+"""States of a group that is not about to share its partitions out anew."""
+
+
+class Holders(NamedTuple):
+    """What a group says of itself."""
+
+    members: int
+    unassigned: int | None
+    """Partitions that no member holds; None: it is sharing them out at this moment, or cannot tell."""
+
+
+async def holders(cluster: Cluster, group_id: str, keys: Collection[Key]) -> Holders:
+    """Asks the group's coordinator who holds these partitions.
+
+    Raises:
+        Refused: no coordinator can be found.
+        NetworkError: it does not answer.
+    """
+    node_id = await coordinator_of(cluster, group_id)
+    answer = await cluster.call(DescribeGroupsRequest(groups=[group_id]), node_id=node_id)
+    (group,) = answer.groups
+    if group.error_code or group.group_state not in SETTLED:
+        return Holders(len(group.members), None)
+    held: set[Key] = set()
+    try:
+        for member in group.members:
+            held |= _held(member.member_assignment)
+    except Exception as error:
+        # kafka.protocol raises whatever its codecs meet.
+        raise ConnectionLost(f"{cluster.name}: DescribeGroups of {group_id}: malformed assignment") from error
+    return Holders(len(group.members), sum(key not in held for key in keys))
+
+
+def _held(assignment: Any) -> set[Key]:
+    if not assignment:
+        return set()
+    found = ConsumerProtocolAssignment.decode(bytes(assignment))
+    return {(one.topic, index) for one in found.assigned_partitions for index in one.partitions}

@@ -1,0 +1,83 @@
+"""What a worker sees around it, for those who watch: whether the clusters answer, and whose the partitions are."""
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.net.pulse import Pulse
+from mirror.relay.relay import Relay
+from mirror.service.handover import GroupSettings
+from mirror.service.holders import holders
+
+ASK_GROUP_EVERY_S = 5.0
+"""The group is asked so often by one worker alone, and by many a second each: all together about once a second."""
+FRESH_FOR = 3
+"""An answer counts for so many of these."""
+
+
+class Watching:
+    """Of one worker."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, Counter[tuple[str, str]]] = {}
+        self._reached: dict[str, bool] = {}
+        self._pulses: dict[str, tuple[Pulse, asyncio.Task[None]]] = {}
+        self._unassigned: int | None = None
+        self._unassigned_until = 0.0
+
+    def errors_of(self, cluster: str) -> "Counter[tuple[str, str]]":
+        """Where its failed requests are counted, over all times that it is opened."""
+        return self._errors.setdefault(cluster, Counter())
+
+    def reached(self, name: str, cluster: Cluster | None) -> None:
+        """It was tried to open the cluster; None: in vain."""
+        self._reached[name] = cluster is not None
+        if cluster is not None:
+            pulse = Pulse(cluster)
+            self._pulses[name] = pulse, asyncio.get_running_loop().create_task(pulse.keep())
+
+    def close(self) -> None:
+        """The clusters are closed; what was seen of them last counts until they are opened again."""
+        for name, (pulse, task) in self._pulses.items():
+            self._reached[name] = pulse.up
+            task.cancel()
+        self._pulses.clear()
+
+    async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings) -> None:
+        """Asks the group regularly who holds the flow's partitions, until cancelled. Where this worker holds them all,
+        that is known."""
+        while True:
+            every_s, now = ASK_GROUP_EVERY_S, time.monotonic()
+            missing = [key for key in relay.keys if key not in relay.partitions]
+            unassigned = None if missing else 0
+            if missing and settings.protocol == "classic":
+                with suppress(NetworkError):
+                    found = await holders(source, settings.group_id, missing)
+                    unassigned = found.unassigned
+                    every_s = max(every_s, found.members)
+            if unassigned is not None:
+                self._unassigned, self._unassigned_until = unassigned, now + FRESH_FOR * every_s
+            await asyncio.sleep(every_s)
+
+    @property
+    def unassigned(self) -> int | None:
+        """Partitions of the flow that nobody holds; None: not known."""
+        return self._unassigned if time.monotonic() < self._unassigned_until else None
+
+    @property
+    def clusters(self) -> dict[str, bool]:
+        """Whether each answers; those that were not tried yet are not there."""
+        return self._reached | {name: pulse.up for name, (pulse, _) in self._pulses.items()}
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """request_errors/cluster/api/error."""
+        return {
+            f"request_errors/{cluster}/{api}/{error}": count
+            for cluster, errors in self._errors.items()
+            for (api, error), count in errors.items()
+        }

@@ -1,0 +1,24 @@
+"""What a worker tells of a partition, as tests have it: usual but for what they say."""
+
+from typing import Any
+
+from mirror.service.accounts import Stint
+from mirror.service.snapshot import Row
+
+
+def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
+    usual: dict[str, Any] = {
+        "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
+        "source_end": 50, "position": 50, "committed": 40, "reason": "", "detail": "", "remedy": "", "stint": stint(),
+    }  # fmt: skip
+    return Row(**(usual | changes))
+
+
+def stint(begun: int = 0, position: int = 50, **changes: Any) -> Stint:
+    """By default, ten offsets a batch and ten bytes an offset."""
+    count = position - begun
+    usual: dict[str, Any] = {
+        "number": 1, "begun": begun, "begun_at_s": float(begun), "holes_from": begun, "inherited": -1,
+        "position": position, "records": count, "batches": count // 10, "bytes": count * 10, "filled": 0,
+    }  # fmt: skip
+    return Stint(**(usual | changes))
