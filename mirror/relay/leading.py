@@ -92,7 +92,7 @@ class Begun:
     leader forget who wrote it; what is left then, an empty log, looks like one whose data retention took.
 
     Attributes:
-        until: where the source began then. As long as it begins there, nothing below is data of the flow's.
+        until: where the source began then. Nothing of the flow's below it is data, unless the source's start goes back.
     """
 
     until: int = -1
@@ -115,12 +115,13 @@ async def lead(
     owns: Callable[[], Awaitable[bool]],
     cleanup: Cleanup,
     log: Log,
-) -> None:
+) -> bool:
     """Makes the destination's log begin where the source's does, if that is all it lacks. A log that holds something
     else than filler is left alone: whether that is right, the resync says.
 
-    For partitions that this process begins with, before their position is sought. One that it has begun with, and whose
-    first records the source has deleted meanwhile, would begin elsewhere without a word.
+    For partitions that this process begins with, before their position is sought, and again as long as it has copied
+    nothing: the source may go on deleting meanwhile. One of which it has copied a record, and whose log the destination
+    has lost since, would begin elsewhere without a word.
 
     Args:
         here: the source's log.
@@ -133,6 +134,9 @@ async def lead(
         cleanup: of the destination topic, which is suspended meanwhile if it compacts.
         log: told what was done.
 
+    Returns:
+        Whether the log's end was moved.
+
     Raises:
         PartitionHalted: too many offsets to fill; filler where the source has a record.
         NetworkError: not done now, or in doubt: begin again.
@@ -144,16 +148,17 @@ async def lead(
         source_start, log_start = await asyncio.gather(here.start(), there.start())
         if end >= source_start:
             await trim(there, rules, log_start, end, source_start=source_start, cleanup=cleanup, log=log)
-            return
-        tail = await _tail(there, rules, log_start, end, begun=begun.until == source_start)
+            return False
+        tail = await _tail(there, rules, log_start, end, begun=end <= begun.until <= source_start)
         if tail is not None:
             if await there.true_end() != end:
                 raise Unreachable(f"{there.name} ended at {end} and has moved since; looking again")
             begun.until = source_start
             await _fill(here, there, rules, tail, end, source_start, owns=owns, cleanup=cleanup)
             log.info("leading_offsets_filled", detail=f"{there.name}: from {end} to {source_start}")
-            return
+            return True
     await cleanup.finish()
+    return False
 
 
 async def trim(

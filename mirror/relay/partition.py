@@ -382,6 +382,10 @@ class Partition:
             self.last_epoch = NO_LEADER_EPOCH
         self.accept_gap = False
 
+    def begin_again(self) -> None:
+        """Nothing of it was copied, and the copy begins elsewhere now: what lies before does not count as copied."""
+        self.tally = Tally()
+
     def widen(self, most: int, forgotten_ms: float) -> None:
         """The window as wide as it may be: ``most``, but 1 before anything is proven, and while the destination may
         have forgotten who we are. ``forgotten_ms``: it may have forgotten whose last batch is older than this."""

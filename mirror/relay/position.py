@@ -10,7 +10,7 @@ from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import Cleanups
 from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, NotOwner, Pace, Writer
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
 from mirror.relay.resync import Found, Log, Resync, Rules, barrier, standing_still
@@ -57,8 +57,7 @@ class Locator:
             # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.
             partition.ownership = await self._own(partition)
             await self._lead(partition, here, there)
-        rules = self.rules(partition)
-        found = await Resync(here, there, rules, self.log).run(settle=takeover or partition.unsettled)
+        found = await self._resync(partition, here, there, settle=takeover or partition.unsettled)
         if found.log_start < found.source_start:
             found = found._replace(log_start=await self._trim(partition, there, found))
         return Location(
@@ -75,6 +74,18 @@ class Locator:
             floor=here.floor,
             holes_from=found.holes_from,
         )
+
+    async def _resync(self, partition: Partition, here: SourceLog, there: PartitionLog, *, settle: bool) -> Found:
+        """The position. A source that deletes what is due has overtaken us only if something was copied: as long as the
+        destination holds nothing but filler, the copy begins where the source does now."""
+        while True:
+            try:
+                return await Resync(here, there, self.rules(partition), self.log).run(settle=settle)
+            except PartitionHalted as stop:
+                overtaken = stop.halted.reason == Trouble.RETENTION_OVERTOOK.reason
+                if not overtaken or partition.counts.batches or not await self._lead(partition, here, there):
+                    raise
+                partition.begin_again()
 
     async def cut(self, partition: Partition, offset: int) -> None:
         """Moves the destination's start into its first batch, where the source begins inside of it. ``offset``: all
@@ -106,9 +117,10 @@ class Locator:
         end = await barrier(there, self.log)
         return "" if end == partition.acknowledged else f"{there.name} ends at {end}, not {partition.acknowledged}"
 
-    async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> None:
-        """The offsets before the source's first record, if the partition is new at the destination."""
-        await lead(
+    async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> bool:
+        """The offsets before the source's first record, if the partition is new at the destination; whether its end was
+        moved."""
+        return await lead(
             here,
             there,
             self._leading(partition),
@@ -136,14 +148,17 @@ class Locator:
         return Lead(
             name=partition.name,
             owner=self.rules(partition).owner,
-            filler=filler_id(
-                flow=settings.flow,
-                cluster_id=self._source.cluster_id,
-                topic=partition.topic,
-                partition=partition.index,
-            ),
+            filler=self._filler(partition),
             most=settings.max_leading_filler,
             most_bytes=partition.terms.max_batch_size,
+        )
+
+    def _filler(self, partition: Partition) -> int:
+        return filler_id(
+            flow=self._settings.flow,
+            cluster_id=self._source.cluster_id,
+            topic=partition.topic,
+            partition=partition.index,
         )
 
     def filling(self, partition: Partition) -> Filling:
@@ -189,6 +204,8 @@ class Locator:
             accept_gap=settings.accept_gaps or partition.accept_gap,
             next_epoch=partition.forgotten,
             strict=settings.strict,
+            filler=self._filler(partition),
+            led_to=partition.begun.until,
         )
 
     def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:

@@ -19,6 +19,7 @@ from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, Ba
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.runs import check_run, foreign
 from mirror.wire.errors import ErrorCode
 
 POLL_S = 0.1
@@ -83,6 +84,7 @@ class Rules:
     Attributes:
         name: topic-partition, for messages.
         owner: the flow's producer id for this partition, rotation 0.
+        filler: the one for its leading filler.
         settle_s: longer than bytes of a dead predecessor can still arrive.
         committed: whether the source is read as a read_committed consumer does.
         window: batches that a predecessor may have had under way.
@@ -90,10 +92,12 @@ class Rules:
         accept_gap: whether records that retention took before they were copied are gone without (``on.gap``).
         next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
         strict: whether the copy carries the source's producer fields, so that they must be equal, too.
+        led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
     """
 
     name: str
     owner: int
+    filler: int
     settle_s: float
     committed: bool = True
     window: int = 5
@@ -101,6 +105,7 @@ class Rules:
     accept_gap: bool = False
     next_epoch: bool = False
     strict: bool = False
+    led_to: int = -1
 
 
 class Found(NamedTuple):
@@ -199,6 +204,7 @@ class Resync:
         tail = await self.tail(log_start, end)
         if settle or not armed(tail, known) or await self._hole_at(source_start, end):
             known, end, tail = await self._stand_still(log_start, end, tail)
+        await self._check_run(tail, log_start)
         try:
             source_end = await self._check_range(tail, source_start, source_end, end)
             proven, last_epoch = await self._prove(tail, source_start, end)
@@ -262,10 +268,12 @@ class Resync:
 
     def _own(self, header: BatchHeader) -> None:
         if not self._rules.strict and not same_owner(header.producer_id, self._rules.owner):
-            raise halt(
-                Trouble.FOREIGN_WRITER,
-                f"{self._rules.name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}",
-            )
+            raise foreign(header, self._rules.name)
+
+    async def _check_run(self, tail: Tail, log_start: int) -> None:
+        """Nobody else has written between our batches, also if the last one equals the source's."""
+        if tail.data is not None and not self._rules.strict:
+            await check_run(self._there, tail.data[0], log_start, self._rules)
 
     async def _blame(self, tail: Tail, log_start: int, source_start: int) -> None:
         """The last batch is ours, and does not fit the source. If somebody else has written just before it, or a marker
@@ -312,8 +320,8 @@ class Resync:
 
     async def _prove(self, tail: Tail, source_start: int, end: int) -> tuple[bool, int]:
         """Compares the destination's last data batch with the source's; (compared, leader epoch of the source's)."""
-        if tail.data is None and end == 0:
-            return True, NO_EPOCH  # An empty log that begins at 0 needs no proof.
+        if tail.data is None and end in (0, self._rules.led_to):
+            return True, NO_EPOCH  # A log that has held nothing, or nothing but filler, needs no proof.
         if tail.data is None or tail.data[0].base_offset < source_start:
             side = f"the source begins at {source_start}" if tail.data else "the destination's log holds no record"
             self._unproven(side, end)

@@ -168,15 +168,17 @@ async def test_diverging_epoch() -> None:
 async def test_retention_overtakes() -> None:
     """What is due was deleted at the source while the destination was slow: halt, nothing is skipped."""
     async with clusters() as (source, destination):
-        fill(source)
-        held = destination.next("Produce", faults.held())
-        held.error = ErrorCode.NOT_ENOUGH_REPLICAS
+        fill(source, count=2)
         async with mirroring(source, destination) as flow:
+            await flow.copied()
+            held = destination.next("Produce", faults.held())
+            held.error = ErrorCode.NOT_ENOUGH_REPLICAS
+            source.store("t", 0, *batches(10, first=6))
             await held.came.wait()
             source.log("t").delete_before(30)
             held.open()
             assert await flow.halted() == "retention_overtook"
-            assert destination.log("t").end == 0
+            assert destination.log("t").end == 6
 
 
 async def test_the_leader_moves() -> None:

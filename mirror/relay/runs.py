@@ -1,0 +1,146 @@
+"""Whether somebody else has written between the flow's own batches at the destination: their sequences tell.
+
+Within an epoch of the flow's producer id, sequences count the offsets since the epoch's first batch. So one look at
+where that batch has to stand proves everything behind it: had anybody taken an offset in between, the flow's batches
+behind it would stand farther on than their sequences say. That holds also where those batches equal the source's at the
+same offsets, because the source got them from here (a topic that is mirrored both ways).
+"""
+
+import asyncio
+from typing import Protocol
+
+from mirror.records.filler import is_filler
+from mirror.records.header import SEQUENCES, BatchHeader
+from mirror.records.identity import same_owner
+from mirror.relay.halts import PartitionHalted, Trouble, halt
+
+MOST_STRANGERS = 16
+"""Batches of others that are looked at to say where they begin; more are told as "at least"."""
+
+
+class Run(Protocol):
+    """The destination's log, as far as it matters here."""
+
+    async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
+        """The batch that holds it, or the next."""
+
+
+class Own(Protocol):
+    """What is the flow's own in the log."""
+
+    @property
+    def name(self) -> str:
+        """topic-partition, for messages."""
+
+    @property
+    def owner(self) -> int:
+        """The producer id of its data, in any rotation."""
+
+    @property
+    def filler(self) -> int:
+        """That of its leading filler."""
+
+
+async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> None:
+    """Nobody else has written where the epoch of the log's last data batch goes on.
+
+    Args:
+        there: the destination's log.
+        last: its last data batch, which is the flow's own.
+        log_start: where it begins.
+        own: what is the flow's.
+
+    Raises:
+        PartitionHalted: foreign_writer if somebody has, overfilled if a marker stands there, not_a_copy if the flow's
+            own batches stand elsewhere than their sequences say.
+        NetworkError: not to be known now.
+    """
+    begin = max(log_start, last.base_offset - last.base_sequence)
+    first, before = await asyncio.gather(_at(there, begin, last), _before(there, begin, log_start))
+    if not _of_the_run(first, last):
+        begin = await _straight_from(there, begin, last)
+        before = await _before(there, begin, log_start)
+    elif before is None or not _is_foreign(before, own):
+        return
+    raise await _halted(there, begin, before, last, log_start, own)
+
+
+async def _halted(
+    there: Run, begin: int, before: BatchHeader | None, last: BatchHeader, log_start: int, own: Own
+) -> PartitionHalted:
+    """What stands ``before`` the run that begins at ``begin``, and should not."""
+    misplaced = f"the flow's own records at offsets {begin} to {last.last_offset} stand behind"
+    if before is not None and _is_foreign(before, own):
+        strangers = await _strangers(there, before, log_start, own)
+        return foreign(
+            before, own.name, f"{strangers} were written by others, and {misplaced}, where they do not belong"
+        )
+    if before is not None and before.is_control:
+        marker = f"a marker of producer id {before.producer_id} at offset {before.base_offset}"
+        return halt(Trouble.OVERFILLED, f"{own.name}: {marker} stands where the source has a record; {misplaced}")
+    span = f"offsets {begin} to {last.last_offset}"
+    return halt(
+        Trouble.NOT_A_COPY, f"{own.name}: the flow's own batches at {span} do not stand where their sequences say"
+    )
+
+
+def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
+    """The halt for a batch of somebody else's."""
+    told = f"{name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}"
+    return halt(Trouble.FOREIGN_WRITER, f"{told}; {more}" if more else told)
+
+
+async def _strangers(there: Run, last: BatchHeader, log_start: int, own: Own) -> str:
+    """The offsets that others have written, up to and including this batch."""
+    first, least = last, ""
+    for _ in range(MOST_STRANGERS):
+        before = await _before(there, first.base_offset, log_start)
+        if before is None or not _is_foreign(before, own):
+            break
+        first = before
+    else:
+        least = "at least "
+    return f"{least}offsets {first.base_offset} to {last.last_offset}"
+
+
+async def _straight_from(there: Run, low: int, last: BatchHeader) -> int:
+    """Where the batches begin whose sequences fit the last one's, found by halves: all behind them fit, too."""
+    high = last.base_offset
+    while low < high:
+        middle = (low + high) // 2
+        found = await _at(there, middle, last)
+        if _of_the_run(found, last):
+            high = min(found.base_offset, middle)
+        else:
+            low = max(found.next_offset, middle + 1)
+    return high
+
+
+async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
+    """The batch there, or the next."""
+    if offset >= last.base_offset:
+        return last
+    found = await there.batch_at(offset)
+    return found[0] if found is not None else last
+
+
+async def _before(there: Run, offset: int, log_start: int) -> BatchHeader | None:
+    """The batch that ends where ``offset`` begins; None if the log has none there (any more)."""
+    if offset <= log_start:
+        return None
+    found = await there.batch_at(offset - 1)
+    return found[0] if found is not None and found[0].base_offset < offset else None
+
+
+def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
+    """Whether the batch is of the same epoch, and as many sequences before the last one as offsets."""
+    return (
+        not header.is_control
+        and (header.producer_id, header.producer_epoch) == (last.producer_id, last.producer_epoch)
+        and (last.base_sequence - header.base_sequence) % SEQUENCES == last.base_offset - header.base_offset
+    )
+
+
+def _is_foreign(header: BatchHeader, own: Own) -> bool:
+    """Whether it is data of somebody else's."""
+    return not (header.is_control or same_owner(header.producer_id, own.owner) or is_filler(header, own.filler))
