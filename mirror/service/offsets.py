@@ -151,6 +151,35 @@ class Translator:
             )
         return sorted(rows)
 
+    async def check_whole(self, group: str, rows: Iterable[Row]) -> None:
+        """Where several source topics go into one, the group has an offset of each: without one of them, nothing says
+        from where it reads that topic, and the others' offsets may lie behind its records.
+
+        Raises:
+            NotTranslated: one is missing.
+            NetworkError: the source does not answer.
+        """
+        settings = self._flow.settings
+        had = {(row.topic, row.partition) for row in rows}
+        wanted = {(row.destination, row.partition) for row in rows}
+        await self._source.refresh(None)
+        missing = [
+            f"{topic.name}:{partition}"
+            for topic in self._source.topics.values()
+            for partition in topic.leaders
+            if settings.selects(topic.name)
+            and (settings.selection.destination_of(topic.name), partition) in wanted
+            and (topic.name, partition) not in had
+        ]
+        if missing and not self.exact:
+            options = " ".join(f"--topic {each}" for each in sorted(missing))
+            raise NotTranslated(
+                f"group {group} has committed no offset of {', '.join(sorted(missing))} at {self._alias}, and it goes "
+                f"into the same destination partition as what the group has read; nothing was committed. Say at "
+                f"{self._alias} from where the group reads it, then apply again: kafka-consumer-groups --group {group} "
+                f"--reset-offsets {options} --to-earliest (or --to-latest, to skip it) --execute"
+            )
+
     def apply(self, group: str, rows: Iterable[Row]) -> list[TopicPartition]:
         """Commits what can be translated at the destination, under the same group id and without a leader epoch: with
         the source's, a consumer would read nothing. Of several source partitions in one partition of the destination
@@ -232,6 +261,7 @@ async def translate_group(config: Config, group: str, *, apply: bool) -> str:
         if translator.exact:
             told.append(EXACT)
         if apply:
+            await translator.check_whole(group, rows)
             done = translator.apply(group, rows)
             told.append(f"committed {len(done)} offsets for group {group} at the destination")
         return "\n".join(told)

@@ -126,7 +126,7 @@ async def test_killed_again_and_again_while_others_write(
                 assert place.exact
                 assert there[place.offset] == record
                 assert await translator.to_source(topic, 0, place.offset) == (offset, True)
-    _move_group(source_cluster, destination_cluster, config, west, merged, found.source_end)
+    _move_group(source_cluster, destination_cluster, config, west, east, merged, found.source_end)
 
 
 def _wait_for_bytes(process: Mirror, count: int) -> None:
@@ -134,12 +134,22 @@ def _wait_for_bytes(process: Mirror, count: int) -> None:
     process.wait_for(lambda: any(line["bytes"] > count for line in process.of("progress")), f"{count} bytes")
 
 
-def _move_group(source: Sandbox, destination: Sandbox, config: Path, topic: str, merged: str, end: int) -> None:
-    """By the command line, as an operator would."""
+def _move_group(
+    source: Sandbox, destination: Sandbox, config: Path, topic: str, other: str, merged: str, end: int
+) -> None:
+    """By the command line, as an operator would. The group has read one of the topics, and where it reads the other one
+    is to be said: what it has not read of that may lie before."""
     offset, group = end // 2, f"group-{topic}"
     reader = consumer(source, group)
     reader.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    code, told = translate(config, "--group", group, "--apply")
+    assert (code, f"no offset of {other}:0" in told) == (1, True), told
+    mover = consumer(destination, group)
+    assert mover.committed([TopicPartition(merged, 0)], timeout=60)[0].offset < 0
+    _, end_of_other = reader.get_watermark_offsets(TopicPartition(other, 0), timeout=60)
+    reader.commit(offsets=[TopicPartition(other, 0, end_of_other)], asynchronous=False)
     reader.close()
+    mover.close()
     code, told = translate(config, "--group", group, "--apply")
     assert code == 0, told
     assert "committed 1 offsets" in told
