@@ -1,12 +1,14 @@
 """The command line. Each command imports what it needs when it is called: the daemon never loads Spark."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
     from mirror.service.config import ClusterSettings, Config
@@ -24,19 +26,26 @@ CONFIG = click.option(
 AT = click.option("--at", metavar="HOST:PORT", help="Where the mirror listens, if http.listen says port 0.")
 
 
-class _Configured(click.Command):
-    """A command whose exit code 2 means a difference or a halted partition, so that wrong usage must not end with 2."""
+@contextmanager
+def _wrong_usage() -> Iterator[None]:
+    """Wrong usage ends with a code of its own: 2, which click has for it, means a difference or a halted partition."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.show()
+        raise click.exceptions.Exit(EXIT_USAGE) from error
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.show()
-            raise click.exceptions.Exit(EXIT_CONFIG) from error
 
+class _Main(click.Group):
+    """Sub-groups are imported only when they are used; wrong usage, wherever, ends with ``EXIT_USAGE``."""
 
-class _Lazy(click.Group):
-    """Sub-groups that are imported only when they are used."""
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _wrong_usage():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _wrong_usage():
+            return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name == "sandbox":
@@ -64,16 +73,17 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Which it is.")
 def main() -> None:
     """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof.
 
-    Exit codes: 0 all well, 1 could not do it, 2 a difference or a halted partition, 78 the configuration is wrong.
+    Exit codes: 0 all well, 1 could not do it, 2 a difference or a halted partition, 64 wrong usage, 78 the
+    configuration is wrong.
     """
 
 
-@main.command(cls=_Configured)
+@main.command()
 @CONFIG
 @click.option("--workers", type=click.IntRange(min=1, max=256), help="Processes that copy; wins over workers.")
 @click.option(
@@ -89,13 +99,15 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     A second machine that runs the same configuration joins: the partitions are shared out among all workers.
     """
     from mirror.service import logs, supervisor
+    from mirror.service.outlet import keep_standard_descriptors
 
+    keep_standard_descriptors()
     config = _load(path)
     logs.configure(config.log_level)
     sys.exit(supervisor.run(config, workers=workers, fail_fast=fail_fast))
 
 
-@main.command(cls=_Configured)
+@main.command()
 @CONFIG
 @AT
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -124,7 +136,7 @@ def partition() -> None:
     """Single partitions of the mirror that runs here."""
 
 
-@partition.command(cls=_Configured)
+@partition.command()
 @CONFIG
 @AT
 @click.argument("topic", required=False)
@@ -162,7 +174,7 @@ def resume(
     sys.exit(EXIT_HALTED if failed else EXIT_OK)
 
 
-@main.command(cls=_Configured)
+@main.command()
 @CONFIG
 @click.option(
     "--out",
@@ -204,7 +216,7 @@ def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
     sys.exit(audit_flow(request, out=out, limit=limit))
 
 
-@main.command(cls=_Configured)
+@main.command()
 @CONFIG
 def validate(path: Path) -> None:
     """Check the configuration file, without connecting to anything."""
@@ -219,7 +231,7 @@ def _address(path: Path, at: str | None) -> tuple[str, int]:
         return config.http_listen
     host, _, port = at.rpartition(":")
     if not port.isdecimal():
-        _fail(f"{at} is not host:port", EXIT_CONFIG)
+        raise click.UsageError(f"{at} is not host:port")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -228,7 +240,7 @@ def offsets() -> None:
     """Which offset of the source is which at the destination (offsets: mapped)."""
 
 
-@offsets.command(cls=_Configured)
+@offsets.command()
 @CONFIG
 @click.option("--topic", help="The topic, by its name at the source.")
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
@@ -263,7 +275,7 @@ def translate(
         back = direction == "destination-to-source"
         work = offsets.translate_offset(config, topic, partition, offset, to_source=back)
     else:
-        _fail("give --topic and --offset (and --partition), or --group (and --apply)", EXIT_CONFIG)
+        raise click.UsageError("give --topic and --offset (and --partition), or --group (and --apply)")
     try:
         click.echo(asyncio.run(work))
     except (offsets.NotTranslated, NetworkError, Differs) as error:

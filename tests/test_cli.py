@@ -11,7 +11,7 @@ from mirror.cli import main
 from mirror.relay.native import loop_form
 from mirror.service import supervisor
 from mirror.service.config import Config
-from mirror.service.exits import EXIT_CONFIG
+from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
 from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
 
@@ -30,7 +30,7 @@ def test_help() -> None:
     assert result.exit_code == 0
     for command in ("run", "status", "partition", "audit", "validate", "demo", "sandbox"):
         assert command in result.output
-    assert "78 the configuration is wrong" in result.output
+    assert "64 wrong usage, 78 the configuration is wrong" in " ".join(result.output.split())
     for command in ("run", "audit", "validate"):
         result = CliRunner().invoke(main, [command, "--help"])
         assert result.exit_code == 0
@@ -75,13 +75,40 @@ def test_no_such_file(tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run"], ["run", "-c", "."], ["run", "--nonsense"], ["audit", "--limit", "-1", "-c", "x"], ["validate", "x"]],
+    [
+        ["run"],
+        ["run", "-c", "."],
+        ["run", "--nonsense"],
+        ["audit", "--limit", "-1", "-c", "x"],
+        ["validate", "x"],
+        ["--nonsense"],
+        ["no-such-command"],
+        ["partition", "no-such-command"],
+        ["demo", "--nonsense"],
+        ["sandbox", "no-such-command"],
+    ],
 )
 def test_wrong_usage(arguments: list[str]) -> None:
-    """Not exit code 2, which means a difference or a halted partition."""
+    """Not exit code 2, which means a difference or a halted partition, nor that of a wrong configuration."""
     result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 78
+    assert result.exit_code == EXIT_USAGE == 64
     assert "Usage: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--at", "here"],
+        ["partition", "resume"],
+        ["partition", "resume", "t", "--all"],
+        ["offsets", "translate", "--topic", "t"],
+    ],
+)
+def test_wrong_combinations(config: Path, arguments: list[str]) -> None:
+    """What is wrong only together, with a correct configuration."""
+    result = CliRunner().invoke(main, [*arguments, "-c", str(config)])
+    assert result.exit_code == 64
+    assert "Error: " in result.stderr
 
 
 def test_validate(config: Path) -> None:

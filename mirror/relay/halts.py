@@ -110,6 +110,12 @@ class Trouble(Enum):
         self.remedy = remedy
 
 
+REASONS = sorted(
+    {each.slug for each in HaltReason} | {each.reason for each in Trouble} | {reason for reason, _ in HALTING.values()}
+)
+"""Every reason that a partition can halt for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Halted:
     """A partition's last word."""

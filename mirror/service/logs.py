@@ -1,5 +1,7 @@
 """Logging: JSON lines on stdout for machines, a console for people, and no flood of the same line.
 
+Whoever logs neither waits nor fails, whatever stdout is and whoever reads it (``service.outlet``).
+
 Event names and keys are constants here, because dashboards and scripts search for them. Every line has `event`,
 `level` and `timestamp` (ISO 8601, UTC).
 """
@@ -9,11 +11,15 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TextIO
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from mirror.service.outlet import Outlet
 
 # Events.
 STARTED: Final = "started"
@@ -22,6 +28,7 @@ PROGRESS: Final = "progress"
 CAUGHT_UP: Final = "caught_up"
 HALTED: Final = "halted"
 SUPPRESSED_EVENT: Final = "repeats_suppressed"
+LINES_LOST: Final = "log_lines_lost"
 
 # Keys of every line.
 EVENT: Final = "event"
@@ -62,6 +69,9 @@ REPEATS_MAX: Final = 10
 REPEATS_INTERVAL_S: Final = 60.0
 IDENTITIES_MAX: Final = 10_000
 """Identities remembered at a time; beyond it the oldest are told and forgotten."""
+
+FLUSH_S: Final = 2.0
+"""What reads the log has so long to take the last lines."""
 
 LIBRARY_LEVEL: Final = logging.WARNING
 
@@ -148,6 +158,8 @@ class _ToStructlog(logging.Handler):
 
 _limit: RepeatLimit | None = None
 """The limit of the present configuration. A process has one log, as it has one stdout."""
+_outlet: Outlet | None = None
+"""Where its lines go, if that is stdout."""
 
 
 def configure(level: str = "info", json: bool | None = None, stream: TextIO | None = None) -> None:
@@ -156,11 +168,15 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
     level: "debug", "info", "warning" or "error". json: None means unless `stream` is a terminal. stream: by default
     stdout. Raises ValueError for another level.
     """
-    global _limit
+    global _limit, _outlet
     if level not in ("debug", "info", "warning", "error"):
         raise ValueError(f"unknown log level {level!r}: debug, info, warning or error")
-    out = sys.stdout if stream is None else stream
-    as_json = not out.isatty() if json is None else json
+    terminal = _is_terminal(sys.stdout if stream is None else stream)
+    as_json = not terminal if json is None else json
+    out: TextIO | Outlet | None = stream
+    _outlet = None
+    if out is None and (descriptor := _descriptor(sys.stdout)) is not None:
+        out = _outlet = Outlet(descriptor, _lost_as_json if as_json else _lost_as_text)
     _limit = RepeatLimit(lambda held: get_logger().warning(SUPPRESSED_EVENT, **held))
     structlog.configure(
         processors=[
@@ -168,10 +184,10 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
             structlog.processors.add_log_level,
             _limit,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key=TIMESTAMP),
-            *(_json_processors() if as_json else [_console(out)]),
+            *(_json_processors() if as_json else [_console(terminal)]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", out)),
         cache_logger_on_first_use=False,  # or loggers made before a second `configure` would keep the old level
     )
     root = logging.getLogger()
@@ -187,9 +203,45 @@ def get_logger(**bound: object) -> FilteringBoundLogger:
 
 
 def flush() -> None:
-    """Tells how many repeats are held back at this moment; to be called last."""
+    """Tells how many repeats are held back at this moment, and has all lines written, if that can be had soon; to be
+    called last."""
     if _limit is not None:
         _limit.flush()
+    if _outlet is not None:
+        _outlet.settle(FLUSH_S)
+
+
+def lines_lost() -> int:
+    """Lines that stdout did not take, since the start."""
+    return _outlet.lost if _outlet is not None else 0
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(ValueError):  # it is closed
+        return stream is not None and stream.isatty()
+    return False
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    """Of stdout; -1 if the process has none, None if something without a descriptor stands in for it."""
+    with suppress(OSError, ValueError):
+        return -1 if stream is None else stream.fileno()
+    return None
+
+
+def _lost(count: int, why: str) -> dict[str, Any]:
+    at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    detail = f"{count} log lines were lost: {why}"
+    return {TIMESTAMP: at, LEVEL: "warning", EVENT: LINES_LOST, "count": count, DETAIL: detail}
+
+
+def _lost_as_json(count: int, why: str) -> str:
+    return json_codec.dumps(_lost(count, why)) + "\n"
+
+
+def _lost_as_text(count: int, why: str) -> str:
+    fields = _lost(count, why)
+    return f"{fields[TIMESTAMP]} [warning  ] {fields[DETAIL]}\n"
 
 
 def _json_processors() -> list[Processor]:
@@ -202,5 +254,5 @@ def _dumps(event: EventDict, **_: object) -> str:
     return json_codec.dumps(first | dict(event), default=str, skipkeys=True)
 
 
-def _console(out: TextIO) -> Processor:
-    return structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
+def _console(terminal: bool) -> Processor:
+    return structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)

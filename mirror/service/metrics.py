@@ -13,7 +13,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mirror.net.errors import NetworkError
+from mirror.relay.halts import REASONS
 from mirror.relay.partition import Phase
+from mirror.service import logs
 from mirror.service.fleet import Fleet
 from mirror.service.pauses import BOUNDS_S, GENERATIONS
 from mirror.service.snapshot import resident_bytes
@@ -39,11 +42,19 @@ _FLOW_COUNTERS = (
     ("mirror_unproven_positions", "unproven", "Positions where the last batch could not be compared with the source."),
     ("mirror_oversize_fetches", "oversize_frames", "Fetch answers larger than a frame of the pool."),
 )
+_CAUSES = tuple(each.slug for each in NetworkError.__subclasses__() if "slug" in vars(each))
+"""Of doubt: the network's. Brokers' error codes come as they are met."""
 _FLOW_LABELLED = (
-    ("mirror_resyncs", "resyncs", "cause", "Doubts about a partition's position, by what caused them."),
-    ("mirror_halts", "halts", "reason", "Partitions that halted, by reason."),
-    ("mirror_rebalances", "rebalances", "event", "What the group told our members: assigned, revoked, lost."),
-    ("mirror_offset_commits", "commits", "result", "Commits of the group's offsets at the source."),
+    ("mirror_resyncs", "resyncs", "cause", _CAUSES, "Doubts about a partition's position, by what caused them."),
+    ("mirror_halts", "halts", "reason", REASONS, "Partitions that halted, by reason."),
+    (
+        "mirror_rebalances",
+        "rebalances",
+        "event",
+        ("assigned", "revoked", "lost"),
+        "What the group told our members: assigned, revoked, lost.",
+    ),
+    ("mirror_offset_commits", "commits", "result", ("ok", "failed"), "Commits of the group's offsets at the source."),
 )
 _WORKER_COUNTERS = (
     ("mirror_fetched_bytes", "fetched_bytes", "Bytes received in fetch answers."),
@@ -84,6 +95,9 @@ class FleetCollector(Collector):
         build = GaugeMetricFamily("mirror_build_info", "Of what this is.", labels=["version", "python"])
         build.add_metric([self._version, ".".join(map(str, sys.version_info[:3]))], 1)
         yield build
+        lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that stdout did not take.")
+        lost.add_metric([], logs.lines_lost())
+        yield lost
 
     def _partitions(self) -> Iterator[Metric]:
         totals = sorted(self._fleet.totals().items())
@@ -175,15 +189,16 @@ class FleetCollector(Collector):
             family = CounterMetricFamily(name, text, labels=_OF_FLOW)
             family.add_metric(self._flow, fleet.counter(counter))
             yield family
-        for name, counter, label, text in _FLOW_LABELLED:
+        for name, counter, label, known, text in _FLOW_LABELLED:
             family = CounterMetricFamily(name, text, labels=[*_OF_FLOW, label])
-            for value, count in fleet.labelled(counter).items():
+            # From 0 on: a rate over time does not see a counter that begins with 1.
+            for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
                 family.add_metric([*self._flow, value], count)
             yield family
         throttled = CounterMetricFamily(
             "mirror_throttled_seconds", "Time that a cluster's quotas told us to wait.", labels=["cluster"]
         )
-        for cluster, seconds in fleet.labelled("throttled_s").items():
+        for cluster, seconds in (dict.fromkeys(self._flow, 0.0) | fleet.labelled("throttled_s")).items():
             throttled.add_metric([cluster], seconds)
         yield throttled
 

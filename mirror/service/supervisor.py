@@ -9,7 +9,6 @@ starting. The first signal drains, the second does not wait. No worker outlives 
 import asyncio
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 
@@ -34,6 +33,7 @@ REBALANCED_S = 5.0
 """Copying some of the partitions, and being through with them for so long: the others are somebody else's."""
 MISCONFIGURED = frozenset({"SameCluster"})
 """Failures that only another configuration cures."""
+RELOAD = "reloading is not supported yet: a restart reads the configuration anew; nothing stops"
 ONCE = frozenset({"topic_unknown"})
 """What every worker finds out by itself and is told once."""
 
@@ -83,6 +83,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         server = Server(self._config.http_listen, Pages(self).answer, loop)
         try:
             server.open()
@@ -319,13 +320,16 @@ class Supervisor:
         """The first asks for a clean stop, the second does not wait."""
         if self._stop.is_set():
             self._log.warning("killed", signal=number.name, detail="second signal: not drained")
-            logs.flush()
-            sys.stdout.flush()
             for child in self._children:
                 child.kill()
+            logs.flush()
             os._exit(EXIT_FAILED)
         self._log.info("stopping", signal=number.name)
         self._stop.set()
+
+    def _hung_up(self) -> None:
+        """A terminal that is closed, or a wish to reload: neither ends what copies."""
+        self._log.warning("not_reloaded", signal="SIGHUP", detail=RELOAD, remedy="restart the mirror")
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
@@ -372,6 +376,7 @@ def _ending(code: int) -> str:
 
 def run(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> int:
     """Runs the flow in the foreground; returns the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a loop that can say something
     try:
         return asyncio.run(Supervisor(config, workers=workers, fail_fast=fail_fast).run())
     finally:

@@ -333,6 +333,10 @@ class Worker:
         if self._running is not None:
             self._running.cancel()
 
+    def hung_up(self) -> None:
+        """SIGHUP is the supervisor's: here it changes nothing."""
+        self._log.info("not_reloaded", signal="SIGHUP", detail="a worker reads no configuration; nothing stops")
+
     async def _resume(self, message: Message) -> None:
         """An operator has decided that halted partitions shall go on: told is what came of it, if it comes soon."""
         keys: list[Key] = [(str(topic), int(partition)) for topic, partition in message["keys"]]
@@ -403,14 +407,17 @@ async def _serve(sock: socket.socket) -> int:
     worker = Worker(await Channel.open(sock))
     # SIGINT from a terminal goes to the supervisor, which tells us; SIGTERM may go to all of a service's processes.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, worker.hung_up)
     return await worker.run()
 
 
 def main(descriptor: int, parent_pid: int) -> None:
     """The process. ``descriptor``: its end of the channel, inherited."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with(parent_pid)
     code = asyncio.run(_serve(socket.socket(fileno=descriptor)))
     # Everything is told and closed; what librdkafka may still wait for is not worth waiting for.
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
     os._exit(code)

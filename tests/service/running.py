@@ -149,7 +149,16 @@ def address(process: Mirror) -> str:
 
 def get(process: Mirror, path: str, **headers: str) -> tuple[int, str]:
     """One of its pages: the status code and the text."""
-    request = urllib.request.Request(f"http://{address(process)}{path}", headers=headers)
+    return fetch(address(process), path, **headers)
+
+
+def fetch(where: str, path: str, **headers: str) -> tuple[int, str]:
+    """A page of the mirror that listens there.
+
+    Raises:
+        OSError: none does.
+    """
+    request = urllib.request.Request(f"http://{where}{path}", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return int(answer.status), answer.read().decode()

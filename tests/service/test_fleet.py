@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirror.relay.halts import REASONS
 from mirror.relay.stats import Skipped
+from mirror.service import metrics
 from mirror.service.backlog import MOST_ENDS, Backlog
 from mirror.service.fleet import Fleet
 from mirror.service.metrics import render
@@ -252,3 +254,40 @@ def test_a_worker_that_is_not_heard_of() -> None:
     assert late_workers(found, time.time() + 61) == [1, 2]
     found.ended(1)
     assert late_workers(found, time.time() + 61) == [2]
+
+
+def counters(found: Fleet) -> dict[str, float]:
+    """By name and what else they are labelled with."""
+    here: dict[str, float] = {}
+    for family in text_string_to_metric_families(render(found, "1").decode()):
+        for each in family.samples if family.type == "counter" else ():
+            others = [value for name, value in each.labels.items() if name not in ("source", "target")]
+            here["/".join([each.name, *others])] = each.value
+    return here
+
+
+def test_counters_are_there_from_the_start() -> None:
+    """Before anything was heard of anybody: a counter that begins with 1 has no increase."""
+    found = Fleet("a->b")
+    found.started(1, 11)
+    before = counters(found)
+    names = [f"mirror_halts_total/{reason}" for reason in (*REASONS, "foreign_writer", "corrupt", "too_large")]
+    names += ["mirror_resyncs_total/connection_lost", "mirror_worker_restarts_total/1"]
+    names += ["mirror_rebalances_total/lost", "mirror_offset_commits_total/failed", "mirror_throttled_seconds_total/b"]
+    assert [before[name] for name in names] == [0.0] * len(names)
+    told = snapshot()
+    told["counters"] = {"halts/corrupt": 1, "halts/a_new_one": 2, "throttled_s/b": 3.0}
+    found.heard(1, told)
+    after = counters(found)
+    assert after["mirror_halts_total/corrupt"] == 1
+    assert after["mirror_halts_total/a_new_one"] == 2
+    assert after["mirror_throttled_seconds_total/b"] == 3
+
+
+def test_counters_that_begin_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, the rule taken away."""
+    unknown = tuple((*each[:3], (), each[4]) for each in metrics._FLOW_LABELLED)
+    monkeypatch.setattr(metrics, "_FLOW_LABELLED", unknown)
+    found = Fleet("a->b")
+    found.started(1, 11)
+    assert "mirror_halts_total/corrupt" not in counters(found)

@@ -4,8 +4,11 @@ import io
 import json
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,6 +306,41 @@ def test_the_configured_log_holds_repeats_back(out: Out) -> None:
     held = [{key: line[key] for key in line if key != "timestamp"} for line in lines[-2:]]
     common = {"event": "repeats_suppressed", "level": "warning", "suppressed": 3}
     assert held == [common | {"of_event": "retry", "topic": "t", "partition": 0}, common | {"of_event": "again"}]
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
+def test_stdout_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who logs notices, and it is counted; a plain stream would raise where the line is logged."""
+    full = FULL.open("w")
+    try:
+        monkeypatch.setattr(sys, "stdout", full)
+        logs.configure()
+        before = logs.lines_lost()
+        logs.get_logger().info("one")
+        logs.flush()
+        assert logs.lines_lost() == before + 1
+        logs.configure(stream=full)
+        with pytest.raises(OSError, match="No space left"):
+            logs.get_logger().info("two")
+    finally:
+        with suppress(OSError):
+            full.close()
+    monkeypatch.setattr(sys, "stdout", None)
+    logs.configure()
+    logs.get_logger().info("three")
+    logs.flush()
+    assert logs.lines_lost() == 1
+
+
+def test_what_was_lost_is_one_line_more() -> None:
+    """As JSON and for people."""
+    line = json.loads(logs._lost_as_json(3, "why"))
+    assert (line["event"], line["level"], line["count"]) == ("log_lines_lost", "warning", 3)
+    assert line["detail"] == "3 log lines were lost: why"
+    assert logs._lost_as_text(3, "why").endswith("3 log lines were lost: why\n")
 
 
 def test_flush_before_configure(monkeypatch: pytest.MonkeyPatch) -> None:
