@@ -6,7 +6,8 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── ConnectionLost     it was there and is gone: what was asked may have been done
 ├── RequestTimedOut    no answer within the deadline: the same
 ├── Unsupported        the broker speaks no common version of a request
-└── Refused            the broker answered with an error code
+├── Refused            the broker answered with an error code
+└── Damaged            it answered with bytes that nobody has written
 """
 
 from mirror.wire.errors import error_name, error_slug
@@ -55,3 +56,14 @@ class Refused(NetworkError):
         super().__init__(f"{what}: {error_name(code)}" + (f", {message}" if message else ""))
         self.code = code
         self.slug = error_slug(code)
+
+
+class Damaged(NetworkError):
+    """A log that was read holds what nobody has written: a wrong checksum, offsets that cannot be. Asking again helps
+    only once its broker's disk was repaired; ``cluster`` is the name of whose it is."""
+
+    slug = "damaged"
+
+    def __init__(self, cluster: str, detail: str) -> None:
+        super().__init__(f"{cluster}: {detail}")
+        self.cluster = cluster

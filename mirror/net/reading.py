@@ -1,16 +1,21 @@
-"""A piece of a partition's log, read off the data path: one Fetch, whole batches, copied."""
+"""A piece of a partition's log, read off the data path: one Fetch, whole batches, copied.
+
+All of it is verified here, so that nobody else has to think of it: checksums, and offsets as far as they can be told.
+"""
 
 from typing import NamedTuple
 
+from mirror.net import questions
 from mirror.net.cluster import Cluster, Leader
-from mirror.net.errors import ConnectionLost, Refused
+from mirror.net.errors import ConnectionLost, Damaged, Refused
+from mirror.net.questions import LATEST, TRUE_END
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
-from mirror.records.scan import measure
+from mirror.records.intact import is_intact
+from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    Fetched,
     FetchPartition,
     TopicKey,
     fetch_request,
@@ -22,7 +27,6 @@ from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FET
 ONE_BATCH = 1
 """A Fetch brings its first batch whole whatever the limit (KIP-74), so one byte asks for exactly one batch."""
 _WAIT_MS = 100
-_OLD_FORMAT = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class Segment(NamedTuple):
@@ -36,6 +40,8 @@ class Segment(NamedTuple):
     last_stable_offset: int
     log_start: int
     """-1 where the broker does not say (before Kafka 1.0)."""
+    next_base: int = NOT_SEEN
+    """Base offset of the batch behind the last one, of which only the beginning came; -1 if nothing did."""
 
 
 async def read_segment(
@@ -54,7 +60,8 @@ async def read_segment(
 
     Raises:
         Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
-        NetworkError: it did not answer, or not with batches.
+        Damaged: a checksum is wrong, or offsets that cannot be.
+        NetworkError: it did not answer.
     """
     connection = await cluster.control(leader.node_id)
     most = FETCH_VERSIONS[1] if topic_id else FETCH_TOPIC_IDS - 1
@@ -69,33 +76,74 @@ async def read_segment(
         isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
     )
     frame = memoryview(await connection.ask(FETCH_KEY, version, body, flexible=version >= FETCH_FLEXIBLE))
-    what = f"{topic}-{partition}"
+    what = f"{topic}-{partition} at {offset}"
     try:
         fetched = read_fetch_response(version, frame)
-        if len(fetched.partitions) != 1:
-            count = len(fetched.partitions)
-            raise ConnectionLost(f"{cluster.name} Fetch of {what}: {count} partitions in the answer, asked for 1")
-        found = fetched.partitions[0]
-        if found.error or fetched.error:
-            cluster.failed("Fetch", error_slug(found.error or fetched.error))
-            raise Refused(f"{cluster.name}: Fetch of {what} at {offset}", found.error or fetched.error)
-        batches = _batches(frame, found, offset, f"{cluster.name}: {what} at {offset}")
-    except (MalformedFrame, CorruptBatch) as error:
-        raise ConnectionLost(f"{connection.name}: {what} at {offset}: {error}") from error
-    return Segment(batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset)
+    except MalformedFrame as error:
+        raise ConnectionLost(f"{connection.name}: {what}: {error}") from error
+    if len(fetched.partitions) != 1:
+        count = len(fetched.partitions)
+        raise ConnectionLost(f"{cluster.name}: Fetch of {what}: {count} partitions in the answer, asked for 1")
+    found = fetched.partitions[0]
+    if found.error or fetched.error:
+        cluster.failed("Fetch", error_slug(found.error or fetched.error))
+        raise Refused(f"{cluster.name}: Fetch of {what}", found.error or fetched.error)
+    try:
+        batches, next_base = verified(frame[found.start : found.end], offset)
+    except OldFormat as error:
+        raise Refused(f"{cluster.name}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
+    except CorruptBatch as error:
+        raise Damaged(cluster.name, f"{what}: {error}") from error
+    if batches and batches[-1][0].next_offset > (found.last_stable_offset if committed else found.high_watermark):
+        # The answer's ends are from before it was read, so batches may lie behind them; but not behind the log's end.
+        header = batches[-1][0]
+        end = await questions.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
+        if header.next_offset > end:
+            raise Damaged(cluster.name, f"{what}: a batch ends at offset {header.last_offset}, the log at {end}")
+    return Segment(
+        batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset, next_base
+    )
 
 
-def _batches(frame: memoryview, found: Fetched, offset: int, what: str) -> list[tuple[BatchHeader, memoryview]]:
-    """The whole batches from the one that holds ``offset``; a broker may answer with some before it."""
+class OldFormat(Exception):
+    """The log has magic 0 or 1 there."""
+
+
+def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
+    """The whole batches from the one that holds ``offset``; a broker may answer with some before it. And the base
+    offset of what is cut off behind them, -1 if there is nothing.
+
+    Raises:
+        CorruptBatch: one is not intact, or stands where it cannot.
+        OldFormat: the first is none of magic 2.
+    """
     batches: list[tuple[BatchHeader, memoryview]] = []
-    at = found.start
-    while isinstance(size := measure(frame, at, found.end), int):
-        if frame[at + MAGIC_AT] != MAGIC:
+    at = reached = 0
+    end = len(record_set)
+    while isinstance(size := measure(record_set, at, end), int):
+        batch = record_set[at : at + size]
+        if not is_intact(batch):
+            raise CorruptBatch(f"the batch of {size} bytes at byte {at} does not match its checksum")
+        if batch[MAGIC_AT] != MAGIC:
             if batches:
-                break
-            raise Refused(what, _OLD_FORMAT, "magic 0 or 1")
-        header = BatchHeader.read(frame, at)
+                return batches, NOT_SEEN
+            raise OldFormat("magic 0 or 1")
+        header = BatchHeader.read(batch)
+        _check_order(header.base_offset, reached)
+        reached = header.next_offset
         if header.last_offset >= offset:
-            batches.append((header, frame[at : at + size]))
+            batches.append((header, batch))
         at += size
-    return batches
+    if size is Tail.PARTIAL and at == 0:
+        # A Fetch brings its first batch whole (KIP-74). One that does not come whole has a length that cannot be.
+        raise CorruptBatch(f"{end} bytes hold no whole batch")
+    next_base = base_offset_at(record_set, at, end)
+    if next_base != NOT_SEEN:
+        _check_order(next_base, reached)
+    return batches, next_base
+
+
+def _check_order(base_offset: int, reached: int) -> None:
+    """A base offset is not covered by the checksum; but in a log, offsets rise."""
+    if base_offset < reached:
+        raise CorruptBatch(f"base offset {base_offset} behind a batch that ends at {reached - 1}")

@@ -21,7 +21,7 @@ class HaltReason(Enum):
     )
     UNEXPLAINED_GAP = (
         "unexplained_gap",
-        "the source has no batch for these offsets, and a topic that is neither compacted nor transactional has none "
+        "the source has no batch for these offsets, and a topic that is not compacted has none "
         "missing: look for lost segments in the source broker's log directory and log; on.gap: continue, or "
         "'mirror partition resume --accept-gap', goes on behind the gap and records it",
     )
@@ -50,8 +50,9 @@ class HaltReason(Enum):
     )
     CORRUPT = (
         "corrupt",
-        "the source answered with bytes that are not a batch; check the source broker's disk "
-        "(kafka-dump-log --deep-iteration) and its log",
+        "the source answered with bytes that nobody has written; check the disk of the partition's leader "
+        "(kafka-dump-log --deep-iteration) and its log, let it have the partition from a healthy replica (or make "
+        "another one the leader), then resume",
     )
     TOO_LARGE = (
         "too_large",
@@ -133,9 +134,7 @@ KNOWN_ATTRIBUTES = 0x7F
 CODECS = frozenset(Codec)
 
 
-def admit(
-    header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False, transactional: bool = False
-) -> Verdict:
+def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False) -> Verdict:
     """The verdict for the batch with this header, when ``due`` is the next offset that the destination lacks.
 
     The order matters: a batch is named by the first thing that is wrong with it, the gravest first.
@@ -145,7 +144,6 @@ def admit(
         due: all offsets below are at the destination or on their way.
         terms: of the topic.
         aborted: whether the batch belongs to an aborted transaction (``records.transactions``).
-        transactional: whether transactions were seen in this partition, which explains a gap.
     """
     span = f"offsets {header.base_offset} to {header.last_offset}"
     if header.magic != 2:
@@ -164,7 +162,7 @@ def admit(
             reason=HaltReason.NOT_STRICT, detail=f"offset {due} is due, attributes {header.attributes:#x}, {span}"
         )
     if header.base_offset > due:
-        return _gap(header, due, span, terms, transactional=transactional or header.is_transactional)
+        return _gap(header, due, span, terms)
     cause = _no_record(header, aborted=aborted)
     if cause is not None:
         return Fill(until=header.next_offset, cause=cause)
@@ -185,6 +183,23 @@ def admit(
     return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
 
 
+def damaged(header: BatchHeader) -> Halt:
+    """The halt for a batch whose checksum is wrong: whatever its header says is not to be believed."""
+    return Halt(
+        reason=HaltReason.CORRUPT,
+        detail=f"the batch with base offset {header.base_offset} ({header.size} bytes, attributes "
+        f"{header.attributes:#06x}) does not match its checksum",
+    )
+
+
+def backwards(header: BatchHeader, due: int) -> Halt:
+    """The halt for a batch that stands behind one with the same or higher offsets."""
+    return Halt(
+        reason=HaltReason.CORRUPT,
+        detail=f"a batch of offsets {header.base_offset} to {header.last_offset} stands behind offset {due - 1}",
+    )
+
+
 def _no_record(header: BatchHeader, *, aborted: bool) -> Cause | None:
     """Why a consumer finds nothing in the batch, if so."""
     if header.is_control:
@@ -194,9 +209,10 @@ def _no_record(header: BatchHeader, *, aborted: bool) -> Cause | None:
     return None if header.record_count else Cause.COMPACTED
 
 
-def _gap(header: BatchHeader, due: int, span: str, terms: Terms, *, transactional: bool) -> Fill | Halt:
-    """Offsets before the batch that no batch has."""
-    if terms.compacted or transactional:
+def _gap(header: BatchHeader, due: int, span: str, terms: Terms) -> Fill | Halt:
+    """Offsets before the batch that no batch has. Only compaction makes such: of transactions, every offset has its
+    batch, also of aborted ones, and markers are batches."""
+    if terms.compacted:
         return Fill(until=header.base_offset, cause=Cause.COMPACTED)
     if terms.accept_gaps:
         return Fill(until=header.base_offset, cause=Cause.ACCEPTED)

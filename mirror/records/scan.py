@@ -8,6 +8,7 @@ things look alike there and are told apart here:
 * a length that cannot be: corruption, never "wait for more".
 """
 
+import struct
 from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
@@ -17,7 +18,9 @@ from mirror.records.header import HEADER_SIZE, MAGIC_AT, PREFIX, PREFIX_SIZE, Co
 MIN_LENGTH = {0: 14, 1: 22, 2: HEADER_SIZE - PREFIX_SIZE}
 """Least ``length`` per magic: 0 has crc, magic, attributes, key, value; 1 a timestamp too; 2 the rest of its header."""
 
+_BASE_OFFSET = struct.Struct(">q")
 FILLER_OFFSET = -1
+NOT_SEEN = -1
 
 
 class Tail(Enum):
@@ -62,6 +65,15 @@ def measure(record_set: memoryview, at: int, end: int) -> int | Tail:
         raise CorruptBatch(f"batch length {length} below {least} for magic {magic} at byte {at}, offset {base_offset}")
     size = PREFIX_SIZE + length
     return size if size <= left else Tail.PARTIAL
+
+
+def base_offset_at(record_set: memoryview, at: int, end: int) -> int:
+    """Base offset of the batch at ``at``, also if that is cut off; ``NOT_SEEN`` if it does not come so far, or is
+    KIP-283's filler."""
+    if end - at < _BASE_OFFSET.size:
+        return NOT_SEEN
+    base_offset: int = _BASE_OFFSET.unpack_from(record_set, at)[0]
+    return max(base_offset, NOT_SEEN)
 
 
 def scan(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator[Place]:

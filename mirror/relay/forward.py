@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mirror.net.buffers import Frame
-from mirror.records.admit import Cause, Fill, Halt, HaltReason, Skip, Verdict, admit
+from mirror.records.admit import Cause, Fill, Forward, Halt, HaltReason, Skip, Verdict, admit, backwards, damaged
 from mirror.records.header import (
     HEADER_SIZE,
     MAGIC,
@@ -22,19 +22,28 @@ from mirror.records.header import (
     CorruptBatch,
 )
 from mirror.records.identity import Identity
+from mirror.records.intact import is_intact
 from mirror.records.restamp import restamp
-from mirror.records.scan import measure
+from mirror.records.scan import NOT_SEEN, base_offset_at, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.native import Outbox
-from mirror.relay.partition import Batch, Hole, Mark, Partition
+from mirror.relay.partition import Ahead, Batch, Hole, Mark, Partition
 from mirror.relay.plain import NEVER_MS, PLAIN_ATTRIBUTES, InnerLoop
 from mirror.wire.produce import head_for, pack_head
 
 NO_LIMIT = 1 << 31
+NO_END = 1 << 63
 NONE_ABORTED = Aborted(())
 """Remembers nothing, so all can share it."""
 
 _TIME = struct.Struct(">q")
+
+
+class Unproven(NamedTuple):
+    """The next batch begins behind ``due``, and what this answer has beside it does not show that it does."""
+
+    due: int
+    base_offset: int
 
 
 def forward(
@@ -44,7 +53,8 @@ def forward(
     partition: Partition,
     inner_loop: InnerLoop,
     aborted: Sequence[tuple[int, int]] = (),
-) -> Halt | None:
+    readable: int = NO_END,
+) -> Halt | Unproven | None:
     """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox; where there is
     no record to copy, a hole.
 
@@ -57,9 +67,11 @@ def forward(
         partition: whose.
         inner_loop: of the Produce version.
         aborted: (producer id, first offset) of the transactions that the answer says were aborted.
+        readable: where the source ends for the flow's isolation level, by the answer.
 
     Returns:
-        The reason why the batch at ``due`` cannot go on, if there is one; those before it are in the outbox.
+        The reason why the batch at ``due`` cannot go on, or a gap there that this answer alone does not prove;
+        what is before it is in the outbox.
     """
     buf = frame.body
     outbox = partition.outbox
@@ -67,7 +79,8 @@ def forward(
     most_length = (partition.terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
     plain = 0 if partition.terms.strict else PLAIN_ATTRIBUTES
     last_fit = end - HEADER_SIZE
-    halt: Halt | None = None
+    halt: Halt | Unproven | None = None
+    first_due = due
     at = start
     before = len(outbox)
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
@@ -86,10 +99,11 @@ def forward(
             oldest_ms = taken_ms if taken_ms < oldest_ms else oldest_ms
         if cut or at > last_fit:
             break
-        judged = _judge(buf, at, end, partition, identity, due, inner_loop.produce_version, dropped)
+        view = _View(buf, at, end, readable, head=due == first_due)
+        judged = _judge(view, partition, identity, due, inner_loop.produce_version, dropped)
         if judged is None:
             break
-        if isinstance(judged, Halt):
+        if isinstance(judged, Halt | Unproven):
             halt = judged
             break
         size, item = judged.stop - at, judged.item
@@ -110,9 +124,10 @@ def forward(
             due += item.records
             partition.last_epoch = judged.leader_epoch
         at = judged.stop
-    if at > last_fit:
-        halt = _check_tail(buf, at, end)
+    if halt is None and at < end:
+        halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
     partition.due, partition.identity = due, identity
+    partition.aligned = partition.aligned or due != first_due
     put = len(outbox) - before
     if put:
         _close(frame, partition, last_at, last_due, oldest_ms)
@@ -172,17 +187,22 @@ class _Judged(NamedTuple):
     """Of what was judged; -1 for a gap, of which it is not known."""
 
 
+class _View(NamedTuple):
+    """Where a batch stands in its record set."""
+
+    buf: memoryview
+    at: int
+    end: int
+    readable: int
+    head: bool
+    """Nothing before it moved ``due``. A broker may begin its answer with batches from before the offset asked for."""
+
+
 def _judge(
-    buf: memoryview,
-    at: int,
-    end: int,
-    partition: Partition,
-    identity: Identity,
-    due: int,
-    produce_version: int,
-    dropped: Aborted,
-) -> _Judged | Halt | None:
+    view: _View, partition: Partition, identity: Identity, due: int, produce_version: int, dropped: Aborted
+) -> _Judged | Halt | Unproven | None:
     """A batch that is not plain: what becomes of it, a halt, or None at the tail."""
+    buf, at, end = view[:3]
     try:
         size = measure(buf, at, end)
     except CorruptBatch as error:
@@ -190,10 +210,17 @@ def _judge(
     if not isinstance(size, int):
         return None
     header = BatchHeader.read(buf, at)
-    verdict = _verdict(header, buf[at : at + size], due, partition, dropped)
+    stop = at + size
+    verdict = _verdict(header, buf[at:stop], due, partition, dropped)
+    if not isinstance(verdict, Forward):
+        # What goes on takes its checksum along; nobody else will look at this one.
+        if not is_intact(buf[at:stop]):
+            return damaged(header)
+        wrong = _misplaced(header, view, partition, due)
+        if wrong is not None:
+            return wrong
     if isinstance(verdict, Halt):
         return verdict
-    stop = at + size
     if isinstance(verdict, Skip):
         return _Judged(stop, None, header.leader_epoch)
     if isinstance(verdict, Fill):
@@ -207,26 +234,58 @@ def _judge(
     return _Judged(stop, batch, header.leader_epoch)
 
 
+def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int) -> Halt | Unproven | None:
+    """Whether the batch stands where its base offset says, which the checksum does not cover; None: as far as can be
+    told."""
+    if header.base_offset == due or header.magic != MAGIC:
+        return None
+    if header.base_offset < due:
+        reaches = partition.aligned and header.last_offset >= due
+        return None if view.head and not reaches else backwards(header, due)
+    ahead = partition.ahead
+    known = ahead is not None and (ahead.due, ahead.base_offset) == (due, header.base_offset)
+    if known and ahead is not None and ahead.proven:
+        return None
+    behind = base_offset_at(view.buf, view.at + header.size, view.end)
+    if NOT_SEEN < behind < header.next_offset:
+        return Halt(
+            reason=HaltReason.CORRUPT,
+            detail=f"a batch of offsets {header.base_offset} to {header.last_offset}, and behind it one at {behind}",
+        )
+    if behind == NOT_SEEN or header.next_offset > view.readable or (view.head and not known):
+        return Unproven(due, header.base_offset)
+    return None
+
+
 def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partition, dropped: Aborted) -> Verdict:
     """``admit``, told what the transactions around the batch say."""
     aborted = False
     if header.magic == MAGIC and header.is_transactional:
-        # Judged twice when a gap lies before it: neither changes by that.
-        partition.transactional = True
+        # Judged twice when a gap lies before it: nothing changes by that.
         if header.is_control:
             dropped.ends(header, marker_kind(batch))
         else:
             aborted = dropped.drops(header)
-    return admit(header, due, partition.terms, aborted=aborted, transactional=partition.transactional)
+    return admit(header, due, partition.terms, aborted=aborted)
 
 
-def _check_tail(buf: memoryview, at: int, end: int) -> Halt | None:
-    """Fewer bytes than a header are left: the beginning of a batch or KIP-283 filler, unless they cannot be."""
+def _check_tail(buf: memoryview, at: int, end: int, partition: Partition, due: int, *, moved: bool) -> Halt | None:
+    """The beginning of a batch or KIP-283 filler is left, unless it cannot be. Where the batch begins is remembered: a
+    broker that next time answers with another one has passed it over."""
     try:
         size = measure(buf, at, end)
     except CorruptBatch as error:
         return Halt(reason=HaltReason.CORRUPT, detail=str(error))
     if isinstance(size, int):
         # Whole and shorter than a header: only messages of the old formats are.
-        return Halt(reason=HaltReason.OLD_FORMAT, detail=f"magic {buf[at + MAGIC_AT]} in a message of {size} bytes")
+        detail = f"magic {buf[at + MAGIC_AT]} in a message of {size} bytes"
+        if not is_intact(buf[at : at + size]):
+            return Halt(reason=HaltReason.CORRUPT, detail=f"{detail}: wrong checksum")
+        return Halt(reason=HaltReason.OLD_FORMAT, detail=detail)
+    base_offset = base_offset_at(buf, at, end)
+    if moved and NOT_SEEN < base_offset < due:
+        return Halt(
+            reason=HaltReason.CORRUPT, detail=f"a batch with base offset {base_offset} stands behind offset {due - 1}"
+        )
+    partition.ahead = Ahead(due, base_offset, proven=False) if base_offset > due else None
     return None

@@ -6,6 +6,7 @@ A halt has a stable reason (for metrics and alerts), a detail with the values at
 from dataclasses import dataclass
 from enum import Enum
 
+from mirror.net.errors import Damaged
 from mirror.records.admit import Halt as BatchHalt
 from mirror.records.admit import HaltReason
 from mirror.wire.errors import HALTING, error_name
@@ -42,6 +43,19 @@ class Trouble(Enum):
         "overfilled",
         "the destination has a marker where the source has a record, so that what follows cannot keep its offset; "
         "delete the destination topic and mirror it anew",
+    )
+    CORRUPT = (HaltReason.CORRUPT.slug, HaltReason.CORRUPT.remedy)
+    CORRUPT_DESTINATION = (
+        "corrupt_destination",
+        "the destination's log holds bytes that nobody has written; check the disk of the partition's leader there "
+        "(kafka-dump-log --deep-iteration), let it have the partition from a healthy replica (or make another one the "
+        "leader), then resume; with no healthy replica, and while the source still has all records, delete the "
+        "destination topic and mirror it anew",
+    )
+    CORRUPT_ON_ITS_WAY = (
+        "refused",
+        "the batch is whole here and damaged where it arrives, again and again; check the network between the mirror "
+        "and the destination's broker, and both machines' memory, then resume",
     )
     NOT_STRICT = (HaltReason.NOT_STRICT.slug, HaltReason.NOT_STRICT.remedy)
     STRICT_REFUSED = (
@@ -141,6 +155,12 @@ def halt(trouble: Trouble, detail: str) -> PartitionHalted:
 def halted_by_batch(verdict: BatchHalt) -> Halted:
     """The verdict on a batch as the partition's halt."""
     return Halted(verdict.reason.slug, verdict.detail, verdict.reason.remedy)
+
+
+def halted_by_damage(error: Damaged, source: str) -> Halted:
+    """What was read off the data path is damaged: the source's, if ``source`` is the name of its cluster."""
+    trouble = Trouble.CORRUPT if error.cluster == source else Trouble.CORRUPT_DESTINATION
+    return Halted(trouble.reason, str(error), trouble.remedy)
 
 
 def halted_by_error(code: int, where: str, message: str | None) -> Halted:

@@ -10,7 +10,7 @@ from collections import deque
 
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.partition import Batch, Hole, Partition
+from mirror.relay.partition import Ahead, Batch, Hole, Partition
 
 MOST_BYTES = 128 * 1024
 """Copied out per partition: a hundred small transactions, and a thousand partitions in no more than the frames take."""
@@ -48,6 +48,9 @@ def park(partition: Partition, most_bytes: int = MOST_BYTES) -> None:
         partition.identity = _identity_of(waiting[0])
         partition.due = due
         partition.last_epoch = NO_LEADER_EPOCH
+        if isinstance(waiting[0], Hole):
+            # If it is a gap, it was proven.
+            partition.ahead = Ahead(due, due + waiting[0].records, proven=True)
         partition.ending = None  # found again when the batch in question is fetched again
         partition.generation += 1
         partition.freshness.returned(partition.acknowledged, due)

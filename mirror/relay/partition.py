@@ -108,6 +108,15 @@ class Location(NamedTuple):
     """From here up to ``offset``, the destination has nothing but markers."""
 
 
+class Ahead(NamedTuple):
+    """The source has no batch from ``due`` to ``base_offset``: what was seen of that beside the batch itself."""
+
+    due: int
+    base_offset: int
+    proven: bool
+    """Whether the batch was looked at from all sides (``relay.gaps``); else only that it is the next in the file."""
+
+
 class Mark(NamedTuple):
     """The last batch of a record set that was put on its way."""
 
@@ -144,6 +153,8 @@ class Partition:
     __slots__ = (
         "accept_gap",
         "acknowledged",
+        "ahead",
+        "aligned",
         "batch_size",
         "before",
         "begun",
@@ -158,6 +169,7 @@ class Partition:
         "destination_leader",
         "doubts",
         "due",
+        "empties",
         "ending",
         "filled",
         "filling",
@@ -175,6 +187,7 @@ class Partition:
         "inherited",
         "lane",
         "last_epoch",
+        "looking",
         "marks",
         "max_timestamp",
         "missing",
@@ -198,7 +211,6 @@ class Partition:
         "terms",
         "topic",
         "topic_head",
-        "transactional",
         "unsettled",
         "window",
     )
@@ -253,8 +265,14 @@ class Partition:
         """The broker has forgotten our producer id, and takes nothing but a new epoch (error 59, Kafka 1.0 to 2.4)."""
         self.released = False
         """Another worker has taken it over: it is left alone for a while, and then taken over like a new one."""
-        self.transactional = False
-        """Whether a transaction was seen in it, which explains gaps."""
+        self.aligned = False
+        """Whether ``due`` is known to be where a batch of the source ended: none may begin before it and reach it."""
+        self.ahead: Ahead | None = None
+        """What is known of a gap at ``due``."""
+        self.looking = False
+        """Whether the source is being looked at (``relay.gaps``); nothing is fetched meanwhile."""
+        self.empties = 0
+        """Answers in a row that had nothing at ``due``, although the source says that it ends behind."""
         self.queued = False
         """Whether the lane has it among those with something to send."""
         self.parked = 0
@@ -361,6 +379,8 @@ class Partition:
         self.coordinator_epoch = location.coordinator_epoch
         self.window = 1
         self.checking = True
+        self.aligned = location.last_epoch != NO_LEADER_EPOCH
+        self.ahead, self.looking, self.empties = None, False, 0
         self.confirmed_at = time.monotonic()
         self.proven = self.unsettled = self.forgotten = False
         self.old = True

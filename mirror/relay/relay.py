@@ -20,6 +20,7 @@ from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.books import Books
 from mirror.relay.ends import Ends
+from mirror.relay.gaps import Gaps
 from mirror.relay.halts import Halted
 from mirror.relay.holes import Holes
 from mirror.relay.mapped import MappedLocator
@@ -72,6 +73,7 @@ class Relay:
         self.locator = self._make_locator()
         self._holes = Holes(self)
         self._proofs = Proofs(self)
+        self._gaps = Gaps(self)
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
         self._fetchers: dict[int, Fetcher] = {}
@@ -384,6 +386,10 @@ class Relay:
     def reconfirm(self, partition: Partition) -> None:
         """See ``SourceOwner``."""
         self._proofs.reconfirm(partition)
+
+    def look(self, partition: Partition) -> None:
+        """See ``SourceOwner``."""
+        self._gaps.look(partition)
 
     def fill(self, partition: Partition) -> None:
         """The next thing to send is a hole, and nothing is under way."""

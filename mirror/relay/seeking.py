@@ -7,10 +7,10 @@ from typing import Protocol
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Unsupported
+from mirror.net.errors import Damaged, NetworkError, Unsupported
 from mirror.relay.assignment import Key
 from mirror.relay.fence import NotOurs
-from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
 from mirror.relay.partition import Location, Partition
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
@@ -73,6 +73,9 @@ class Seeking:
             except Unsupported as error:
                 trouble = Trouble.NO_COMMON_VERSION
                 owner.halt(partition, Halted(trouble.reason, str(error), trouble.remedy))
+                return
+            except Damaged as error:
+                owner.halt(partition, halted_by_damage(error, owner.source.name))
                 return
             except NotOurs as error:
                 owner.log.info(

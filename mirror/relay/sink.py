@@ -10,12 +10,14 @@ An answer counts only if its base offset is the expected one. Everything else is
 import itertools
 import time
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.records.header import HEADER_SIZE
+from mirror.records.intact import is_intact
 from mirror.relay.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
@@ -43,8 +45,9 @@ ANSWER_MARGIN_S = 5.0
 ANSWERS_AT_ONCE = 4
 """Answers waited for before more is sent, while the pipeline is full: one wake-up for so many requests. The broker has
 the last one to work on meanwhile."""
-STRICT_TRIES = 3
-"""Doubts in a row until a sequence that is not ours counts as one that the destination will never take."""
+TRIES = 3
+"""Doubts in a row until the destination counts as one that will never take the batch: a sequence that is not ours
+(``identity: strict``), a checksum that is right here."""
 SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
@@ -265,19 +268,36 @@ class Lane(Link):
             owner.destination.hint(partition.destination, partition.index, answer.leader, response.nodes)
         owner.destination.failed("Produce", error_slug(answer.error))
         if partition.phase is Phase.ACTIVE:
-            outcome = outcome_of(answer.error)
-            if partition.terms.strict and partition.doubts >= STRICT_TRIES and answer.error in SEQUENCE_ERRORS:
-                where = f"{partition.name} at offset {partition.acknowledged}: {error_name(answer.error)}"
-                owner.halt(partition, Halted(Trouble.STRICT_REFUSED.reason, where, Trouble.STRICT_REFUSED.remedy))
-            elif outcome is Outcome.HALT:
-                where = f"{owner.destination.name} refused the batch at offset {partition.acknowledged}"
-                owner.halt(partition, halted_by_error(answer.error, where, answer.message))
+            halted = self._why_halt(partition, answer)
+            if halted is not None:
+                owner.halt(partition, halted)
             else:
                 if answer.error == ErrorCode.UNKNOWN_PRODUCER_ID:
                     partition.forgotten = partition.unsettled = True
                 detail = f"{owner.destination.name} broker {self.node_id}: {error_name(answer.error)}"
                 owner.doubt(partition, error_slug(answer.error), detail)
         self._let_go(partition)
+
+    def _why_halt(self, partition: Partition, answer: Produced) -> Halted | None:
+        """Why looking again cannot help, if so."""
+        code, again = answer.error, partition.doubts < TRIES
+        if partition.terms.strict and code in SEQUENCE_ERRORS and not again:
+            where = f"{partition.name} at offset {partition.acknowledged}: {error_name(code)}"
+            return Halted(Trouble.STRICT_REFUSED.reason, where, Trouble.STRICT_REFUSED.remedy)
+        if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+            return None
+        where = f"{self._owner.destination.name} refused the batch at offset {partition.acknowledged}"
+        if partition.in_flight and not is_intact(_stored(partition.in_flight[0])):
+            # Whatever the broker calls it.
+            detail = f"{where}, {error_name(code)}: it came with a wrong checksum"
+            return Halted(Trouble.CORRUPT.reason, detail, Trouble.CORRUPT.remedy)
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            # It is whole here: damaged on its way, which may never happen again.
+            detail = f"{where}, {error_name(code)}: its checksum is right here"
+            return (
+                None if again else Halted(Trouble.CORRUPT_ON_ITS_WAY.reason, detail, Trouble.CORRUPT_ON_ITS_WAY.remedy)
+            )
+        return halted_by_error(code, where, answer.message) if outcome_of(code) is Outcome.HALT else None
 
     def fail(self, error: NetworkError) -> None:
         """The oldest request will not be answered."""
@@ -353,6 +373,11 @@ class Sink:
         """Closes the lanes."""
         for lane in self._lanes:
             lane.close()
+
+
+def _stored(batch: Batch | tuple[Any, ...]) -> bytes:
+    """As the destination's log would have it, but for the base offset."""
+    return bytes(batch[0][-HEADER_SIZE:]) + bytes(batch[1])
 
 
 def _size_of(batch: Batch) -> int:

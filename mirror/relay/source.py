@@ -14,8 +14,9 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Halt, HaltReason
+from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.scan import Tail, measure
-from mirror.relay.forward import forward
+from mirror.relay.forward import Unproven, forward
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.parking import worth_asking
@@ -47,6 +48,8 @@ answer, and there may be many such brokers."""
 LEAST_SHARE = 64 * 1024
 """Bytes asked for per partition however many there are: a slice that ends in a partial batch is waste."""
 BATCHES_PER_SHARE = 16
+LEAST_EMPTIES = 4
+"""Empty answers in a row below the source's end, before its log is looked at; then after twice as many, and so on."""
 HURRY_MS = 10
 """``max_wait`` while some partition is left out for want of room: it must not wait for the others' data."""
 FRESH_FOR_SETTLES = 2
@@ -77,6 +80,9 @@ class SourceOwner(Protocol):
 
     def jump(self, partition: Partition) -> None:
         """Offsets that are not copied may be next (``offsets: mapped``)."""
+
+    def look(self, partition: Partition) -> None:
+        """What the source has at ``due`` is looked at from all sides (``relay.gaps``)."""
 
     def pump_sinks(self) -> None:
         """There is something to send."""
@@ -136,6 +142,7 @@ class Fetcher(Link):
             for partition in active
             if partition.frames < FRAMES_PER_PARTITION
             and partition.ending is None
+            and not partition.looking
             and (not partition.parked or _unparked(partition))
         ]
         if not wanted:
@@ -280,9 +287,7 @@ class Fetcher(Link):
                     # first one, whose batch comes whole.
                     gave.append(partition)
             elif 2 * len(frame.body) < self._most:
-                # Not for want of room: it has nothing to give for now, whatever its end says, and must not keep others
-                # from being asked.
-                partition.record_size = 0.0
+                self._gave_nothing(partition, alone=first_at < 0)
         if gave:
             moved = set(map(id, gave))
             self._rotation = [partition for partition in self._rotation if id(partition) not in moved] + [
@@ -292,11 +297,17 @@ class Fetcher(Link):
     def _forward_partition(
         self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool, forgotten_ms: float
     ) -> None:
-        due = partition.due
-        halt = forward(frame, fetched.start, fetched.end, partition, self._owner.inner_loop, fetched.aborted)
+        due, epoch = partition.due, partition.last_epoch
+        found = forward(
+            frame, fetched.start, fetched.end, partition, self._owner.inner_loop, fetched.aborted,
+            partition.high_watermark,
+        )  # fmt: skip
+        partition.empties = 0
+        halt = found if isinstance(found, Halt) else None
         if partition.due != due:
+            self._check_epoch(partition, epoch)
             partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
-        if halt is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
+        if found is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start
             halt = Halt(reason=HaltReason.CORRUPT, detail=f"{size} bytes at offset {due} hold no whole batch")
@@ -314,6 +325,29 @@ class Fetcher(Link):
                 lane.offer(partition)
         if halt is not None:
             self._owner.halt_when_drained(partition, halted_by_batch(halt))
+        elif isinstance(found, Unproven):
+            self._owner.look(partition)
+
+    def _gave_nothing(self, partition: Partition, *, alone: bool) -> None:
+        """Not for want of room. ``alone``: nor did any other partition of the answer."""
+        # It has nothing to give for now, whatever its end says, and must not keep others from being asked.
+        partition.record_size = 0.0
+        if alone and partition.due < partition.high_watermark:
+            # Once is a broker that is slow to say so. A damaged batch is never found.
+            partition.empties += 1
+            if partition.empties >= LEAST_EMPTIES and not partition.empties & (partition.empties - 1):
+                self._owner.look(partition)
+
+    def _check_epoch(self, partition: Partition, before: int) -> None:
+        """A leader epoch, which no checksum covers, neither falls nor is above the leader's. One that cannot be is not
+        sent back to the broker, which would call the log truncated."""
+        epoch, most = partition.last_epoch, partition.source_leader_epoch
+        if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
+            partition.last_epoch = NO_LEADER_EPOCH
+            detail = f"the batch before offset {partition.due} has leader epoch {epoch}, behind {before}, of {most}"
+            self._owner.log.warning(
+                "leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail
+            )
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
         """An error code for one partition."""

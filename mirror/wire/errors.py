@@ -104,8 +104,8 @@ _FIND_LEADER = frozenset(
 HALTING: dict[int, tuple[str, str]] = {
     ErrorCode.CORRUPT_MESSAGE: (
         "corrupt",
-        "a batch's checksum does not match its bytes, most likely since the source's disk; "
-        "check the source with kafka-dump-log --deep-iteration at this offset",
+        "the broker has met a batch in its own log that cannot be; check its disk (kafka-dump-log --deep-iteration at "
+        "this offset), let it have the partition from a healthy replica, then resume",
     ),
     ErrorCode.MESSAGE_TOO_LARGE: (
         "too_large",

@@ -9,6 +9,7 @@ from mirror.net.errors import Refused, RequestTimedOut
 from mirror.net.log import Marker, PartitionLog, Producer
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import MIRROR_BIT
+from mirror.records.scan import NOT_SEEN
 from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.errors import ErrorCode
 from tests.net.real import consumed, create, log_of, opened, records, transaction
@@ -52,7 +53,7 @@ async def test_ends_and_batches(sandbox: Sandbox, topic_name: str) -> None:
             assert len(batch) == header.size
         segment = await log.read(5, max_bytes=1 << 20)
         assert [header.base_offset for header, _ in segment.batches] == [4, 8]
-        assert segment[1:] == ([], 12, 12, 0)
+        assert segment[1:] == ([], 12, 12, 0, NOT_SEEN)
         assert (await log.read(12)).batches == []
         with pytest.raises(Refused) as caught:
             await log.read(13)

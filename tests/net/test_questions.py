@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Cluster, Leader, Topic
-from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.net.errors import Damaged, NetworkError, Refused
 from mirror.net.log import PartitionLog
 from mirror.net.questions import EARLIEST, LATEST, TRUE_END, Producer, describe_producers, list_offset
 from mirror.records.header import BatchHeader
@@ -132,7 +132,7 @@ async def test_read_batch_of_the_old_formats() -> None:
     "records", [b"\x00" * 61, batches(1)[0][:8] + b"\xff" * 4 + batches(1)[0][12:], batches(1)[0][:16] + b"\x09" * 60]
 )
 async def test_read_batch_of_no_batch(records: bytes) -> None:
-    """Bytes that are no batch: an error with the place, never a crash."""
+    """Bytes that are no batch: an error with the place and whose they are, never a crash."""
     async with FakeCluster() as fake:
         fake.add_topic("t")
 
@@ -141,8 +141,9 @@ async def test_read_batch_of_no_batch(records: bytes) -> None:
 
         fake.next("Fetch", faults.alter(change))
         async with await Cluster.open("source", fake.options()) as cluster:
-            with pytest.raises(ConnectionLost, match="t-0 at 0"):
+            with pytest.raises(Damaged, match="source: t-0 at 0") as caught:
                 await read_batch(cluster, "t", None, 0, LED, 0)
+            assert caught.value.cluster == "source"
 
 
 @pytest.mark.parametrize("kind", ["ListOffsets", "Fetch", "DescribeProducers"])

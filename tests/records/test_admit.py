@@ -71,20 +71,25 @@ def test_where_a_consumer_finds_nothing_is_filled(
 
 
 @pytest.mark.parametrize(
-    ("terms", "transactional", "attributes", "cause"),
+    ("terms", "attributes", "cause"),
     [
-        (Terms(compacted=True), False, 0, Cause.COMPACTED),
-        (Terms(), True, 0, Cause.COMPACTED),
-        (Terms(), False, 0x10, Cause.COMPACTED),
-        (Terms(accept_gaps=True), False, 0, Cause.ACCEPTED),
-        (Terms(compacted=True, accept_gaps=True), False, 0, Cause.COMPACTED),
+        (Terms(compacted=True), 0, Cause.COMPACTED),
+        (Terms(compacted=True), 0x10, Cause.COMPACTED),
+        (Terms(accept_gaps=True), 0, Cause.ACCEPTED),
+        (Terms(compacted=True, accept_gaps=True), 0, Cause.COMPACTED),
     ],
 )
-def test_a_gap_with_a_cause_is_filled_up_to_the_batch(
-    terms: Terms, transactional: bool, attributes: int, cause: Cause
-) -> None:
+def test_a_gap_with_a_cause_is_filled_up_to_the_batch(terms: Terms, attributes: int, cause: Cause) -> None:
     header = header_of(base_offset=DUE + 7, attributes=attributes)
-    assert admit(header, DUE, terms, transactional=transactional) == Fill(until=DUE + 7, cause=cause)
+    assert admit(header, DUE, terms) == Fill(until=DUE + 7, cause=cause)
+
+
+@pytest.mark.parametrize("attributes", [0x10, 0x30])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_transactions_do_not_explain_a_gap(attributes: int, aborted: bool) -> None:
+    """Every offset of a transaction has its batch: data, aborted data, markers."""
+    header = header_of(base_offset=DUE + 1, attributes=attributes)
+    assert reason(admit(header, DUE, TERMS, aborted=aborted)) is HaltReason.UNEXPLAINED_GAP
 
 
 @pytest.mark.parametrize(("expected", "changes"), FAULTS, ids=[fault.slug for fault, _ in FAULTS])

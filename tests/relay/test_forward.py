@@ -6,6 +6,7 @@ of the two, whatever the bytes are: well-formed, odd, cut or spoilt.
 
 import struct
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 from crc32c import crc32c
@@ -14,15 +15,17 @@ from hypothesis import strategies as st
 
 from mirror.net.buffers import FramePool
 from mirror.records.admit import Fill, Forward, Halt, HaltReason, Skip, Terms, admit
-from mirror.records.header import CRC_FROM, HEADER_SIZE, SEQUENCES, BatchHeader, CorruptBatch
+from mirror.records.header import CRC_FROM, HEADER_SIZE, MAGIC_AT, SEQUENCES, BatchHeader, CorruptBatch
 from mirror.records.identity import Identity
+from mirror.records.intact import is_intact
 from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
 from mirror.records.scan import Tail, measure
 from mirror.records.transactions import Aborted, marker_kind
-from mirror.relay.forward import forward
+from mirror.relay import forward as forward_module
+from mirror.relay.forward import NO_END, Unproven, forward
 from mirror.relay.freshness import UNKNOWN_MS
 from mirror.relay.native import is_compiled
-from mirror.relay.partition import Hole, Partition
+from mirror.relay.partition import Ahead, Hole, Partition
 from mirror.relay.plain import NEVER_MS, InnerLoop
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
 from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
@@ -32,6 +35,7 @@ FORMS = (False, True) if is_compiled() else (False,)
 VERSIONS = range(PRODUCE_VERSIONS[0], PRODUCE_VERSIONS[1] + 1)
 INDEX = 3
 PRODUCER = 1 << 62 | 12_345 << 8
+UNPROVEN = "a gap that this answer does not prove"
 
 
 class Outcome(NamedTuple):
@@ -42,7 +46,7 @@ class Outcome(NamedTuple):
     records: list[int]
     due: int
     identity: Identity
-    halt: HaltReason | None
+    halt: HaltReason | str | None
     last_epoch: int
     max_timestamp: int
     oldest_ms: int
@@ -76,10 +80,11 @@ def slowly(case: Case, version: int) -> Outcome:
     view = memoryview(case.record_set)
     sent: list[bytes | Identity] = []
     records: list[int] = []
-    due, identity, halt, at = case.due, case.identity, None, 0
+    due, identity, at = case.due, case.identity, 0
+    halt: HaltReason | str | None = None
     last_epoch = max_timestamp = -1
     times: list[int] = []
-    dropped, transactional = Aborted(case.aborted), False
+    dropped = Aborted(case.aborted)
     while halt is None:
         try:
             size = measure(view, at, len(view))
@@ -87,20 +92,22 @@ def slowly(case: Case, version: int) -> Outcome:
             halt = HaltReason.CORRUPT
             break
         if isinstance(size, Tail):
+            behind = _base_at(view, at)
+            halt = HaltReason.CORRUPT if due != case.due and 0 <= behind < due else None
             break
+        batch = view[at : at + size]
         if size < HEADER_SIZE:
-            halt = HaltReason.OLD_FORMAT
+            halt = HaltReason.OLD_FORMAT if is_intact(batch) else HaltReason.CORRUPT
             break
-        header = BatchHeader.read(view, at)
-        aborted = False
-        if header.magic == 2 and header.is_transactional:
-            transactional = True
-            if header.is_control:
-                dropped.ends(header, marker_kind(view[at : at + size]))
-            else:
-                aborted = dropped.drops(header)
-        verdict = admit(header, due, case.terms, aborted=aborted, transactional=transactional)
-        if isinstance(verdict, Halt):
+        header = BatchHeader.read(batch)
+        aborted = _is_aborted(header, batch, dropped)
+        verdict = admit(header, due, case.terms, aborted=aborted)
+        if not isinstance(verdict, Forward):
+            behind = _base_at(view, at + size)
+            halt = HaltReason.CORRUPT if not is_intact(batch) else _misplaced(header, due, case.due, behind)
+        if halt is not None:
+            pass
+        elif isinstance(verdict, Halt):
             halt = verdict.reason
         elif isinstance(verdict, Fill):
             if sent and isinstance(sent[-1], Identity):
@@ -127,6 +134,30 @@ def slowly(case: Case, version: int) -> Outcome:
     return Outcome(sent, records, due, identity, halt, last_epoch, max_timestamp, min(times, default=UNKNOWN_MS))
 
 
+def _base_at(view: memoryview, at: int) -> int:
+    return int.from_bytes(view[at : at + 8], signed=True) if at + 8 <= len(view) else -1
+
+
+def _misplaced(header: BatchHeader, due: int, first_due: int, behind: int) -> HaltReason | str | None:
+    """Whether a batch stands where it says. ``behind``: where the next begins, below 0 if that is not seen."""
+    if header.magic != 2 or header.base_offset == due:
+        return None
+    if header.base_offset < due:
+        return None if due == first_due else HaltReason.CORRUPT
+    if 0 <= behind < header.next_offset:
+        return HaltReason.CORRUPT
+    return UNPROVEN if behind < 0 or due == first_due else None
+
+
+def _is_aborted(header: BatchHeader, batch: memoryview, dropped: Aborted) -> bool:
+    if header.magic != 2 or not header.is_transactional:
+        return False
+    if header.is_control:
+        dropped.ends(header, marker_kind(batch))
+        return False
+    return dropped.drops(header)
+
+
 def _head(version: int, size: int) -> bytes:
     """Partition index and the record set's size, by the protocol's guide."""
     if version < PRODUCE_FLEXIBLE:
@@ -146,7 +177,15 @@ def quickly(case: Case, version: int, *, before: bytes = b"", after: bytes = b""
     return outcome
 
 
-def forwarded(case: Case, inner_loop: InnerLoop, before: bytes, after: bytes) -> Outcome:
+def forwarded(
+    case: Case,
+    inner_loop: InnerLoop,
+    before: bytes,
+    after: bytes,
+    *,
+    readable: int = NO_END,
+    ahead: Ahead | None = None,
+) -> Outcome:
     """``forward`` by one form; checks the bookkeeping on the way."""
     size = len(before) + len(case.record_set) + len(after)
     pool = FramePool(budget=max(size, 1), frame_size=max(size, 1))
@@ -156,7 +195,8 @@ def forwarded(case: Case, inner_loop: InnerLoop, before: bytes, after: bytes) ->
     partition.due, partition.identity = case.due, case.identity
     partition.terms = case.terms
     end = len(before) + len(case.record_set)
-    halt = forward(frame, len(before), end, partition, inner_loop, case.aborted)
+    partition.ahead = ahead
+    halt = forward(frame, len(before), end, partition, inner_loop, case.aborted, readable)
     outbox = list(partition.outbox)
     if outbox:
         assert [batch[3] for batch in outbox] == [None] * (len(outbox) - 1) + [frame]
@@ -168,7 +208,7 @@ def forwarded(case: Case, inner_loop: InnerLoop, before: bytes, after: bytes) ->
         [batch[2] for batch in outbox],
         partition.due,
         partition.identity,
-        halt.reason if halt else None,
+        UNPROVEN if isinstance(halt, Unproven) else halt.reason if halt else None,
         partition.last_epoch,
         partition.max_timestamp,
         _oldest_ms(partition),
@@ -350,7 +390,8 @@ def test_what_was_copied_before_is_skipped() -> None:
     ("changes", "reason"),
     [
         ({"base_offset": 1_006}, HaltReason.UNEXPLAINED_GAP),
-        ({"base_offset": 1_003}, HaltReason.MID_BATCH),
+        ({"base_offset": 1_003}, HaltReason.CORRUPT),
+        ({"base_offset": 1_008}, HaltReason.CORRUPT),
         ({"record_count": 3}, HaltReason.SPARSE_BATCH),
         ({"record_count": 6}, HaltReason.CORRUPT),
         ({"attributes": 0x08}, HaltReason.LOG_APPEND_TIME),
@@ -361,16 +402,127 @@ def test_what_was_copied_before_is_skipped() -> None:
 def test_what_halts(changes: dict[str, int], reason: HaltReason) -> None:
     """What was before it goes; what comes behind it does not."""
     odd = raw_batch(b"p", **{"base_offset": 1_005, **changes})
-    record_set = raw_batch(b"p") + odd + raw_batch(b"p", base_offset=1_010)
+    record_set = raw_batch(b"p") + odd + raw_batch(b"p", base_offset=1_011)
     outcome = agree(Case(record_set), 9)
     assert outcome.halt is reason
     assert outcome.records == [5]
+
+
+def test_a_destination_that_ends_inside_a_batch() -> None:
+    """Only the first batch of an answer may begin before the offset that was asked for."""
+    case = Case(raw_batch(b"p") + raw_batch(b"p", base_offset=1_005), due=1_003)
+    assert agree(case, 9).halt is HaltReason.MID_BATCH
+
+
+# Offsets that cannot be.
+
+
+@pytest.mark.parametrize("cut", [0, 7, 8, 30, 61])
+def test_a_gap_is_believed_when_the_next_batch_fits(cut: int) -> None:
+    """Its base offset is in the first eight bytes. Without them, and at the head of an answer, somebody has to look."""
+    before, gap, behind = raw_batch(b"p"), raw_batch(b"p", base_offset=1_020), raw_batch(b"p", base_offset=1_025)
+    case = Case(before + gap + behind[:cut], compacted=True)
+    outcome = agree(case, 9)
+    assert (outcome.due, outcome.halt) == ((1_025, None) if cut >= 8 else (1_005, UNPROVEN))
+    outcome = agree(Case(gap + behind, compacted=True, due=1_005), 9)
+    assert (outcome.due, outcome.halt) == (1_005, UNPROVEN)
+
+
+@pytest.mark.parametrize("base_offset", [1_000, 1_004, 1_022, 1_024])
+@pytest.mark.parametrize("cut", [8, 60, 62])
+def test_offsets_only_rise(base_offset: int, cut: int) -> None:
+    """Behind a batch, and behind a batch that is behind a gap; also where only the beginning is to be seen."""
+    before, gap, odd = (raw_batch(b"p", base_offset=base) for base in (1_000, 1_020, base_offset))
+    for record_set, due in ((before + gap + odd[:cut], 1_000), (before + odd[:cut], 1_000)):
+        if record_set.startswith(before + odd[:cut]) and base_offset > 1_005:
+            continue
+        outcome = agree(Case(record_set, compacted=True, due=due), 9)
+        assert (outcome.due, outcome.halt) == (1_005, HaltReason.CORRUPT)
+
+
+def test_no_gap_reaches_the_end_of_the_log() -> None:
+    """A hole behind what the answer says is readable is not believed: its batch may be anywhere."""
+    case = Case(
+        raw_batch(b"p") + raw_batch(b"p", base_offset=1_020) + raw_batch(b"p", base_offset=1_025), compacted=True
+    )
+    for readable, due, halt in ((1_030, 1_030, None), (1_025, 1_030, None), (1_024, 1_005, UNPROVEN)):
+        outcome = forwarded(case, InnerLoop(9), b"", b"", readable=readable)
+        assert (outcome.due, outcome.halt) == (due, halt)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "due"),
+    [
+        (None, 1_005),
+        (Ahead(1_005, 1_020, proven=False), 1_025),
+        (Ahead(1_005, 1_020, proven=True), 1_025),
+        (Ahead(1_005, 1_010, proven=True), 1_005),
+        (Ahead(1_000, 1_020, proven=True), 1_005),
+    ],
+)
+def test_what_was_seen_before(ahead: Ahead | None, due: int) -> None:
+    """The answer before ended with the beginning of this batch, or it was looked at: then the gap may come first."""
+    case = Case(raw_batch(b"p", base_offset=1_020) + raw_batch(b"", base_offset=1_025)[:20], compacted=True, due=1_005)
+    assert forwarded(case, InnerLoop(9), b"", b"", ahead=ahead).due == due
+    alone = case._replace(record_set=case.record_set[:-20])
+    proven = ahead == (1_005, 1_020, True)
+    assert forwarded(alone, InnerLoop(9), b"", b"", ahead=ahead).due == (1_025 if proven else 1_005)
 
 
 def test_too_large_for_the_destination() -> None:
     batch = raw_batch(bytes(100))
     assert agree(Case(batch, max_batch_size=len(batch)), 9).halt is None
     assert agree(Case(batch, max_batch_size=len(batch) - 1), 9).halt is HaltReason.TOO_LARGE
+
+
+# What was damaged is not believed.
+
+ABORTED_WRITER, COMMITTED_WRITER = 5, 6
+VICTIMS = {
+    "plain": {},
+    "transactional": {"attributes": 0x10, "producer_id": COMMITTED_WRITER},
+    "aborted": {"attributes": 0x10, "producer_id": ABORTED_WRITER},
+    "empty": {"record_count": 0},
+    "marker": {"attributes": 0x30, "producer_id": ABORTED_WRITER, "last_offset_delta": 0, "record_count": 1},
+}
+
+
+@pytest.mark.parametrize("kind", VICTIMS)
+def test_no_flipped_bit_becomes_a_hole(kind: str) -> None:
+    """Each bit of what the checksum covers, and of the checksum, turned over: either a halt says so, or the batch goes
+    on with a checksum that the destination refuses. It is neither a hole nor skipped, nor halts for another reason."""
+    before = raw_batch(b"p" * 5, producer_id=ABORTED_WRITER, attributes=0x10, base_offset=1_000)
+    victim = raw_batch(b"\x20\0\0\0\x08\0\0\0\0", **{"base_offset": 1_005, **VICTIMS[kind]})
+    behind = raw_batch(b"n", base_offset=BatchHeader.read(victim).next_offset)
+    case = Case(before + victim + behind, compacted=True, aborted=((ABORTED_WRITER, 1_000),))
+    assert agree(case, 9).halt is None
+    for bit in range(8 * MAGIC_AT, 8 * len(victim)):
+        spoilt = bytearray(victim)
+        spoilt[bit >> 3] ^= 1 << (bit & 7)
+        outcome = agree(case._replace(record_set=before + spoilt + behind), 9)
+        assert isinstance(outcome.sent[0], Identity)
+        if outcome.halt is not None:
+            assert (outcome.halt, len(outcome.sent), outcome.records) == (HaltReason.CORRUPT, 1, [5]), bit
+        else:
+            sent = outcome.sent[1]
+            assert isinstance(sent, bytes), bit
+            assert not is_intact(sent[-len(victim) :]), bit
+
+
+def test_without_a_look_at_the_checksum_records_become_holes() -> None:
+    """Mutation: the rule above, taken away."""
+    with patch.object(forward_module, "is_intact", lambda batch: True):
+        control = bytearray(raw_batch(b"p"))
+        control[22] ^= 0x20
+        assert isinstance(forwarded(Case(bytes(control)), InnerLoop(9), b"", b"").sent[0], Identity)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_damaged_magic_is_not_the_old_format(magic: int) -> None:
+    for batch in (raw_batch(b"p" * 40), legacy_message(magic)):
+        spoilt = bytearray(batch)
+        spoilt[16] = magic ^ (batch[16] != 2)
+        assert agree(Case(bytes(spoilt)), 9).halt is HaltReason.CORRUPT
 
 
 @pytest.mark.parametrize("message", [legacy_message(0), legacy_message(1), legacy_message(1, codec=1, count=9)])

@@ -10,7 +10,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.forward import forward
 from mirror.relay.parking import MOST_BYTES, park, worth_asking
-from mirror.relay.partition import Hole, Partition
+from mirror.relay.partition import Ahead, Hole, Partition
 from mirror.relay.plain import NEVER_MS, InnerLoop
 from tests.records.builders import raw_batch
 
@@ -27,13 +27,15 @@ def record_set(first: int, sizes: list[int]) -> bytes:
             offset += 5
         else:
             offset += 3
-    return out
+    # A gap is believed when it is seen where the next batch begins.
+    return out + offset.to_bytes(8)
 
 
 def receive(pool: FramePool, data: bytes, partition: Partition) -> Frame:
     """As the fetcher does: forwarded, and the fetcher's own hold released."""
     frame = pool.take(len(data))
     frame.body[:] = data
+    partition.ahead = Ahead(partition.due, int.from_bytes(data[:8]), proven=False)
     assert forward(frame, 0, len(data), partition, LOOP) is None
     frame.release()
     return frame

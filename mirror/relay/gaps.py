@@ -1,0 +1,202 @@
+"""Offsets that cannot be: a gap in the source's log is looked at from all sides before it is believed.
+
+A checksum does not cover the base offset, and brokers believe it, too: they find a batch by it. One flipped bit makes a
+batch look as if compaction had taken hundreds of offsets before it. Three things show it:
+
+* What stands behind the batch in the file. Offsets rise; so the batch after a gap must end before the next one begins.
+  ``forward`` sees that in most answers, and asks here where it does not.
+* What stands before it in the file. A broker passes over a batch whose base offset became too low, or whose length
+  became too large; the beginning of it is to be seen behind the batch before it. And what a length that became too
+  large hides of its file, the file's index may still find.
+* The end of the log (``net.reading``).
+
+A base offset that went wrong between two true gaps, so that the order is still right, looks like them to everybody.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Damaged, NetworkError
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.scan import NOT_SEEN
+from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
+from mirror.relay.partition import Ahead, Partition
+from mirror.relay.position import Locator
+from mirror.relay.resync import Log, Readable
+from mirror.relay.settings import RelaySettings
+
+
+class Contradiction(Exception):
+    """A log that says two things: some batch does not stand where its header says."""
+
+
+class GapsOwner(Protocol):
+    """What is reported to: the relay."""
+
+    source: Cluster
+    settings: RelaySettings
+    log: Log
+    locator: Locator
+
+    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
+        """The position is not certain any more, and with nothing under way it is sought at once."""
+
+    def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on, once what was fetched before is acknowledged."""
+
+    def drained(self) -> None:
+        """There may be something to fetch."""
+
+    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a task that ends with the partition."""
+
+
+class Gaps:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: GapsOwner) -> None:
+        self._owner = owner
+
+    def look(self, partition: Partition) -> None:
+        """Looks at what the source has at ``due``; nothing of the partition is fetched meanwhile. It is then fetched
+        again, with the gap proven, or halts. May be called again meanwhile."""
+        if not partition.looking:
+            partition.looking = True
+            self._owner.work(partition, self._look(partition, partition.generation))
+
+    async def _look(self, partition: Partition, generation: int) -> None:
+        owner = self._owner
+        ahead: Ahead | None = None
+        halted: Halted | None = None
+        doubt: NetworkError | None = None
+        try:
+            ahead = await self._seen(partition)
+        except Contradiction as error:
+            halted = Halted(Trouble.CORRUPT.reason, f"{partition.name}: {error}", Trouble.CORRUPT.remedy)
+        except Damaged as error:
+            halted = halted_by_damage(error, owner.source.name)
+        except PartitionHalted as stop:
+            halted = stop.halted
+        except NetworkError as error:
+            doubt = error
+        if partition.generation != generation:
+            return
+        partition.looking = False
+        partition.ahead = ahead
+        if halted is not None:
+            owner.halt_when_drained(partition, halted)
+        elif doubt is not None:
+            owner.doubt_now(partition, doubt.slug, str(doubt))
+        else:
+            if ahead is None and partition.empties:
+                detail = f"nothing at offset {partition.due}, and the log can be read to {partition.high_watermark}"
+                owner.log.warning(
+                    "source_gives_nothing", topic=partition.topic, partition=partition.index, detail=detail
+                )
+            owner.drained()
+
+    async def _seen(self, partition: Partition) -> Ahead | None:
+        settings = self._owner.settings
+        here, _ = self._owner.locator.logs(partition)
+        here.floor = floor = partition.floor
+        look = Look(here, floor, committed=settings.committed, compacted=partition.terms.compacted)
+        try:
+            return await look.at(partition.due)
+        except Contradiction:
+            # The log cleaner may have replaced a segment between two reads.
+            await asyncio.sleep(settings.settle_ms / 1000)
+            return await look.at(partition.due)
+
+
+class Look:
+    """At one place of the source's log. ``floor``: nothing below is answered."""
+
+    def __init__(self, log: Readable, floor: int, *, committed: bool, compacted: bool) -> None:
+        self._log = log
+        self._floor = floor
+        self._committed = committed
+        self._compacted = compacted
+
+    async def at(self, due: int) -> Ahead | None:
+        """The gap at ``due``, proven as far as it can be; None if there is none.
+
+        Raises:
+            Contradiction: the log says two things.
+            NetworkError: it cannot be read, or (``Damaged``) is not what anybody wrote.
+        """
+        segment = await self._log.read(due, committed=self._committed)
+        if not segment.batches:
+            readable = segment.last_stable_offset if self._committed else segment.high_watermark
+            if readable > due:
+                await self._check_nothing(due, readable)
+            return None
+        header, batch = segment.batches[0]
+        if header.base_offset <= due:
+            return None
+        if header.base_offset - 1 > due:
+            # A length that became too large hides the rest of its file, but not from the file's index.
+            await self._check_same(header, header.base_offset - 1, due)
+        await self._check_behind(due, header, len(batch))
+        await self._check_before(due, header)
+        return Ahead(due, header.base_offset, proven=True)
+
+    async def _check_behind(self, due: int, header: BatchHeader, size: int) -> None:
+        """The batch after the gap ends before the next one begins."""
+        _, behind = await self._next(due, header, size)
+        if behind != NOT_SEEN:
+            return  # read in one piece, in which offsets rise
+        # The last of its segment, or of the log. Segments are found by their names, which no bit in them changes: the
+        # batch is found by its last offset only if no later segment begins before that.
+        await self._check_same(header, header.last_offset, due)
+
+    async def _check_same(self, header: BatchHeader, offset: int, due: int) -> None:
+        """Another offset of the gap, or of the batch behind it, is answered with the same batch."""
+        found = await self._log.read(offset, committed=self._committed)
+        if not found.batches or found.batches[0][0] != header:
+            raise Contradiction(f"offset {due} is answered with a batch of {_span(header)}, offset {offset} is not")
+
+    async def _check_before(self, due: int, header: BatchHeader) -> None:
+        """The batch after the gap is the next in the file behind the batch before it."""
+        if due <= self._floor:
+            return
+        found = await self._log.read(due - 1, committed=self._committed)
+        if not found.batches:
+            raise Contradiction(f"nothing at offset {due - 1}, but a batch of {_span(header)}")
+        before, batch = found.batches[0]
+        if before == header:
+            return  # the gap begins earlier
+        if before.last_offset >= due:
+            raise Contradiction(f"a batch of {_span(before)}, but offset {due} is answered with {_span(header)}")
+        await self._check_next(due, before, len(batch), header.base_offset)
+
+    async def _check_nothing(self, due: int, readable: int) -> None:
+        """Nothing is answered at ``due``, below the end of what can be read: nothing may stand there."""
+        if due > self._floor:
+            found = await self._log.read(due - 1, committed=self._committed)
+            if found.batches:
+                await self._check_next(due, found.batches[0][0], len(found.batches[0][1]), NOT_SEEN)
+        last = await self._log.read(readable - 1, committed=self._committed)
+        if last.batches or not self._compacted:
+            raise Contradiction(f"the log can be read to {readable}, and offset {due} is answered with nothing")
+
+    async def _check_next(self, due: int, before: BatchHeader, size: int, expected: int) -> None:
+        """Behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""
+        _, behind = await self._next(due - 1, before, size)
+        if behind not in (NOT_SEEN, expected):
+            raise Contradiction(
+                f"behind offset {before.last_offset} stands a batch with base offset {behind}, which the broker does "
+                f"not find at offset {due}"
+            )
+
+    async def _next(self, offset: int, header: BatchHeader, size: int) -> tuple[BatchHeader, int]:
+        """The batch at ``offset``, which is ``header``'s, and the base offset of what stands behind it in its file."""
+        both = await self._log.read(offset, max_bytes=size + HEADER_SIZE, committed=self._committed)
+        if not both.batches or both.batches[0][0] != header:
+            raise Contradiction(f"offset {offset} was answered with {_span(header)}, and then not")
+        return header, both.batches[1][0].base_offset if len(both.batches) > 1 else both.next_base
+
+
+def _span(header: BatchHeader) -> str:
+    return f"offsets {header.base_offset} to {header.last_offset}"

@@ -1,0 +1,135 @@
+"""Bits that turn over on the disks of either side: what is damaged is not believed, and a halt says whose it is."""
+
+from unittest.mock import patch
+
+import pytest
+
+from mirror.records.header import HEADER_SIZE
+from mirror.wire.errors import ErrorCode
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
+from tests.fakes.log import FakeLog
+from tests.fakes.loop import until
+from tests.relay.flows import batches, clusters, copies, mirroring
+
+
+def flip(cluster: FakeCluster, bit: int, *, at: int, index: int = 0) -> None:
+    """Turns over a bit of a batch of a log: ``bit`` of the batch, ``at`` in the log."""
+    stored = cluster.log("t", index).batches
+    damaged = bytearray(stored[at])
+    damaged[bit >> 3] ^= 1 << (bit & 7)
+    stored[at] = bytes(damaged)
+
+
+@pytest.mark.parametrize(("side", "reason"), [("source", "corrupt"), ("destination", "corrupt_destination")])
+@pytest.mark.parametrize("byte", [22, 26, 60, 61])
+async def test_damage_seen_while_locating(side: str, reason: str, byte: int) -> None:
+    """What the two logs are compared by is verified first: the halt names the side, and is not ``not_a_copy``."""
+    async with clusters() as (source, destination):
+        stored = batches(6)
+        for cluster in (source, destination):
+            cluster.add_topic("t")
+        source.store("t", 0, *stored)
+        for one in copies(stored[:4], cluster_id=source.cluster_id):
+            assert destination.log("t").produce(one)[0] == 0
+        flip(source if side == "source" else destination, 8 * byte + 5, at=3)
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == reason
+            halted = flow.partition().halted
+            assert halted is not None
+            assert f"{side}: t-0 at " in halted.detail
+            assert destination.log("t").end == 12
+
+
+async def test_a_length_for_which_the_broker_finds_nothing() -> None:
+    """
+    1. The last batch but one is said to be longer than its file: a broker then answers with nothing, and no error.
+    2. That is looked at, and told; what stands before it is copied.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(6))
+        flip(source, 8 * 8 + 0, at=4)
+
+        def read(log: FakeLog, offset: int, most: int, **_: bool) -> bytes:
+            found = b"".join(log.batches[offset // 3 : 4])
+            return found + log.batches[4][: max(0, most - len(found))] if found else b""
+
+        usual = FakeLog.read
+
+        def either(log: FakeLog, *asked: int, **how: bool) -> bytes:
+            return read(log, *asked) if log is source.log("t") else usual(log, *asked, **how)
+
+        with patch.object(FakeLog, "read", either):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "corrupt"
+                assert destination.log("t").end == 12
+
+
+async def test_nothing_where_something_should_be() -> None:
+    """The same, where not even the beginning of the batch is to be seen: the end of a log does not vanish."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(4))
+        source.log("t").end += 3
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "corrupt"
+            halted = flow.partition().halted
+            assert halted is not None
+            assert "offset 12 is answered with nothing" in halted.detail
+            assert destination.log("t").end == 12
+
+
+async def test_each_bit_that_no_checksum_covers() -> None:
+    """Base offset, length, leader epoch and magic of a batch in the middle: each in a partition of its own. Right up to
+    a halt, or to the end: a leader epoch does not halt, whatever it says."""
+    bits = range(17 * 8)
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=len(bits))
+        written = batches(6)
+        for bit in bits:
+            source.store("t", bit, *written)
+            flip(source, bit, at=3, index=bit)
+        async with mirroring(source, destination) as flow:
+            partitions = [flow.partition(index=bit) for bit in bits]
+            await until(lambda: all(each.halted or each.acknowledged == 18 for each in partitions))
+        for bit, partition in zip(bits, partitions, strict=True):
+            copied = destination.log("t", bit).batches
+            assert [one[HEADER_SIZE:] for one in copied] == [one[HEADER_SIZE:] for one in written[: len(copied)]], bit
+            in_epoch = 12 * 8 <= bit < 16 * 8
+            assert len(copied) == (6 if in_epoch else 3), bit
+            if not in_epoch:
+                assert partition.halted is not None
+                assert partition.halted.reason in ("corrupt", "unexplained_gap"), bit
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+async def test_a_refusal_of_a_damaged_batch(code: int) -> None:
+    """Whatever the destination calls it: a batch that came with a wrong checksum is ``corrupt``."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(3))
+        flip(source, 8 * HEADER_SIZE, at=1)
+        destination.next("Produce", faults.Fault())
+        destination.next("Produce", faults.refuse(code))
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "corrupt"
+            halted = flow.partition().halted
+            assert halted is not None
+            assert "it came with a wrong checksum" in halted.detail
+
+
+async def test_a_refusal_of_a_sound_batch() -> None:
+    """It was damaged on its way: it is sent again, and only if that goes on does the partition halt."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(3))
+        destination.next("Produce", faults.refuse(ErrorCode.CORRUPT_MESSAGE))
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            for _ in range(9):
+                destination.next("Produce", faults.refuse(ErrorCode.CORRUPT_MESSAGE))
+            source.store("t", 0, *batches(1, first=9))
+            assert await flow.halted() == "refused"
