@@ -118,6 +118,7 @@ class Terms:
     Attributes:
         max_batch_size: the destination's ``max.message.bytes``; None if not known.
         compacted: whether the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
+        compacted_there: whether the destination's has, so that its log cleaner changes what was copied.
         append_times: whether the source topic has LogAppendTime: its times say when it was written, not what.
         accept_gaps: whether gaps without a cause are gone over (``on.gap: continue``).
         strict: whether batches go with the source's producer fields (``identity: strict``): nothing is filled then.
@@ -125,6 +126,7 @@ class Terms:
 
     max_batch_size: int | None = None
     compacted: bool = False
+    compacted_there: bool = False
     append_times: bool = False
     accept_gaps: bool = False
     strict: bool = False

@@ -16,7 +16,8 @@ from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.log import Marker, PartitionLog, Producer
 from mirror.records.state import Checkpoint
 from mirror.relay.fill import NOT_PERMITTED
-from mirror.relay.resync import POLL_S, READ_BYTES, Log
+from mirror.relay.resync import POLL_S, Log
+from mirror.relay.tails import READ_BYTES
 
 MARKER_WAIT_S = 30.0
 """The coordinator writes the fence's marker soon after it has answered; longer than a leader takes to be replaced."""

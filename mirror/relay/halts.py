@@ -11,6 +11,8 @@ from mirror.records.admit import Halt as BatchHalt
 from mirror.records.admit import HaltReason
 from mirror.wire.errors import HALTING, error_name
 
+_ANEW = "delete the destination topic and run 'mirror partition resume TOPIC': it is created and copied anew"
+
 
 class Trouble(Enum):
     """(reason, remedy)"""
@@ -22,27 +24,31 @@ class Trouble(Enum):
     )
     RETENTION_OVERTOOK = (
         "retention_overtook",
-        "the source has deleted records that were not copied yet; raise its retention, delete the destination topic "
-        "and mirror it anew",
+        "the source has deleted records that were not copied yet; what was copied before may be the only copy left, so "
+        "keep the destination topic: raise the source's retention, then go on behind the gap with 'mirror partition "
+        "resume TOPIC PARTITION --accept-gap', which records it",
     )
     NOT_A_COPY = (
         "not_a_copy",
-        "what the destination holds is not a prefix of the source; give the flow an empty destination topic",
+        "what the destination holds is not a prefix of the source; compare both sides ('mirror audit') and save what "
+        f"only the destination has; only then {_ANEW}",
     )
     FOREIGN_WRITER = (
         "foreign_writer",
-        "the destination's last batch was not written by this flow; stop the other writer and give the flow an empty "
-        "destination topic, or exclude the topic",
+        "somebody else writes to the destination topic: stop that writer (a mirror of the same topic the other way is "
+        "one). Its records are at the destination only, so save those that are needed; the flow's own behind them are "
+        f"repeats of the source's at wrong offsets. Then {_ANEW}; or exclude the topic",
     )
     RECREATED = (
         "recreated",
-        "the topic was deleted and created again under the same name; delete the other side's topic as well, or "
-        "mirror to a new name, then restart the mirror",
+        "the topic was deleted and created again under the same name; the other side may have the only copy of what it "
+        f"held before, so save what is needed of that. Then {_ANEW}",
     )
     OVERFILLED = (
         "overfilled",
-        "the destination has a marker where the source has a record, so that what follows cannot keep its offset; "
-        "delete the destination topic and mirror it anew",
+        "the destination has a marker where the source has a record, so that what follows cannot keep its offset; what "
+        "stands before it is a good copy: save what the source no longer has of it (compare where both logs begin). "
+        f"Then {_ANEW}",
     )
     CORRUPT = (HaltReason.CORRUPT.slug, HaltReason.CORRUPT.remedy)
     CORRUPT_DESTINATION = (
@@ -94,8 +100,9 @@ class Trouble(Enum):
     )
     TRUNCATED = (
         "source_truncated",
-        "the source lost records that were already copied (unclean leader election); compare both sides, then delete "
-        "the destination topic and mirror it anew",
+        "the source lost records that were already copied (an unclean leader election, a disk restored), and the "
+        "destination has the only copy of them: save them (consume the offsets that are named, or write them to the "
+        f"source again) before anything is deleted; only then {_ANEW}",
     )
     TOPIC_MISSING = (
         "topic_missing",

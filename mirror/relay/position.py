@@ -39,6 +39,7 @@ class Locator:
         self._settings = settings
         self.log = log
         self._told_no_owner = False
+        self._opening = asyncio.Lock()
         self._pace = Pace(settings.max_fill_per_second)
         self._cleanups = Cleanups(source, destination, settings.synced_configs)
         self.coordinator = Coordinator(destination)
@@ -206,6 +207,7 @@ class Locator:
             strict=settings.strict,
             filler=self._filler(partition),
             led_to=partition.begun.until,
+            opening=self._opening,
         )
 
     def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:

@@ -2,36 +2,32 @@
 
 In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty
 that nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the
-source (``_prove``), and the identity that continues it (``continued``).
+source (``relay.runs``, ``relay.compare``), and the identity that continues it (``continued``).
 
 It knows no sockets: ``here`` and ``there`` are ``net.log.PartitionLog``, or a model of one in tests/simulation.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from mirror.net.errors import Refused, Unreachable
+from mirror.net.errors import Refused
 from mirror.net.log import Marker, Producer, Segment
 from mirror.records.admit import Fill, Terms, admit
-from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
-from mirror.records.transactions import Aborted, marker_kind
+from mirror.records.transactions import Aborted
+from mirror.relay.compare import Comparison
 from mirror.relay.halts import PartitionHalted, Trouble, halt
-from mirror.relay.runs import check_run, foreign
+from mirror.relay.runs import check_run
+from mirror.relay.tails import Tail
 from mirror.wire.errors import ErrorCode
 
+OF_THE_DESTINATION = frozenset({Trouble.NOT_A_COPY.reason, Trouble.OVERFILLED.reason})
+"""What the destination's last batches are may have its cause in what stands before them."""
 POLL_S = 0.1
 """Between two looks at a log end that is not replicated yet."""
-READ_BYTES = 256 * 1024
-"""Read at once where more than one batch is wanted."""
-STRIDE = 16
-MOST_STRIDE = 1 << 20
-"""Looking back for the last data batch goes so much farther each time, and so far at most."""
-NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
-"""Attribute bits that a copy has as its source: the others say how the source came by the batch."""
-NO_EPOCH = -1
 
 
 class Log(Protocol):
@@ -93,6 +89,7 @@ class Rules:
         next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
         strict: whether the copy carries the source's producer fields, so that they must be equal, too.
         led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
+        opening: held while batches are opened to be compared, one pair of a process at a time.
     """
 
     name: str
@@ -106,6 +103,11 @@ class Rules:
     next_epoch: bool = False
     strict: bool = False
     led_to: int = -1
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
+
+    def is_own(self, header: BatchHeader) -> bool:
+        """Whether the batch is the flow's data, of whatever rotation."""
+        return same_owner(header.producer_id, self.owner)
 
 
 class Found(NamedTuple):
@@ -126,17 +128,6 @@ class Found(NamedTuple):
     """Whether the batch before ``offset`` was compared on both sides."""
     holes_from: int
     """From here up to ``offset``, nothing but markers."""
-
-
-class Tail(NamedTuple):
-    """The end of the destination's log, looked at backwards to the last data batch."""
-
-    data: tuple[BatchHeader, bytes] | None
-    """The last data batch, header and records; None: the log has none."""
-    marker: BatchHeader | None
-    """The last marker of ours behind it."""
-    holes_from: int
-    """From here to the end, nothing but markers."""
 
 
 async def barrier(there: Readable, log: Log) -> int:
@@ -184,6 +175,7 @@ class Resync:
         self._there = there
         self._rules = rules
         self._log = log
+        self._comparison = Comparison(here, there, rules)
 
     async def run(self, *, settle: bool) -> Found:
         """The position, proven as far as it can be.
@@ -201,26 +193,30 @@ class Resync:
         # at worst a repeat, which is recognised; one from after it would be taken for the batch at that end.
         known = await there.producers()
         end = await barrier(there, self._log)
-        tail = await self.tail(log_start, end)
+        tail = await self._comparison.tail(log_start, end)
         if settle or not armed(tail, known) or await self._hole_at(source_start, end):
             known, end, tail = await self._stand_still(log_start, end, tail)
         await self._check_run(tail, log_start)
         try:
-            source_end = await self._check_range(tail, source_start, source_end, end)
-            proven, last_epoch = await self._prove(tail, source_start, end)
-            await self._check_holes(tail, source_start, end)
-        except PartitionHalted:
-            await self._blame(tail, log_start, source_start)
+            source_end = await self._check_range(tail, log_start, source_start, source_end, end)
+            proof = await self._comparison.prove(tail, log_start, source_start, source_end, end)
+            await self._comparison.check_holes(tail, source_start, end)
+        except PartitionHalted as stop:
+            if stop.halted.reason in OF_THE_DESTINATION:
+                await self._blame(tail, log_start, source_start)
             raise
+        if not proof.proven:
+            detail = f"{rules.name}: {proof.why}, so nothing before offset {end} can be compared"
+            self._log.warning("prefix_unproven", detail=detail)
         return Found(
             offset=end,
             identity=continued(tail, known, rules, end),
             coordinator_epoch=1 + max((state.coordinator_epoch for state in ours(known, rules.owner)), default=-1),
-            last_epoch=last_epoch,
+            last_epoch=proof.epoch,
             source_start=source_start,
             source_end=source_end,
             log_start=log_start,
-            proven=proven,
+            proven=proof.proven,
             holes_from=tail.holes_from,
         )
 
@@ -232,43 +228,9 @@ class Resync:
             again = await barrier(self._there, self._log)
             if again == end:
                 return known, end, tail
-            end, tail = again, await self.tail(log_start, again)
+            end, tail = again, await self._comparison.tail(log_start, again)
 
     # -- the destination ---------------------------------------------------------------------------------------------
-
-    async def tail(self, log_start: int, end: int) -> Tail:
-        """Walks back to the last data batch."""
-        marker: BatchHeader | None = None
-        reach, upto = 1, end
-        while upto > log_start:
-            at = max(log_start, upto - reach)
-            data, newest = await self._last_between(at, upto)
-            marker = marker or newest
-            if data is not None:
-                self._own(data[0])
-                return Tail(data, marker, data[0].next_offset)
-            upto, reach = at, min(reach * STRIDE, MOST_STRIDE)
-        return Tail(None, marker, log_start)
-
-    async def _last_between(self, start: int, end: int) -> tuple[tuple[BatchHeader, bytes] | None, BatchHeader | None]:
-        """The last data batch with an offset in ``[start, end)``, and the last marker of ours behind it."""
-        data: tuple[BatchHeader, bytes] | None = None
-        marker: BatchHeader | None = None
-        try:
-            async for header, batch in batches(self._there, start, end):
-                if not header.is_control:
-                    data, marker = (header, bytes(batch[HEADER_SIZE:])), None
-                elif same_owner(header.producer_id, self._rules.owner):
-                    marker = header
-        except Refused as error:
-            if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                raise
-            raise halt(Trouble.FOREIGN_WRITER, str(error)) from error
-        return data, marker
-
-    def _own(self, header: BatchHeader) -> None:
-        if not self._rules.strict and not same_owner(header.producer_id, self._rules.owner):
-            raise foreign(header, self._rules.name)
 
     async def _check_run(self, tail: Tail, log_start: int) -> None:
         """Nobody else has written between our batches, also if the last one equals the source's."""
@@ -282,9 +244,9 @@ class Resync:
             if tail.data is None:
                 return
             base = tail.data[0].base_offset
-            tail = await self.tail(log_start, base)
+            tail = await self._comparison.tail(log_start, base)
             if tail.holes_from < base:
-                await self._check_holes(tail, source_start, base)
+                await self._comparison.check_holes(tail, source_start, base)
 
     # -- the source --------------------------------------------------------------------------------------------------
 
@@ -300,91 +262,27 @@ class Resync:
             return False
         return bool(segment.batches) and not _is_record(segment, end, self._rules.terms)
 
-    async def _check_range(self, tail: Tail, source_start: int, source_end: int, end: int) -> int:
+    async def _check_range(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> int:
         """The source must still have what is due, and must have had what was copied. Its end, looked at again."""
         name = self._rules.name
+        if source_end < end:
+            # Once may be a leader that is still catching up; twice is a source that does not have these records.
+            await asyncio.sleep(self._rules.settle_s)
+            source_end = await self._here.true_end()
+        if source_end < end:
+            if tail.data is not None and tail.holes_from > source_end:
+                detail = "the source does not have what was copied last"
+                raise await self._comparison.parted(detail, log_start, source_start, source_end, end)
+            raise halt(
+                Trouble.OVERFILLED,
+                f"{name}: the destination ends at {end} and the source at {source_end}; there are only markers from "
+                f"{tail.holes_from} on",
+            )
         if source_start > end and not self._rules.accept_gap:
             raise halt(
                 Trouble.RETENTION_OVERTOOK, f"{name}: offset {end} is due and the source begins at {source_start}"
             )
-        if source_end < end:
-            # Once may be a leader that is still catching up; twice is a source that never had these records.
-            await asyncio.sleep(self._rules.settle_s)
-            source_end = await self._here.true_end()
-            if source_end < end:
-                detail = f"{name}: the destination ends at {end} and the source at {source_end}"
-                if tail.data is not None and tail.holes_from > source_end:
-                    raise halt(Trouble.NOT_A_COPY, detail)
-                raise halt(Trouble.OVERFILLED, f"{detail}; there are only markers from {tail.holes_from} on")
         return source_end
-
-    async def _prove(self, tail: Tail, source_start: int, end: int) -> tuple[bool, int]:
-        """Compares the destination's last data batch with the source's; (compared, leader epoch of the source's)."""
-        if tail.data is None and end in (0, self._rules.led_to):
-            return True, NO_EPOCH  # A log that has held nothing, or nothing but filler, needs no proof.
-        if tail.data is None or tail.data[0].base_offset < source_start:
-            side = f"the source begins at {source_start}" if tail.data else "the destination's log holds no record"
-            self._unproven(side, end)
-            return False, NO_EPOCH
-        base = tail.data[0].base_offset
-        found = await self._here.batch_at(base)
-        if found is None and base < await self._here.true_end():
-            # A new leader's high watermark lags behind its log for a moment.
-            raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
-        if found is not None and self._rules.terms.compacted and cleaned(found[0], base):
-            self._unproven(f"the source has compacted the batch at {base}", end)
-            return False, NO_EPOCH
-        if found is None or not same_batch(tail.data, found, strict=self._rules.strict):
-            raise halt(Trouble.NOT_A_COPY, f"{self._rules.name}: the batches at offset {base} differ")
-        # Behind markers, the source's batch before the end is another one, whose epoch may be later.
-        return True, found[0].leader_epoch if tail.holes_from == end else NO_EPOCH
-
-    def _unproven(self, side: str, end: int) -> None:
-        self._log.warning(
-            "prefix_unproven", detail=f"{self._rules.name}: {side}, so nothing before offset {end} can be compared"
-        )
-
-    async def _check_holes(self, tail: Tail, source_start: int, end: int) -> None:
-        """Every marker behind the last data batch stands where the source has no record."""
-        at = max(tail.holes_from, source_start)
-        while at < end:
-            segment = await self._here.read(at, max_bytes=READ_BYTES, committed=self._rules.committed)
-            if not segment.batches:
-                if segment.last_stable_offset < end <= await self._here.true_end():
-                    raise Unreachable(
-                        f"{self._here.name}: stable to {segment.last_stable_offset}, the destination ends at {end}"
-                    )
-                return
-            for header in records_of(segment):
-                if header.base_offset >= end:
-                    return
-                if header.last_offset >= at:
-                    raise halt(
-                        Trouble.OVERFILLED,
-                        f"{self._rules.name}: the source has a record at offset {max(header.base_offset, at)}, and "
-                        f"the destination a marker; its log ends at {end}",
-                    )
-            at = segment.batches[-1][0].next_offset
-
-
-def cleaned(found: BatchHeader, base: int) -> bool:
-    """Whether compaction has taken the batch that began at ``base``, or records of it, or has noted its horizon in it:
-    it is not what it was when it was copied."""
-    return found.base_offset != base or not found.is_dense or bool(found.attributes & DELETE_HORIZON)
-
-
-def same_batch(copy: tuple[BatchHeader, bytes], original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
-    """Payload identity: equal but for who wrote it, in which transaction and epoch, and the checksum over that."""
-    (mine, payload), (other, whole) = copy, original
-    return (
-        mine.base_offset == other.base_offset
-        and mine.length == other.length
-        and mine.attributes & NEUTRAL == other.attributes & NEUTRAL
-        and mine[6:9] == other[6:9]
-        and mine.record_count == other.record_count
-        and (not strict or mine[9:12] == other[9:12])
-        and payload == whole[HEADER_SIZE:]
-    )
 
 
 def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
@@ -428,33 +326,6 @@ def continued(tail: Tail, known: Sequence[Producer] | None, rules: Rules, end: i
 
 def _identity(header: BatchHeader) -> Identity:
     return Identity(header.producer_id, header.producer_epoch, 0 if header.is_control else header.last_sequence)
-
-
-async def batches(log: Readable, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """Every batch that has an offset in ``[start, end)``, in order."""
-    at = start
-    while at < end:
-        segment = await log.read(at, max_bytes=READ_BYTES if end - at > 1 else 1)
-        if not segment.batches:
-            return
-        for header, batch in segment.batches:
-            if header.base_offset >= end:
-                return
-            if header.last_offset >= at:
-                yield header, batch
-        at = segment.batches[-1][0].next_offset
-
-
-def records_of(segment: Segment) -> list[BatchHeader]:
-    """The batches of a source segment that hold records for the destination, by header."""
-    aborted = Aborted(segment.aborted)
-    found = []
-    for header, batch in segment.batches:
-        if header.is_control:
-            aborted.ends(header, marker_kind(batch))
-        elif not aborted.drops(header) and header.record_count:
-            found.append(header)
-    return found
 
 
 def _is_record(segment: Segment, due: int, terms: Terms) -> bool:

@@ -276,7 +276,10 @@ class Fetcher(Link):
             partition.heard(fetched.last_stable_offset if committed else fetched.high_watermark, now)
             if fetched.diverging is not None:
                 epoch, end_offset = fetched.diverging
-                detail = f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}"
+                detail = (
+                    f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
+                    f"destination has what the source had from there on"
+                )
                 owner.halt(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
             elif fetched.end > fetched.start:
                 due = partition.due

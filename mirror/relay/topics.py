@@ -142,6 +142,7 @@ def _pair(
     terms = Terms(
         max_batch_size=int(largest) if largest else None,
         compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
+        compacted_there="compact" in (values.get(CLEANUP_POLICY) or ""),
         append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
         accept_gaps=settings.accept_gaps,
         strict=settings.strict,

@@ -107,17 +107,6 @@ async def test_what_does_not_make_a_difference() -> None:
         assert (found.offset, found.proven, found.last_epoch) == (3, True, 8)
 
 
-async def test_longer_than_the_source() -> None:
-    """The source ends before the destination, also at a second look: no copy."""
-    async with scene() as at:
-        stored = batches(4)
-        at.source.store("t", 0, *stored[:3])
-        at.copy_only(stored)
-        reason, detail = await at.halts()
-        assert reason == "not_a_copy"
-        assert "the destination ends at 12 and the source at 9" in detail
-
-
 async def test_a_source_leader_that_is_catching_up() -> None:
     """Its first answer is behind, the second is not: no halt."""
     async with scene() as at:

@@ -1,0 +1,232 @@
+"""Both logs of a partition, held against each other: the last batch, the holes behind it, and where they part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirror.net.errors import Refused, Unreachable
+from mirror.net.log import Segment
+from mirror.records.header import BatchHeader
+from mirror.records.transactions import Aborted, marker_kind
+from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.runs import foreign
+from mirror.relay.survivors import DIFFERENT, Compared, Likeness, compare
+from mirror.relay.tails import READ_BYTES, Data, Tail, batches, look_back
+from mirror.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from mirror.relay.resync import Readable, Rules
+
+NO_EPOCH = -1
+LOOKS_BACK = 16
+"""Data batches of a compacted topic that are looked at until one can be compared."""
+
+
+class Proof(NamedTuple):
+    """What the last data batches say."""
+
+    proven: bool
+    epoch: int = NO_EPOCH
+    """Leader epoch of the source batch before the destination's end; -1: not known."""
+    why: str = ""
+    """Why nothing could be compared."""
+
+
+class Comparison:
+    """Of one partition, for one look at it. Everything that is read may raise NetworkError: not to be known now."""
+
+    def __init__(self, here: Readable, there: Readable, rules: Rules) -> None:
+        self._here = here
+        self._there = there
+        self._rules = rules
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    async def tail(self, log_start: int, end: int) -> Tail:
+        """The destination from its last data batch before ``end`` on.
+
+        Raises:
+            PartitionHalted: that batch is somebody else's.
+        """
+        return await look_back(self._there, log_start, end, owner=self._rules.owner, own=self._own)
+
+    def _own(self, header: BatchHeader) -> None:
+        if not self._rules.strict and not self._rules.is_own(header):
+            raise foreign(header, self._rules.name)
+
+    async def prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
+        """The destination's last data batch is the source's. Where a log cleaner has left nothing to compare, an
+        earlier one is.
+
+        Raises:
+            PartitionHalted: it is not: source_truncated if the source lost it, else not_a_copy.
+        """
+        if tail.data is None and end in (0, self._rules.led_to):
+            return Proof(proven=True)  # A log that has held nothing, or nothing but filler, needs no proof.
+        why, look = "", tail
+        for _ in range(LOOKS_BACK):
+            if look.data is None:
+                return Proof(proven=False, why=why or "the destination's log holds no record")
+            header = look.data[0]
+            if header.base_offset < source_start:
+                return Proof(proven=False, why=why or f"the source begins at {source_start}")
+            found = await self._original(header.base_offset)
+            likeness, reason = await self._compare(look.data, found)
+            if likeness is Likeness.DIFFERENT:
+                detail = f"the batches at offset {header.base_offset} differ"
+                raise await self.parted(detail, log_start, source_start, source_end, end)
+            if likeness is Likeness.SAME and found is not None:
+                # Behind markers, the source's batch before the end is another one, whose epoch may be later.
+                epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
+                return Proof(proven=True, epoch=epoch)
+            why = why or reason
+            look = await self.tail(log_start, header.base_offset)
+        return Proof(proven=False, why=why)
+
+    async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
+        """What the source has at a batch's base offset, or next."""
+        found = await self._here.batch_at(base)
+        if found is None and base < await self._here.true_end():
+            # A new leader's high watermark lags behind its log for a moment.
+            raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
+        return found
+
+    async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> Compared:
+        if found is None:
+            return DIFFERENT
+        rules = self._rules
+        return await compare(copy, found, opening=rules.opening, strict=rules.strict, gaps=rules.terms.compacted)
+
+    # -- where they part ---------------------------------------------------------------------------------------------
+
+    async def parted(
+        self, detail: str, log_start: int, source_start: int, source_end: int, end: int
+    ) -> PartitionHalted:
+        """Why both logs differ. Within one leader epoch an offset has one batch only, so a source that goes on in a
+        later epoch from where both still agree has lost what it had, and so has one that ends there.
+
+        Args:
+            detail: what was seen.
+            log_start: where the destination begins.
+            source_start: where the source begins.
+            source_end: where the source ends.
+            end: where the destination ends.
+
+        Raises:
+            PartitionHalted: a batch of somebody else's stands before that.
+        """
+        name = self._rules.name
+        agreed = await self._last_agreed(max(log_start, source_start), source_end, end)
+        ends = f"the source ends at {source_end}, the destination at {end}"
+        if agreed is None:
+            return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {ends}")
+        behind = agreed.next_offset
+        after = await self._here.batch_at(behind) if behind < source_end else None
+        both = f"both agree up to offset {behind - 1}, of leader epoch {agreed.leader_epoch}"
+        if after is not None and after[0].leader_epoch <= agreed.leader_epoch:
+            return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
+        goes_on = (
+            "ends there" if after is None else f"goes on with other records, of leader epoch {after[0].leader_epoch}"
+        )
+        alone = f"only the destination has what the source had at offsets {behind} to {end - 1}"
+        return halt(Trouble.TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
+
+    async def _last_agreed(self, low: int, source_end: int, high: int) -> BatchHeader | None:
+        """The source's last batch that the destination has as well, found by halves; None if there is none."""
+        agreed: BatchHeader | None = None
+        start = low
+        while low < high:
+            middle = (low + high + 1) // 2
+            data = (await self.tail(start, middle)).data
+            if data is None or data[0].next_offset <= low:
+                low = middle  # nothing between them to compare
+                continue
+            base = data[0].base_offset
+            found = await self._original(base) if base < source_end else None
+            likeness = (await self._compare(data, found)).likeness
+            if likeness is Likeness.DIFFERENT:
+                high = base
+            else:
+                low = max(middle, data[0].next_offset)
+                if likeness is Likeness.SAME and found is not None:
+                    agreed = found[0]
+        return agreed
+
+    # -- holes -------------------------------------------------------------------------------------------------------
+
+    async def check_holes(self, tail: Tail, source_start: int, end: int) -> None:
+        """Where the source has a record behind the last data batch, the destination has no marker. On a compacted topic
+        it may have nothing there: its log cleaner has removed the copy.
+
+        Raises:
+            PartitionHalted: overfilled if it has one; not_a_copy if there is nothing, and the topic is not compacted.
+        """
+        at = max(tail.holes_from, source_start)
+        markers = _Markers(self._there, at, end)
+        while at < end:
+            segment = await self._source_at(at)
+            if segment is None:
+                return
+            if not segment.batches:
+                if segment.last_stable_offset < end <= await self._here.true_end():
+                    raise Unreachable(
+                        f"{self._here.name}: stable to {segment.last_stable_offset}, the destination ends at {end}"
+                    )
+                return
+            for header in records_of(segment):
+                if header.base_offset >= end:
+                    return
+                if header.last_offset >= at:
+                    await self._check_record(header, markers, max(header.base_offset, at), end)
+            at = segment.batches[-1][0].next_offset
+
+    async def _source_at(self, offset: int) -> Segment | None:
+        """A piece of the source; None behind its end, which may have gone back."""
+        try:
+            return await self._here.read(offset, max_bytes=READ_BYTES, committed=self._rules.committed)
+        except Refused as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or offset < await self._here.true_end():
+                raise
+            return None
+
+    async def _check_record(self, header: BatchHeader, markers: _Markers, offset: int, end: int) -> None:
+        name, terms = self._rules.name, self._rules.terms
+        if await markers.within(offset, header.last_offset):
+            raise halt(
+                Trouble.OVERFILLED,
+                f"{name}: the source has a record at offset {offset}, and the destination a marker; its log ends at "
+                f"{end}",
+            )
+        if not (terms.compacted or terms.compacted_there):
+            raise halt(
+                Trouble.NOT_A_COPY,
+                f"{name}: the source has a record at offset {offset}, and the destination nothing; it ends at {end}",
+            )
+
+
+class _Markers:
+    """The markers of a log, asked for in the order of their offsets."""
+
+    def __init__(self, there: Readable, start: int, end: int) -> None:
+        self._walk = batches(there, start, end)
+        self._next: BatchHeader | None = None
+        self._ended = False
+
+    async def within(self, first: int, last: int) -> bool:
+        """Whether a marker stands at one of the offsets from ``first`` to ``last``."""
+        while not self._ended and (self._next is None or self._next.last_offset < first or not self._next.is_control):
+            found = await anext(self._walk, None)
+            self._next, self._ended = (found[0], False) if found is not None else (None, True)
+        return self._next is not None and self._next.base_offset <= last
+
+
+def records_of(segment: Segment) -> list[BatchHeader]:
+    """The batches of a source segment that hold records for the destination, by header."""
+    aborted = Aborted(segment.aborted)
+    found = []
+    for header, batch in segment.batches:
+        if header.is_control:
+            aborted.ends(header, marker_kind(batch))
+        elif not aborted.drops(header) and header.record_count:
+            found.append(header)
+    return found

@@ -1,0 +1,99 @@
+"""The end of the destination's log, looked at backwards to its last data batch."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple, Protocol
+
+from mirror.net.errors import Refused
+from mirror.net.log import Segment
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.identity import same_owner
+from mirror.relay.halts import Trouble, halt
+from mirror.wire.errors import ErrorCode
+
+READ_BYTES = 256 * 1024
+"""Read at once where more than one batch is wanted."""
+STRIDE = 16
+MOST_STRIDE = 1 << 20
+"""Looking back for the last data batch goes so much farther each time, and so far at most."""
+
+Data = tuple[BatchHeader, bytes]
+"""A batch's header, and its records."""
+
+
+class Batches(Protocol):
+    """A log, as far as it matters here."""
+
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
+        """Whole batches from the one that holds ``offset``."""
+
+
+class Tail(NamedTuple):
+    """The end of the destination's log, looked at backwards to the last data batch."""
+
+    data: Data | None
+    """The last data batch, header and records; None: the log has none."""
+    marker: BatchHeader | None
+    """The last marker of ours behind it."""
+    holes_from: int
+    """From here to the end there is no data: markers, or nothing where a log cleaner has removed batches."""
+
+
+async def look_back(
+    there: Batches, log_start: int, end: int, *, owner: int, own: Callable[[BatchHeader], None]
+) -> Tail:
+    """Walks back from ``end`` to the last data batch.
+
+    Args:
+        there: the destination's log.
+        log_start: where it begins.
+        end: from where to look.
+        owner: the flow's producer id for the partition, in any rotation.
+        own: raises if the data batch that was found is somebody else's.
+
+    Raises:
+        PartitionHalted: foreign_writer, also for batches of the old formats.
+        NetworkError: not to be known now.
+    """
+    marker: BatchHeader | None = None
+    reach, upto = 1, end
+    while upto > log_start:
+        at = max(log_start, upto - reach)
+        data, newest = await _last_between(there, at, upto, owner)
+        marker = marker or newest
+        if data is not None:
+            own(data[0])
+            return Tail(data, marker, data[0].next_offset)
+        upto, reach = at, min(reach * STRIDE, MOST_STRIDE)
+    return Tail(None, marker, log_start)
+
+
+async def _last_between(there: Batches, start: int, end: int, owner: int) -> tuple[Data | None, BatchHeader | None]:
+    """The last data batch with an offset in ``[start, end)``, and the last marker of ours behind it."""
+    data: Data | None = None
+    marker: BatchHeader | None = None
+    try:
+        async for header, batch in batches(there, start, end):
+            if not header.is_control:
+                data, marker = (header, bytes(batch[HEADER_SIZE:])), None
+            elif same_owner(header.producer_id, owner):
+                marker = header
+    except Refused as error:
+        if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            raise
+        raise halt(Trouble.FOREIGN_WRITER, str(error)) from error
+    return data, marker
+
+
+async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """Every batch that has an offset in ``[start, end)``, in order."""
+    at = start
+    while at < end:
+        segment = await log.read(at, max_bytes=READ_BYTES if end - at > 1 else 1)
+        if not segment.batches:
+            return
+        for header, batch in segment.batches:
+            if header.base_offset >= end:
+                return
+            if header.last_offset >= at:
+                yield header, batch
+        at = segment.batches[-1][0].next_offset

@@ -1,0 +1,82 @@
+"""Records read out of batches of every codec, and what cannot be read."""
+
+import zlib
+
+import pytest
+import zstandard
+
+from mirror.records import opening
+from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
+from mirror.records.opening import NotOpened, Record, opened
+from tests.records.builders import RECORDS, kafka_batch, raw_batch
+
+BASE = 1_000
+EXPECTED = [Record(BASE + one.offset, one.timestamp, one.key, one.value, tuple(one.headers)) for one in RECORDS]
+
+
+def split(batch: bytes) -> tuple[BatchHeader, bytes]:
+    return BatchHeader.read(batch), batch[HEADER_SIZE:]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_every_codec(codec: Codec) -> None:
+    assert list(opened(*split(kafka_batch(codec=codec, base_offset=BASE)))) == EXPECTED
+
+
+def test_snappy_without_frames() -> None:
+    """As librdkafka writes it."""
+    import snappy
+
+    header, plain = split(kafka_batch(base_offset=BASE))
+    packed = header._replace(attributes=Codec.SNAPPY)
+    assert list(opened(packed, snappy.compress(plain))) == EXPECTED
+
+
+def test_an_emptied_batch() -> None:
+    """What the cleaner leaves of a producer's last batch: a header."""
+    assert list(opened(*split(raw_batch(b"", attributes=Codec.ZSTD, record_count=0)))) == []
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_damaged(codec: Codec) -> None:
+    """Cut anywhere, or other bytes: an error that says which batch, unless all records are there."""
+    header, records = split(kafka_batch(codec=codec, base_offset=BASE))
+    for cut in range(len(records)):
+        try:
+            found = list(opened(header, records[:cut]))
+        except NotOpened as error:
+            assert "the batch at offset 1000" in str(error)  # noqa: PT017 - it may be well
+        else:
+            assert found == EXPECTED
+    with pytest.raises(NotOpened):
+        list(opened(header, b"\xff" * len(records)))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_more_than_is_opened(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "MOST_OPENED", 100)
+    with pytest.raises(NotOpened, match="more than 100 bytes"):
+        list(opened(*split(kafka_batch(codec=codec, base_offset=BASE))))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_bomb_is_not_unpacked(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more is decompressed than is opened."""
+    monkeypatch.setattr(opening, "MOST_OPENED", 1 << 16)
+    zeros = bytes(1 << 26)
+    packed = zstandard.compress(zeros) if codec is Codec.ZSTD else zlib.compress(zeros, wbits=31)
+    with pytest.raises(NotOpened, match="more than 65536 bytes"):
+        list(opened(*split(raw_batch(packed, attributes=codec))))
+
+
+def test_an_unknown_codec() -> None:
+    with pytest.raises(NotOpened):
+        list(opened(*split(raw_batch(b"x", attributes=7))))
+
+
+def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(NotOpened, match="no library for lz4"):
+        list(opened(*split(kafka_batch(codec=Codec.LZ4))))

@@ -1,0 +1,103 @@
+"""Where source and destination part: what the source lost is told from what never was a copy."""
+
+from typing import Any
+
+import pytest
+
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.relay.compare import Comparison
+from mirror.relay.halts import Trouble
+from tests.records.builders import sealed
+from tests.relay.flows import batch, batches, copies
+from tests.relay.scenes import Scene, scene
+from tests.simulation.broker import marker_batch
+
+
+async def _halts(at: Scene) -> tuple[str, str]:
+    """(reason, detail), of a halt whose remedy has nothing deleted that was not saved."""
+    reason, detail = await at.halts()
+    remedy = next(trouble.remedy for trouble in Trouble if trouble.reason == reason)
+    assert remedy.index("save") < remedy.index("delete the destination topic") < remedy.index("mirror partition resume")
+    return reason, detail
+
+
+@pytest.mark.parametrize("left", [1, 3, 6])
+async def test_shorter_than_the_copy(left: int) -> None:
+    """The source ends before the destination, also at a second look, and both agree up to there."""
+    async with scene() as at:
+        at.copy(batches(7))
+        at.here.truncate(3 * left)
+        reason, detail = await _halts(at)
+        assert reason == "source_truncated"
+        assert f"both agree up to offset {3 * left - 1}, of leader epoch 0, and the source ends there" in detail
+        assert f"the source ends at {3 * left}, the destination at 21" in detail
+        assert f"only the destination has what the source had at offsets {3 * left} to 20" in detail
+
+
+@pytest.mark.parametrize("written_since", [1, 3, 9])
+async def test_truncated_and_written_again(written_since: int) -> None:
+    """It goes on in a later leader epoch from where both still agree, and is shorter than the copy, or longer."""
+    async with scene() as at:
+        at.copy(batches(5))
+        at.here.truncate(6)
+        for number in range(written_since):
+            at.source.store("t", 0, batch(6 + 3 * number, payload=b"other %d" % number, leader_epoch=1))
+        reason, detail = await _halts(at)
+        assert reason == "source_truncated"
+        assert (
+            "both agree up to offset 5, of leader epoch 0, and the source goes on with other records, of leader"
+            in detail
+        )
+        assert f"the source ends at {6 + 3 * written_since}, the destination at 15" in detail
+        assert "offsets 6 to 14" in detail
+
+
+async def test_truncated_with_holes() -> None:
+    """Markers on both sides between the batches do not keep it from being found."""
+    async with scene() as at:
+        for number in range(6):
+            epoch = 2 * number
+            at.source.store("t", 0, batch(at.here.end))
+            (copy,) = copies(at.here.batches[-1:], cluster_id=at.source.cluster_id)
+            header = BatchHeader.read(copy)._replace(base_offset=at.there.end, producer_epoch=epoch)
+            at.there.store(sealed(header.pack() + copy[HEADER_SIZE:]))
+            at.source.store("t", 0, marker_batch(at.here.end, 7, 0))
+            at.there.store(marker_batch(at.there.end, at.owner, epoch + 1))
+        at.here.truncate(11)
+        reason, detail = await _halts(at)
+        assert reason == "source_truncated"
+        assert "both agree up to offset 10" in detail
+        assert "only the destination has what the source had at offsets 11 to 23" in detail
+
+
+async def test_other_records_in_the_same_epoch() -> None:
+    """A leader writes one batch at an offset: the copy is wrong, not the source."""
+    async with scene() as at:
+        at.source.store("t", 0, *batches(4))
+        at.copy_only([*batches(2), batch(6, payload=b"other")])
+        reason, detail = await _halts(at)
+        assert reason == "not_a_copy"
+        assert "the batches at offset 6 differ; both agree up to offset 5, of leader epoch 0" in detail
+
+
+async def test_nothing_agrees() -> None:
+    """Another log altogether, longer or shorter."""
+    async with scene() as at:
+        at.source.store("t", 0, *batches(2))
+        at.copy_only([batch(3 * number, payload=b"other %d" % number) for number in range(4)])
+        reason, detail = await _halts(at)
+        assert reason == "not_a_copy"
+        assert "the source ends at 6, the destination at 12" in detail
+
+
+async def test_without_a_common_past_a_truncated_source_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: where both last agreed is not looked for."""
+
+    async def nowhere(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(Comparison, "_last_agreed", nowhere)
+    async with scene() as at:
+        at.copy(batches(4))
+        at.here.truncate(6)
+        assert (await at.halts())[0] == "not_a_copy"
