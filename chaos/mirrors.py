@@ -51,6 +51,8 @@ def config_text(
         "flows": {FLOW: {"topics": list(topics), **(flow or {})}},
         "progress.interval.ms": 500,
         "http.listen": "127.0.0.1:0",
+        # Each line about each partition, not their number: scenarios read where partitions went on.
+        "log.level": "debug",
         **(top or {}),
     })  # fmt: skip
 

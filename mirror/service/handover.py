@@ -40,6 +40,8 @@ class Handover:
     relay: RelaySettings
     group: GroupSettings
     snapshot_interval_ms: int = 1_000
+    every_line: bool = False
+    """Whether each line about each partition is logged, instead of their number (``service.digest``)."""
 
     def pack(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -56,6 +58,7 @@ class Handover:
             },
             "group": asdict(self.group),
             "snapshot_interval_ms": self.snapshot_interval_ms,
+            "every_line": self.every_line,
         }
 
     @classmethod
@@ -73,6 +76,7 @@ class Handover:
             relay=RelaySettings(**_tuples(data["relay"]), **selecting(selection)),
             group=GroupSettings(**data["group"]),
             snapshot_interval_ms=data["snapshot_interval_ms"],
+            every_line=data["every_line"],
         )
 
 

@@ -20,6 +20,7 @@ from mirror.service.config import Config
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.fleet import Fleet, WorkerView
 from mirror.service.http import ListenFailed, Server
+from mirror.service.outages import Back, Outages
 from mirror.service.pages import Pages
 from mirror.service.resolve import group_settings, handover
 from mirror.service.resumption import Resumption
@@ -66,6 +67,7 @@ class Supervisor:
         self._failed: Message | None = None
         self._caught_up = False
         self._all_halted = False
+        self._outages = Outages()
         self._told: set[str] = set()
         self.resumption = Resumption(self.fleet, {child.number: child for child in self._children})
         self._pending = 0
@@ -132,6 +134,7 @@ class Supervisor:
                 self._log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
                 return
             self._tell_all_halted()
+            self._tell_outages()
             if self.started and time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
                 self._report()
@@ -152,6 +155,15 @@ class Supervisor:
                 remedy="see to the reasons, then: mirror partition resume --all",
             )
         self._all_halted = none_goes_on
+
+    def _tell_outages(self) -> None:
+        """A cluster that answers no more, and one that does again."""
+        for change in self._outages.look(self.fleet.clusters, time.monotonic()) if self.started else ():
+            if isinstance(change, Back):
+                self._log.warning("cluster_back", cluster=change.cluster, duration_s=round(change.duration_s, 1))
+            else:
+                detail = f"cluster {change.cluster} does not answer; copying goes on once it does"
+                self._log.warning("cluster_lost", cluster=change.cluster, detail=detail)
 
     def _has_caught_up(self) -> bool:
         """At once if all partitions are here; else they are on other machines, or between two workers for a moment."""

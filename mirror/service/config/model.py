@@ -78,7 +78,8 @@ class Config(Settings):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Choice(("debug", "info", "warning", "error"), fold=str.lower)
     ] = "info"
-    """The least level that is logged."""
+    """The least level that is logged. debug: also each line about each partition, where many of a kind are else told
+    as their number."""
 
     workers: Annotated[int, Count(minimum=1, maximum=256)] = 1
     """Processes that copy; the partitions are shared out among them. `mirror run --workers N` wins."""
