@@ -9,9 +9,10 @@ it.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
 
@@ -28,6 +29,7 @@ CLUSTER_ID_SINCE = 2
 METADATA_ERROR_SINCE = 13
 LED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
 """A missing follower does not concern a client."""
+T = TypeVar("T")
 
 
 class Leader(NamedTuple):
@@ -75,7 +77,7 @@ class Cluster:
         """Bytes that connections received which are closed by now."""
         self._control: dict[int, Connection] = {}
         self._writing: dict[int, Connection] = {}
-        self._dialling: dict[tuple[int, bool], asyncio.Lock] = {}
+        self._dialling: dict[tuple[int, bool], asyncio.Task[Connection]] = {}
         self._batchers: dict[Hashable, Batcher[Any, Any]] = {}
 
     @classmethod
@@ -100,6 +102,8 @@ class Cluster:
         for batcher in self._batchers.values():
             batcher.close(ConnectionLost(f"cluster {self.name}: closed"))
         self._batchers.clear()
+        for dialling in list(self._dialling.values()):
+            dialling.cancel()
         for connection in (*self._control.values(), *self._writing.values()):
             connection.close()
         self._control.clear()
@@ -255,14 +259,43 @@ class Cluster:
         return await connection.call(request, version=version, timeout_s=timeout_s)
 
     async def control(self, node_id: int, *, writing: bool = False) -> Connection:
-        """The control connection to a broker (or the one for ``writing``), opened if need be; one at a time, however
-        many ask."""
+        """The control connection to a broker (or the one for ``writing``), opened if need be.
+
+        Raises:
+            NetworkError: it cannot be had. Whoever asks while it is tried shares the failure: a broker that hangs would
+                else keep each of them for a timeout, one after the other.
+        """
         connections = self._writing if writing else self._control
-        async with self._dialling.setdefault((node_id, writing), asyncio.Lock()):
-            connection = connections.get(node_id)
-            if connection is None or connection.closed:
-                connection = connections[node_id] = await self.dial(node_id)
-        return connection
+        connection = connections.get(node_id)
+        if connection is not None and not connection.closed:
+            return connection
+
+        async def dial() -> Connection:
+            connection = connections[node_id] = await self.dial(node_id)
+            return connection
+
+        return await self._shared((node_id, writing), dial)
+
+    async def _shared(self, key: tuple[int, bool], dial: Callable[[], Awaitable[Connection]]) -> Connection:
+        """One attempt at a time for each connection; it goes on when somebody who waits for it is cancelled."""
+        dialling = self._dialling.get(key)
+        if dialling is None:
+
+            async def attempt() -> Connection:
+                try:
+                    return await dial()
+                finally:
+                    del self._dialling[key]
+
+            dialling = self._dialling[key] = asyncio.get_running_loop().create_task(attempt())
+            dialling.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            return await asyncio.shield(dialling)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if dialling.cancelled() and not (task is not None and task.cancelling()):
+                raise ConnectionLost(f"cluster {self.name}: closed") from None
+            raise
 
     def batcher(self, key: Hashable, make: Callable[[], Batcher[Item, Answer]]) -> Batcher[Item, Answer]:
         """What shares the calls of one kind to one broker; made when it is first asked for."""
@@ -272,14 +305,61 @@ class Cluster:
         return batcher
 
     async def control_of_any(self) -> Connection:
-        """An open control connection; else one to a known broker; else one to a bootstrap address."""
-        async with self._dialling.setdefault((ANY_NODE, False), asyncio.Lock()):
-            return await self._first_connection()
+        """An open control connection; else one to a known broker; else one to a bootstrap address.
+
+        Raises:
+            Unreachable: there is none.
+        """
+        # A broker that hangs keeps its requests: the next one goes to another.
+        connections = [connection for connection in self._control.values() if not connection.closed]
+        if connections:
+            return min(connections, key=lambda connection: connection.in_flight)
+        return await self._shared((ANY_NODE, False), self._first_connection)
+
+    async def control_of_controller(self) -> Connection:
+        """The control connection to the controller; to any broker if that one cannot be reached, since with KRaft each
+        passes on what is the controller's.
+
+        Raises:
+            Unreachable: no broker can be reached.
+        """
+        if self.controller_id in self.nodes:
+            with suppress(NetworkError):
+                return await self.control(self.controller_id)
+        return await self.control_of_any()
+
+    async def ask_all(self, ask: Callable[[int], Awaitable[T]], *, patience_s: float) -> list[T]:
+        """Asks every broker of the metadata at the same time.
+
+        Args:
+            ask: what is asked of the broker with this id.
+            patience_s: how long all of them are waited for; longer only while there is no answer at all.
+
+        Returns:
+            The answers of those that gave one in time.
+
+        Raises:
+            NetworkError: nobody answered; the first failure.
+        """
+        asking = [asyncio.ensure_future(ask(node_id)) for node_id in self.nodes]
+        if not asking:
+            raise Unreachable(f"cluster {self.name}: no broker is in the metadata")
+        try:
+            done, late = await asyncio.wait(asking, timeout=patience_s)
+            while late and all(one.exception() for one in done):
+                more, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+                done |= more
+        finally:
+            for one in asking:
+                one.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        failures = [error for one in asking if one in done and (error := one.exception()) is not None]
+        for error in failures:
+            if not isinstance(error, NetworkError) or len(failures) == len(done):
+                raise error
+        return [one.result() for one in asking if one in done and one.exception() is None]
 
     async def _first_connection(self) -> Connection:
-        for connection in self._control.values():
-            if not connection.closed:
-                return connection
         failures: list[str] = []
         for node_id in list(self.nodes):
             try:

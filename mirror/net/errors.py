@@ -5,6 +5,7 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── WrongCluster       another cluster answers there than before
 ├── ConnectionLost     it was there and is gone: what was asked may have been done
 ├── RequestTimedOut    no answer within the deadline: the same
+├── UnderReplicated    a log's end is not replicated yet: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
 └── Damaged            it answered with bytes that nobody has written
@@ -41,6 +42,12 @@ class RequestTimedOut(NetworkError):
     """The oldest request was not answered within its deadline; the connection is closed, outcomes are unknown."""
 
     slug = "request_timed_out"
+
+
+class UnderReplicated(NetworkError):
+    """A log's followers are behind its leader, so that its end may still vanish."""
+
+    slug = "under_replicated"
 
 
 class Unsupported(NetworkError):

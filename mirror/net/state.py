@@ -210,8 +210,7 @@ class State:
             ],
         )
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=_CREATE_TIMEOUT_MS, validate_only=False)
-        node_id = self._cluster.controller_id if self._cluster.controller_id in self._cluster.nodes else -1
-        result = (await self._cluster.call(request, node_id=node_id)).topics[0]
+        result = (await (await self._cluster.control_of_controller()).call(request)).topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             what = f"cannot create {self.topic} with {replicas} replicas at {self._cluster.name}"
             raise Refused(what, result.error_code, result.error_message)

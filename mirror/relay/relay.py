@@ -35,7 +35,7 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
-from mirror.relay.topics import Pair, pair_topics, producer_memory_ms
+from mirror.relay.topics import PATIENCE_S, Pair, pair_topics, producer_memory_ms
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
@@ -138,10 +138,15 @@ class Relay:
         self._spawn(Ends(self).keep())
 
     async def _choose_produce_version(self) -> None:
-        connection = await self.destination.control(next(iter(self.destination.nodes)))
-        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSIONS, "Produce")
-        self._produce_version = version
-        self.inner_loop = InnerLoop(version)
+        """The highest that every broker speaks, as far as they can be reached: in the middle of an upgrade they differ,
+        and one of them may be down."""
+
+        async def speaks(node_id: int) -> int:
+            connection = await self.destination.control(node_id)
+            return connection.version_of(PRODUCE_KEY, PRODUCE_VERSIONS, "Produce")
+
+        self._produce_version = min(await self.destination.ask_all(speaks, patience_s=PATIENCE_S))
+        self.inner_loop = InnerLoop(self._produce_version)
 
     async def _find_topics(self) -> int:
         pairs = await pair_topics(self.source, self.destination, self.settings)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, UnderReplicated, Unreachable
 from mirror.net.log import Marker, Producer, Segment
 from mirror.records.admit import Fill, Terms, admit
 from mirror.records.header import BatchHeader
@@ -28,6 +28,11 @@ OF_THE_DESTINATION = frozenset({Trouble.NOT_A_COPY.reason, Trouble.OVERFILLED.re
 """What the destination's last batches are may have its cause in what stands before them."""
 POLL_S = 0.1
 """Between two looks at a log end that is not replicated yet."""
+LOOKS = 20
+"""Looks at it before the partition waits elsewhere: about two seconds. Whoever seeks a position has a seat, of which
+there are only so many (``relay.seeking``)."""
+MOST_SETTLES = 10
+"""Times that an end is waited for to stand still, before the partition waits elsewhere."""
 
 
 class Log(Protocol):
@@ -134,17 +139,19 @@ async def barrier(there: Readable, log: Log) -> int:
     """The log end, once every replica in sync has it: nothing above can vanish, nothing is hidden.
 
     Raises:
+        UnderReplicated: they do not have it after ``LOOKS`` looks.
         NetworkError: no answer, or the leader is none any more.
     """
-    told = False
-    while True:
+    behind = ""
+    for look in range(LOOKS):
         end, visible = await asyncio.gather(there.true_end(), _visible(there))
         if end == visible:
             return end
-        if not told:
-            told = True
-            log.info("under_replicated", detail=f"{there.name} ends at {end} and is replicated to {visible}")
+        behind = f"{there.name} ends at {end} and is replicated to {visible}"
+        if not look:
+            log.info("under_replicated", detail=behind)
         await asyncio.sleep(POLL_S)
+    raise UnderReplicated(behind)
 
 
 async def _visible(there: Readable) -> int:
@@ -157,14 +164,24 @@ async def _visible(there: Readable) -> int:
 
 
 async def standing_still(there: Readable, settle_s: float, log: Log) -> int:
-    """The barrier, once two of them ``settle_s`` apart are equal: then the end will not move."""
+    """The barrier, once two of them ``settle_s`` apart are equal: then the end will not move.
+
+    Raises:
+        Unreachable: it moves again and again.
+        NetworkError: as ``barrier``.
+    """
     end = await barrier(there, log)
-    while True:
+    for _ in range(MOST_SETTLES):
         await asyncio.sleep(settle_s)
         again = await barrier(there, log)
         if again == end:
             return end
         end = again
+    raise _unsettled(there, end)
+
+
+def _unsettled(there: Readable, end: int) -> Unreachable:
+    return Unreachable(f"{there.name} ends at {end} now, and does not stand still: somebody writes to it")
 
 
 class Resync:
@@ -222,13 +239,14 @@ class Resync:
 
     async def _stand_still(self, log_start: int, end: int, tail: Tail) -> tuple[list[Producer] | None, int, Tail]:
         """Waits for two equal ends ``settle.ms`` apart: then the end will not move."""
-        while True:
+        for _ in range(MOST_SETTLES):
             known = await self._there.producers()
             await asyncio.sleep(self._rules.settle_s)
             again = await barrier(self._there, self._log)
             if again == end:
                 return known, end, tail
             end, tail = again, await self._comparison.tail(log_start, again)
+        raise _unsettled(self._there, end)
 
     # -- the destination ---------------------------------------------------------------------------------------------
 

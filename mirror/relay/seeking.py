@@ -17,7 +17,8 @@ from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 
 AT_ONCE = 64
-"""Positions sought at the same time; each takes about eight small requests."""
+"""Positions sought at the same time at one destination broker; each takes about eight small requests. One that hangs
+keeps no seats from the partitions of the others."""
 REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
 RELEASED_FOR_SETTLES = (5.0, 15.0)
@@ -48,7 +49,7 @@ class Seeking:
 
     def __init__(self, owner: SeekingOwner) -> None:
         self._owner = owner
-        self._seats = asyncio.Semaphore(AT_ONCE)
+        self._seats: dict[int, asyncio.Semaphore] = {}
         self._refreshing = asyncio.Lock()
 
     async def seek(self, partition: Partition, *, takeover: bool) -> None:
@@ -62,7 +63,7 @@ class Seeking:
             await _pause(partition, backoff)
         while True:
             try:
-                async with self._seats:
+                async with self._seats_at(partition):
                     if not takeover or backoff.tries:
                         await self._refresh()
                     location = await owner.locator.locate(partition, takeover=takeover)
@@ -89,6 +90,12 @@ class Seeking:
                 tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
                 await asyncio.sleep(backoff.next_s())
         owner.place(partition, location)
+
+    def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
+        """Those at the destination broker that leads the partition, as last heard; -1: nobody does."""
+        leader = self._owner.destination.leader(partition.destination, partition.index)
+        node_id = -1 if leader is None else leader.node_id
+        return self._seats.setdefault(node_id, asyncio.Semaphore(AT_ONCE))
 
     async def _leave_to_the_other(self) -> None:
         """Long enough that the other gets somewhere, and not always the same, or the two would chase each other."""

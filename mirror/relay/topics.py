@@ -24,6 +24,8 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 TRANSACTIONAL_EXPIRATION = "transactional.id.expiration.ms"
 TRANSACTIONAL_EXPIRATION_MS = 604_800_000
 EXPIRATION_MARGIN_MS = 15 * 60_000
+PATIENCE_S = 5.0
+"""At the start, brokers that do not answer are waited for so long, once another one has answered."""
 CREATE_TIMEOUT_MS = 30_000
 DEFAULT_REPLICATION_SINCE = 4
 """CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
@@ -155,30 +157,33 @@ def _pair(
 
 async def producer_memory_ms(cluster: Cluster) -> float:
     """How long the cluster's brokers remember a producer at least: ``producer.id.expiration.ms``, less a margin,
-    because it counts from the timestamps of records. Kafka's default where it may not be asked."""
+    because it counts from the timestamps of records. Kafka's default where no broker tells."""
     expiration_ms = await _broker_ms(cluster, PRODUCER_EXPIRATION, PRODUCER_EXPIRATION_MS)
     return max(expiration_ms - EXPIRATION_MARGIN_MS, expiration_ms / 2)
 
 
 async def transactional_memory_ms(cluster: Cluster) -> float:
     """How long its coordinators remember a transactional id that nobody uses: ``transactional.id.expiration.ms``.
-    Kafka's default where it may not be asked."""
+    Kafka's default where no broker tells."""
     return await _broker_ms(cluster, TRANSACTIONAL_EXPIRATION, TRANSACTIONAL_EXPIRATION_MS)
 
 
 async def _broker_ms(cluster: Cluster, name: str, default: int) -> int:
-    """A broker's setting; ``default`` where it may not be asked."""
-    node_id = next(iter(cluster.nodes))
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[name]
-    )
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
-    try:
+    """A broker's setting, of several the least; ``default`` where no broker tells."""
+
+    async def ask(node_id: int) -> int:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[name]
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         answer = await cluster.call(request, node_id=node_id)
+        values = [entry.value for result in answer.results if not result.error_code for entry in result.configs]
+        return int(values[0]) if values and values[0] else default
+
+    try:
+        return min(await cluster.ask_all(ask, patience_s=PATIENCE_S))
     except NetworkError:
         return default
-    values = [entry.value for result in answer.results if not result.error_code for entry in result.configs]
-    return int(values[0]) if values and values[0] else default
 
 
 async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -247,9 +252,8 @@ async def _create_once(
     destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, Any]], settings: RelaySettings
 ) -> dict[str, Any]:
     """One request to the controller; topic -> the broker's result, for those that do not exist now."""
-    node_id = destination.controller_id if destination.controller_id in destination.nodes else -1
-    connection = await destination.control(node_id) if node_id >= 0 else None
-    speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY) if connection else None
+    connection = await destination.control_of_controller()
+    speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY)
     replication = settings.replication_factor
     if replication < 0 and speaks is not None and speaks.most < DEFAULT_REPLICATION_SINCE:
         replication = min(3, len(destination.nodes))
@@ -267,7 +271,7 @@ async def _create_once(
         for new_name, topic in topics.items()
     ]
     request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
-    answer = await destination.call(request, node_id=node_id)
+    answer = await connection.call(request)
     return {
         result.name: result
         for result in answer.topics

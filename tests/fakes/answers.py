@@ -71,17 +71,17 @@ async def metadata(cluster: FakeCluster, broker: FakeBroker, request: Any, fault
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=each.node_id, host="127.0.0.1", port=each.port, rack=None)
             for each in cluster.brokers.values()
-            if each.up
+            if each.up or cluster.unnoticed
         ],
         cluster_id=cluster.cluster_id,
-        controller_id=min(cluster.brokers),
+        controller_id=cluster.controller_id,
         topics=topics,
     )
 
 
 def _partitions(cluster: FakeCluster, topic: FakeTopic) -> list[Any]:
     one = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
-    up = {node_id for node_id, broker in cluster.brokers.items() if broker.up}
+    up = {node_id for node_id, broker in cluster.brokers.items() if broker.up or cluster.unnoticed}
     return [
         one(
             error_code=ErrorCode.NONE if log.leader in up else ErrorCode.LEADER_NOT_AVAILABLE,

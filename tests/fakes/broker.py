@@ -106,6 +106,9 @@ class FakeCluster:
         self.brokers = {node_id: FakeBroker(node_id) for node_id in range(1, brokers + 1)}
         self.topics: dict[str, FakeTopic] = {}
         self.slices = False
+        self.controller_id = min(self.brokers)
+        self.unnoticed = False
+        """Whether the metadata go on naming a broker that is down, and what it led: its session is not over yet."""
         self.producer_id_expiration_ms = 1 << 50
         """For ever: the timestamps of scripted batches are of no time in particular."""
         self.requests: list[Seen] = []
