@@ -262,7 +262,7 @@ class FakeCluster:
             raise Unscripted(f"{name} v{version}, and this cluster speaks {least} to {most}")
         request = kind.decode(frame, version=version, header=True)
         self.requests.append(Seen(broker.node_id, connection, name, version, request))
-        fault = self._fault_for(name, broker.node_id)
+        fault = self._fault_for(name, broker.node_id, request)
         fault.came.set()
         if fault.late_s:
             await asyncio.sleep(fault.late_s)
@@ -282,15 +282,23 @@ class FakeCluster:
             writer.close()
             raise ConnectionAbortedError
 
-    def _fault_for(self, name: str, node_id: int) -> Fault:
+    def _fault_for(self, name: str, node_id: int, request: Any) -> Fault:
+        """The next one; one for a partition that a Produce request does not have waits for a request that has it."""
         faults = self._faults[name]
         for at, (wanted, fault) in enumerate(faults):
             if wanted in (None, node_id):
+                if name == "Produce" and fault.only is not None and fault.only not in self._produced(request):
+                    return Fault()
                 del faults[at]
                 return fault
         return Fault()
 
     # -- the requests ---
+
+    def _produced(self, request: Any) -> list[tuple[str, int]]:
+        """The partitions of a Produce request."""
+        topics = [(self.find(topic.name, topic.topic_id), topic.partition_data) for topic in request.topic_data]
+        return [(topic.name, data.index) for topic, found in topics if topic is not None for data in found]
 
     def find(self, name: str | None, topic_id: uuid.UUID | None) -> FakeTopic | None:
         """By name or by id."""
