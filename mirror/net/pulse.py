@@ -65,7 +65,7 @@ class Pulse:
 
     async def _ask_one(self, node_id: int) -> None:
         with suppress(NetworkError):
-            await self._cluster.call(MetadataRequest(topics=[]), node_id=node_id)
+            await self._cluster.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), node_id=node_id)
 
     async def _ask_any(self) -> None:
         """Also at the bootstrap addresses, where no broker that is known answers."""

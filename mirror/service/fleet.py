@@ -150,7 +150,8 @@ class Fleet:
         """Of the partitions that are copied here, as far as it is known (``lag_unknown``). None: of none it is, or
         nothing is known to lag and of some it is not: that is no 0."""
         known = sum(row.lag_records or 0 for _, row in self.rows)
-        return known if known or not self.lag_unknown else None
+        told = self.settled and self.flow_partitions and not self.lag_unknown
+        return known if known or told else None
 
     @property
     def lag_unknown(self) -> int:
@@ -183,6 +184,8 @@ class Fleet:
     def unassigned(self) -> int | None:
         """Partitions of the flow that nobody holds, by the group's word; where that cannot be had and a worker here is
         out of the group, those that nobody holds here. None: not known."""
+        if not self.flow_partitions:
+            return None
         missing = self.flow_partitions - sum(len(worker.rows) for worker in self.workers.values())
         if missing <= 0:
             return 0

@@ -15,6 +15,10 @@ SETTLED = frozenset({"Stable", "Empty", "Dead"})
 """States of a group that is not about to share its partitions out anew."""
 
 
+GROUP_ID_NOT_FOUND = 69
+"""Of a group that nobody is in, as of DescribeGroups v6."""
+
+
 class Holders(NamedTuple):
     """What a group says of itself."""
 
@@ -33,7 +37,7 @@ async def holders(cluster: Cluster, group_id: str, keys: Collection[Key]) -> Hol
     node_id = await coordinator_of(cluster, group_id)
     answer = await cluster.call(DescribeGroupsRequest(groups=[group_id]), node_id=node_id)
     (group,) = answer.groups
-    if group.error_code or group.group_state not in SETTLED:
+    if group.error_code not in (0, GROUP_ID_NOT_FOUND) or group.group_state not in SETTLED:
         return Holders(len(group.members), None)
     held: set[Key] = set()
     try:

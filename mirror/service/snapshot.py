@@ -17,7 +17,7 @@ from mirror.service.accounts import Stint
 from mirror.service.pauses import Pauses
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
-FRESH_S = 15.0
+FRESH_S = 8.0
 """An end of the source that was heard of so long ago no longer says that there is nothing to copy."""
 
 

@@ -108,6 +108,8 @@ def _seconds(value: float | None, absent: str = "-") -> str:
 def _lag(now: Status) -> str:
     """What is known to lag, and of how many partitions that is not known."""
     unknown = now["lag_unknown_partitions"]
+    if now["lag_records"] is None and not unknown:
+        return UNKNOWN
     some = f"{_number(unknown)} partition{'s' if unknown > 1 else ''} unknown"
     if now["lag_records"] is None:
         return f"{UNKNOWN} (of {some})"

@@ -261,3 +261,39 @@ async def test_open_gives_up_in_time() -> None:
         fake.next("Metadata", faults.silence())
         with pytest.raises(RequestTimedOut):
             await Cluster.open("source", options)
+
+
+# What fails is counted.
+
+
+async def test_failed_requests_are_counted() -> None:
+    """An error code, wherever it stands in the answer; a connection that ends; one that is not to be had."""
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        assert not cluster.errors
+        fake.add_topic("t")
+        await cluster.refresh(["t", "u"])
+        assert cluster.errors == {("Metadata", "unknown_topic_or_partition"): 1}
+        fake.next("Metadata", faults.disconnect())
+        with pytest.raises(ConnectionLost):
+            await cluster.refresh(["t"])
+        assert cluster.errors["Metadata", "connection_lost"] == 1
+        await fake.stop(1)
+        with pytest.raises(Unreachable):
+            await cluster.refresh(["t"])
+        assert cluster.errors["Connect", "connection_lost"] >= 1
+        assert cluster.errors.keys() == {
+            ("Metadata", "unknown_topic_or_partition"), ("Metadata", "connection_lost"), ("Connect", "connection_lost"),
+        }  # fmt: skip
+
+
+async def test_bytes_received() -> None:
+    """On all connections, those that were closed since among them."""
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        before = cluster.bytes_received
+        assert before > 0
+        fake.drop(1)
+        with pytest.raises(ConnectionLost):
+            await cluster.refresh([])
+        assert cluster.bytes_received == before
+        await cluster.refresh([])
+        assert cluster.bytes_received > before

@@ -291,3 +291,48 @@ def test_counters_that_begin_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Fleet("a->b")
     found.started(1, 11)
     assert "mirror_halts_total/corrupt" not in counters(found)
+
+
+def test_clusters() -> None:
+    """A cluster is up while every worker that has tried reaches it; until one has, it is not."""
+    found = fleet()
+
+    def up() -> dict[str, float | None]:
+        assert found.clusters.keys() == {"source", "destination"}
+        return {name: sample(found, "mirror_cluster_up", cluster=name) for name in found.clusters}
+
+    assert up() == {"source": 0, "destination": 0}
+    found.alive(1, {"clusters": {"source": True}, "counters": {"request_errors/destination/Connect/x_y": 3}})
+    assert up() == {"source": 1, "destination": 0}
+    assert sample(found, "mirror_request_errors_total", cluster="destination", api="Connect", error="x_y") == 3
+    found.heard(1, snapshot(row()))
+    assert up() == {"source": 1, "destination": 1}
+    found.heard(2, snapshot(row(partition=1)) | {"clusters": {"source": True, "destination": False}})
+    assert up() == {"source": 1, "destination": 0}
+    assert told(found)["not_ready"] == ["cluster destination does not answer"]
+    assert "clusters:   source up, destination away" in as_text(told(found))
+    found.ended(2)
+    assert up() == {"source": 1, "destination": 0}, "nobody has seen it come back"
+
+
+def test_partitions_that_nobody_holds() -> None:
+    """
+    1. Before anything is known of the flow, this is not known either.
+    2. All are held here: none. A worker is out of the group, and the group cannot be asked: what nobody here holds.
+    3. The group's word counts, where there is one; with all workers in the group and no such word, it is not known.
+    """
+    found = fleet(1)
+    assert sample(found, "mirror_unassigned_partitions") is None
+    found.heard(1, snapshot(row(), row(partition=1)))
+    assert found.unassigned == 0
+    lost = snapshot(gone=(Gone("t", 0, stint()), Gone("t", 1, stint())))
+    found.heard(1, lost | {"gauges": {"joined": 0}})
+    assert sample(found, "mirror_unassigned_partitions") == 2
+    now = told(found)
+    assert (now["lag_records"], now["lag_unknown_partitions"]) == (None, 2)
+    assert now["not_ready"] == ["worker 1 is not in the group"]
+    assert "partitions: none; 2 in the flow, 2 held by nobody" in as_text(now)
+    found.heard(1, snapshot() | {"unassigned": 1})
+    assert found.unassigned == 1
+    found.heard(1, snapshot())
+    assert sample(found, "mirror_unassigned_partitions") is None

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition import Committed
 from mirror.service.handover import GroupSettings
 from mirror.service.membership import Membership, consumer_config
-from tests.fakes.loop import some_turns
+from tests.fakes.loop import some_turns, until
 from tests.relay.flows import Log
 
 
@@ -103,3 +103,35 @@ async def test_everyday_errors_are_the_data_plane_s() -> None:
     (line,) = log.lines
     assert line.event == "offsets_not_committed"
     assert seat.counters == {"commits/failed": 2}
+
+
+class Assigned:
+    """librdkafka's side of the callbacks."""
+
+    def incremental_assign(self, partitions: Any) -> None: ...
+
+    def incremental_unassign(self, partitions: Any) -> None: ...
+
+    def pause(self, partitions: Any) -> None: ...
+
+    def committed(self, partitions: Any, timeout: float) -> list[Any]:
+        return []
+
+    def memberid(self) -> str:
+        return "m"
+
+
+async def test_a_lost_session_is_no_seat() -> None:
+    """
+    1. Assigned: in the group, if only with nothing.
+    2. The session is over: out of it, until the group assigns something again.
+    """
+    seat, consumer = membership(Log()), Assigned()
+    partitions = [TopicPartition("t", 0)]
+    assert not seat.joined
+    for found in (partitions, []):
+        seat._on_assign(consumer, found)
+        await until(lambda: seat.joined)
+        seat._on_lost(consumer, found)
+        await until(lambda: not seat.joined)
+    assert seat.counters == {"rebalances/assigned": 2, "rebalances/lost": 2}
