@@ -31,8 +31,8 @@ class HaltReason(Enum):
     )
     MID_BATCH = (
         "mid_batch",
-        "the destination ends inside a source batch, so it was not written by this mirror; "
-        "delete the destination topic's records or mirror to a new topic",
+        "the destination ends inside a source batch, so it was not written by this mirror; compare both sides and save "
+        "what only the destination has, before its topic is deleted and copied anew",
     )
     NOT_STRICT = (
         "not_strict",

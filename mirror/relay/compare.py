@@ -30,6 +30,8 @@ class Proof(NamedTuple):
     """Leader epoch of the source batch before the destination's end; -1: not known."""
     why: str = ""
     """Why nothing could be compared."""
+    cleaned: bool = False
+    """Whether that is so because of log cleaners, which have left nothing that both sides still have."""
 
 
 class Comparison:
@@ -66,10 +68,10 @@ class Comparison:
         why, look = "", tail
         for _ in range(LOOKS_BACK):
             if look.data is None:
-                return Proof(proven=False, why=why or "the destination's log holds no record")
+                return Proof(proven=False, why=why or "the destination's log holds no record", cleaned=bool(why))
             header = look.data[0]
             if header.base_offset < source_start:
-                return Proof(proven=False, why=why or f"the source begins at {source_start}")
+                return Proof(proven=False, why=why or f"the source begins at {source_start}", cleaned=bool(why))
             found = await self._original(header.base_offset)
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
@@ -81,7 +83,7 @@ class Comparison:
                 return Proof(proven=True, epoch=epoch)
             why = why or reason
             look = await self.tail(log_start, header.base_offset)
-        return Proof(proven=False, why=why)
+        return Proof(proven=False, why=why, cleaned=True)
 
     async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
         """What the source has at a batch's base offset, or next."""

@@ -9,9 +9,9 @@ same offsets, because the source got them from here (a topic that is mirrored bo
 import asyncio
 from typing import Protocol
 
+from mirror.net.errors import Unreachable
 from mirror.records.filler import is_filler
 from mirror.records.header import SEQUENCES, BatchHeader
-from mirror.records.identity import same_owner
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 
 MOST_STRANGERS = 16
@@ -20,6 +20,10 @@ MOST_STRANGERS = 16
 
 class Run(Protocol):
     """The destination's log, as far as it matters here."""
+
+    @property
+    def name(self) -> str:
+        """topic-partition at cluster."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
         """The batch that holds it, or the next."""
@@ -33,12 +37,11 @@ class Own(Protocol):
         """topic-partition, for messages."""
 
     @property
-    def owner(self) -> int:
-        """The producer id of its data, in any rotation."""
-
-    @property
     def filler(self) -> int:
-        """That of its leading filler."""
+        """The producer id of its leading filler, in any rotation."""
+
+    def is_own(self, header: BatchHeader) -> bool:
+        """Whether the batch is its data."""
 
 
 async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> None:
@@ -121,7 +124,9 @@ async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
     if offset >= last.base_offset:
         return last
     found = await there.batch_at(offset)
-    return found[0] if found is not None else last
+    if found is None:
+        raise Unreachable(f"{there.name}: nothing is to be read at offset {offset} now")
+    return found[0]
 
 
 async def _before(there: Run, offset: int, log_start: int) -> BatchHeader | None:
@@ -143,4 +148,4 @@ def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
 
 def _is_foreign(header: BatchHeader, own: Own) -> bool:
     """Whether it is data of somebody else's."""
-    return not (header.is_control or same_owner(header.producer_id, own.owner) or is_filler(header, own.filler))
+    return not (header.is_control or own.is_own(header) or is_filler(header, own.filler))

@@ -84,6 +84,7 @@ async def test_the_start_is_followed(
         await assert_copied(flow, topic_name, 8)
         write(source_cluster, topic_name, 8, 3)
         await assert_copied(flow, topic_name, 8)
+        assert flow.relay.partitions[topic_name, 0].counts.records == 3
         assert not flow.log.of("halted")
 
 
