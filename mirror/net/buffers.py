@@ -7,10 +7,14 @@ room for its answer was reserved, so memory cannot grow with the lag, the number
 
 import mmap
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 OVERHEAD = 64 * 1024
 """Room in each frame beyond the bytes asked for, for what surrounds the records; 64 partitions take about 4 KiB."""
+COPIES_SHARE = 4
+"""Copies take a quarter of the budget at the most: the rest is for what is fetched."""
+COPY_SHARE = 16
+"""And each of them a sixteenth of what is left of that, so that some is left for whoever comes next."""
 
 
 class Buffer:
@@ -25,13 +29,15 @@ class Buffer:
 
 
 class Frame:
-    """One response, whole. Its maker holds it once; ``body`` is valid until each holder has called ``release``."""
+    """One response, whole, or a copy of parts of some. Its maker holds it once; ``body`` is valid until each holder has
+    called ``release``."""
 
-    __slots__ = ("_pool", "body", "buffer", "holders")
+    __slots__ = ("_pool", "body", "buffer", "holders", "is_copy")
 
-    def __init__(self, pool: "FramePool", buffer: Buffer, size: int) -> None:
+    def __init__(self, pool: "FramePool", buffer: Buffer, size: int, *, is_copy: bool = False) -> None:
         self._pool = pool
         self.buffer = buffer
+        self.is_copy = is_copy
         self.body = memoryview(buffer.memory)[:size]
         self.holders = 1
 
@@ -61,6 +67,7 @@ class FramePool:
         self.frame_size = frame_size
         self._free: list[Buffer] = []
         self._used = 0
+        self._copied = 0
         self._touched = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._waking = False
@@ -69,6 +76,17 @@ class FramePool:
     def used(self) -> int:
         """Bytes reserved or held."""
         return self._used
+
+    @property
+    def copied(self) -> int:
+        """Bytes of them that are copies."""
+        return self._copied
+
+    @property
+    def copy_room(self) -> int:
+        """Bytes that the next one may copy out of its frames. Nothing, when many have done so: what is not copied is
+        fetched again."""
+        return max(0, self.budget // COPIES_SHARE - self._copied) // COPY_SHARE
 
     @property
     def touched(self) -> int:
@@ -106,10 +124,28 @@ class FramePool:
             self._wake()
         return frame
 
+    def copy(self, pieces: Sequence[memoryview | bytes]) -> Frame:
+        """These bytes in a frame of their own size, so that the frames that they lie in can go back. Never refused: it
+        is there to make room, and ``copy_room`` says how much of it is wise."""
+        size = sum(map(len, pieces))
+        frame = Frame(self, Buffer(size), size, is_copy=True)
+        at = 0
+        for piece in pieces:
+            frame.body[at : at + len(piece)] = piece
+            at += len(piece)
+        frame.buffer.touched = size
+        self._touched += size
+        self._copied += size
+        self._used += size
+        self._trim()
+        return frame
+
     def give_back(self, frame: Frame) -> None:
         """Called by the frame."""
         self._used -= len(frame.body)
-        if len(frame.body) > self.frame_size:
+        if frame.is_copy:
+            self._copied -= len(frame.body)
+        if frame.is_copy or len(frame.body) > self.frame_size:
             self._touched -= frame.buffer.touched
         else:
             self._free.append(frame.buffer)

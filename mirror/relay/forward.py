@@ -132,7 +132,7 @@ def forward(
     if put:
         _close(frame, partition, last_at, last_due, oldest_ms)
         partition.batch_size = (at - start) // put
-        partition.crowded = partition.crowded and holes > 0
+        partition.crowded *= holes > 0
         partition.tally.put_batches += put - holes
         partition.tally.put_bytes += at - start - left_out
     return halt

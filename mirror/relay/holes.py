@@ -3,6 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from mirror.net.buffers import FramePool
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Key
@@ -25,6 +26,7 @@ class HolesOwner(Protocol):
 
     partitions: dict[Key, Partition]
     locator: Locator
+    pool: FramePool
     stats: Stats
     log: Log
 
@@ -62,7 +64,7 @@ class Holes:
         if not partition.filling and partition.phase is Phase.ACTIVE:
             partition.filling = True
             if not partition.parked:
-                park(partition)
+                park(partition, self._owner.pool)
             self._owner.work(partition, self._fill(partition, partition.outbox[0]))
 
     async def _fill(self, partition: Partition, hole: Batch | Hole) -> None:

@@ -3,47 +3,52 @@
 Filling a hole takes a few round trips, and a transactional partition has a hole every few records. What waits behind
 one would keep frames of the pool from being reused all that time, with batches of other partitions' answers next to it:
 few such partitions would stop all the others. So a little of what waits is copied out, and the rest is fetched again;
-as long as the holes lie close together, no more is asked for than that little.
+as long as the holes lie close together, no more is asked for than that little. Copies count in ``buffer.memory``.
 """
 
-from collections import deque
+from collections.abc import Sequence
 
+from mirror.net.buffers import FramePool
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.partition import Ahead, Batch, Hole, Partition
 
 MOST_BYTES = 128 * 1024
-"""Copied out per partition: a hundred small transactions, and a thousand partitions in no more than the frames take."""
+"""Copied out per partition at the most: a hundred small transactions. Less where many partitions have copies."""
+LEAST_ASKED = 16 * 1024
+"""Asked for however little may be copied: what comes before the next hole needs no copy."""
 
 
 def worth_asking(partition: Partition, most_bytes: int) -> int:
     """How many of so many bytes to ask for."""
-    return min(most_bytes, MOST_BYTES) if partition.crowded else most_bytes
+    return min(most_bytes, partition.crowded) if partition.crowded else most_bytes
 
 
-def park(partition: Partition, most_bytes: int = MOST_BYTES) -> None:
-    """Copies what is in the outbox out of its frames, up to ``most_bytes``; what is beyond is fetched again.
+def park(partition: Partition, pool: FramePool) -> None:
+    """Copies what is in the outbox out of its frames, as much as ``pool`` has room for; the rest is fetched again.
 
     Nothing is under way, and the first in the outbox is a hole. The partition is not fetched while it has ``parked``
     bytes, and has them until its outbox is empty.
     """
     assert not partition.in_flight, partition.name
-    waiting, kept, size = partition.outbox, deque[Batch | Hole](), 0
+    most_bytes = min(MOST_BYTES, pool.copy_room)
+    waiting, kept, size = partition.outbox, list[Batch | Hole](), 0
     due = partition.acknowledged
     while waiting:
         item = waiting[0]
-        if isinstance(item, Hole):
-            kept.append(item._replace(frame=None))
-        else:
-            head, payload, records, _ = item
-            size += len(payload)
+        if not isinstance(item, Hole):
+            size += len(item[1])
             if size > most_bytes:
+                size -= len(item[1])
                 break
-            kept.append(Batch(head, memoryview(bytes(payload)), records, None))
+        kept.append(item)
         due += item[2]
-        partition.let_go(waiting.popleft())
+        waiting.popleft()
+    copies = _copied(kept, size, pool)
+    for item in kept:
+        partition.let_go(item)
     if waiting:
-        partition.crowded = True
+        partition.crowded = max(most_bytes, LEAST_ASKED)
         partition.tally.returned(waiting)
         partition.identity = _identity_of(waiting[0])
         partition.due = due
@@ -56,8 +61,31 @@ def park(partition: Partition, most_bytes: int = MOST_BYTES) -> None:
         partition.freshness.returned(partition.acknowledged, due)
         while waiting:
             partition.let_go(waiting.popleft())
-    waiting.extend(kept)
+    waiting.extend(copies)
+    partition.frames += size > 0
     partition.parked = max(size, 1)
+
+
+def _copied(items: Sequence[Batch | Hole], size: int, pool: FramePool) -> list[Batch | Hole]:
+    """The same with their records, ``size`` bytes in all, in a frame of their own, which the last of them has."""
+    if not size:
+        return [_without_frame(item) for item in items]
+    frame = pool.copy([item[1] for item in items if not isinstance(item, Hole)])
+    copies, at = list[Batch | Hole](), 0
+    for item in items:
+        if isinstance(item, Hole):
+            copies.append(_without_frame(item))
+        else:
+            head, payload, records, _ = item
+            copies.append(Batch(head, frame.body[at : at + len(payload)], records, None))
+            at += len(payload)
+    copies[-1] = copies[-1]._replace(frame=frame)
+    return copies
+
+
+def _without_frame(item: Batch | Hole) -> Batch | Hole:
+    # The hot path builds plain tuples: no names.
+    return item._replace(frame=None) if isinstance(item, Hole) else Batch(item[0], item[1], item[2], None)
 
 
 def _identity_of(item: Batch | Hole) -> Identity:

@@ -276,9 +276,10 @@ class Partition:
         self.queued = False
         """Whether the lane has it among those with something to send."""
         self.parked = 0
-        """Bytes that wait behind a hole outside of any frame (``relay.parking``); nothing is fetched meanwhile."""
-        self.crowded = False
-        """Whether its holes lie so close together that part of what was fetched last had to be let go again."""
+        """Bytes that wait behind a hole in a frame of their own (``relay.parking``); nothing is fetched meanwhile."""
+        self.crowded = 0
+        """Bytes worth asking for, where its holes lie so close together that some of what was fetched last had to be let
+        go again; else 0."""
         self.frames = 0
         """Frames that its batches keep from being reused."""
         self.generation = 0

@@ -185,6 +185,50 @@ def test_a_waiter_without_use_for_the_room_wakes_the_next() -> None:
     assert woken == ["gone", "next"]
 
 
+def test_a_copy_has_its_own_size_and_counts() -> None:
+    """
+    1. Parts of a frame, copied: the frame goes back, the copy stays, and counts for what it is.
+    2. It is never refused, and never kept for others.
+    """
+    pool = pool_of(2)
+    frame = taken(pool, 60)
+    frame.body[:] = bytes(range(60))
+    copy = pool.copy([frame.body[10:12], b"x", frame.body[50:]])
+    frame.release()
+    assert bytes(copy.body) == bytes([10, 11]) + b"x" + bytes(range(50, 60))
+    assert pool.used == pool.copied == len(copy.body) == 13
+    assert not pool.reserve(190)
+    other = pool.copy([bytes(500)])
+    assert pool.used == 513
+    other.release()
+    touched = pool.touched
+    copy.release()
+    assert pool.used == pool.copied == 0
+    assert pool.touched == touched - 13
+
+
+def test_a_copy_that_goes_back_wakes() -> None:
+    pool = pool_of(1)
+    copy = pool.copy([b"x"])
+    woken: list[str] = []
+    assert not pool.reserve(FRAME)
+    pool.when_room(FRAME, lambda: woken.append("next"))
+    copy.release()
+    assert woken == ["next"]
+
+
+def test_room_for_copies_shrinks_with_them() -> None:
+    """A sixteenth of what is left of a quarter of the budget."""
+    pool = FramePool(budget=6_400, frame_size=FRAME)
+    assert pool.copy_room == 100
+    first = pool.copy([bytes(800)])
+    assert pool.copy_room == 50
+    pool.copy([bytes(900)])
+    assert pool.copy_room == 0
+    first.release()
+    assert pool.copy_room == 43
+
+
 class Accounting(RuleBasedStateMachine):
     """Any sequence of reservations, answers and releases keeps the books: what is used is what is out."""
 

@@ -1,5 +1,7 @@
 """What waits behind a hole keeps no frame: a little is copied out, the rest is fetched again as if never fetched."""
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +11,26 @@ from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.forward import forward
-from mirror.relay.parking import MOST_BYTES, park, worth_asking
+from mirror.relay.parking import LEAST_ASKED, MOST_BYTES, park, worth_asking
 from mirror.relay.partition import Ahead, Hole, Partition
 from mirror.relay.plain import NEVER_MS, InnerLoop
 from tests.records.builders import raw_batch
 
 START = Identity(1 << 62, 4, 7)
 LOOP = InnerLoop(9)
+
+
+class Pool(FramePool):
+    """One that has so much room for a copy, by decree."""
+
+    room = MOST_BYTES
+
+    def __init__(self) -> None:
+        super().__init__(budget=1 << 20, frame_size=1 << 16)
+
+    @property
+    def copy_room(self) -> int:
+        return self.room
 
 
 def record_set(first: int, sizes: list[int]) -> bytes:
@@ -64,16 +79,17 @@ def what_waits(partition: Partition) -> list[tuple[bytes, bytes | Identity, int]
 )
 def test_parked_and_fetched_again_is_as_if_it_had_waited(sizes: list[int], most: int) -> None:
     """Nothing is lost, doubled or sent under another identity, wherever the bound falls; and no frame is held."""
-    pool = FramePool(budget=1 << 20, frame_size=1 << 16)
+    pool = Pool()
     data = record_set(0, sizes)
     waited = compacted()
     receive(pool, data, waited)
     partition = compacted()
     receive(pool, data, partition)
-    used = pool.used
-    park(partition, most)
-    assert pool.used < used
-    assert partition.frames == 0
+    pool.room = most
+    frames = [frame for *_, frame in partition.outbox if frame is not None]
+    park(partition, pool)
+    assert not any(frame in [item[3] for item in partition.outbox] for frame in frames)
+    assert partition.frames == (pool.copied > 0)
     assert partition.parked > 0
     kept = what_waits(partition)
     assert kept == what_waits(waited)[: len(kept)]
@@ -104,37 +120,95 @@ def _joined(items: list[tuple[bytes, bytes | Identity, int]]) -> list[tuple[byte
 
 
 def test_it_counts_as_replicated_only_once() -> None:
-    pool = FramePool(budget=1 << 20, frame_size=1 << 16)
+    pool = Pool()
     partition = compacted()
     receive(pool, record_set(0, [0, 100, 100]), partition)
     before = (partition.tally.put_batches, partition.tally.put_bytes)
-    park(partition, 100)
+    pool.room = 100
+    park(partition, pool)
     assert partition.tally.put_batches == before[0] - 1
     assert partition.tally.put_bytes == before[1] - 161
 
 
 def test_no_more_is_asked_than_is_kept() -> None:
     """From when something had to be let go until no hole is met any more."""
-    pool = FramePool(budget=1 << 20, frame_size=1 << 16)
+    pool = Pool()
     partition = compacted()
     receive(pool, record_set(0, [0, 100, 100]), partition)
-    park(partition)
+    park(partition, pool)
     assert worth_asking(partition, 1 << 20) == 1 << 20
-    park(partition, 100)
-    assert worth_asking(partition, 1 << 20) == MOST_BYTES
+    pool.room = 100
+    park(partition, pool)
+    assert worth_asking(partition, 1 << 20) == LEAST_ASKED
     assert worth_asking(partition, 100) == 100
     empty(partition)
     receive(pool, record_set(partition.due, [100, 0, 100]), partition)
-    assert worth_asking(partition, 1 << 20) == MOST_BYTES
+    assert worth_asking(partition, 1 << 20) == LEAST_ASKED
     empty(partition)
     receive(pool, record_set(partition.due, [100]), partition)
     assert worth_asking(partition, 1 << 20) == 1 << 20
 
 
 def test_nothing_may_be_under_way() -> None:
-    pool = FramePool(budget=1 << 20, frame_size=1 << 16)
+    pool = Pool()
     partition = compacted()
     receive(pool, record_set(0, [100, 0, 100]), partition)
     partition.in_flight.append(partition.outbox.popleft())
     with pytest.raises(AssertionError):
-        park(partition)
+        park(partition, pool)
+
+
+def test_what_is_copied_counts_until_it_is_acknowledged() -> None:
+    """
+    1. What waits behind a hole is copied into a frame of its own, of its own size.
+    2. It goes back with the last batch of it, and its memory with it.
+    """
+    pool = Pool()
+    partition = compacted()
+    receive(pool, record_set(0, [0, 100, 100, 0]), partition)
+    park(partition, pool)
+    assert pool.used == pool.copied == 200
+    hole = partition.pop_hole()
+    assert hole.records == 3
+    partition.let_go(partition.outbox.popleft())
+    assert pool.used == pool.copied == 200
+    partition.let_go(partition.outbox.popleft())
+    assert pool.used == pool.copied == 0
+
+
+def crowd(pool: FramePool, count: int, size: int) -> list[Partition]:
+    """So many partitions, each with a hole and this much behind it."""
+    found = []
+    for _ in range(count):
+        partition = compacted()
+        receive(pool, record_set(0, [0, *[1_000] * (size // 1_000)]), partition)
+        park(partition, pool)
+        found.append(partition)
+    return found
+
+
+def test_a_thousand_partitions_take_no_more_than_a_share() -> None:
+    """
+    1. Each has a hole and 100 KB behind it: together they copy a quarter of the budget at the most, and all of it is
+       told. The last of them copies nothing, and has its hole.
+    2. With what the first gives back, the next one copies again.
+    """
+    pool = FramePool(budget=16 << 20, frame_size=1 << 20)
+    crowded = crowd(pool, 1_000, 100_000)
+    assert pool.used == pool.copied <= 4 << 20
+    assert pool.copied > 3 << 20
+    assert isinstance(crowded[-1].outbox[0], Hole)
+    assert len(crowded[-1].outbox) == 1
+    for partition in crowded:
+        empty(partition)
+    assert pool.used == pool.copied == 0
+    (again,) = crowd(pool, 1, 100_000)
+    assert len(again.outbox) == 101
+
+
+def test_without_a_share_they_take_many_times_the_budget() -> None:
+    """The mutation: each copies as much as it likes."""
+    pool = FramePool(budget=16 << 20, frame_size=1 << 20)
+    with patch.object(FramePool, "copy_room", MOST_BYTES):
+        crowd(pool, 1_000, 100_000)
+    assert pool.copied > 5 * pool.budget

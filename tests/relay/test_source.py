@@ -144,7 +144,7 @@ async def test_a_crowded_partition_is_asked_for_little() -> None:
         source.add_topic("t")
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.relay.states == {"active": 1})
-            flow.partition("t", 0).crowded = True
+            flow.partition("t", 0).crowded = MOST_BYTES
             seen = len(fetches(source))
             await until(lambda: len(fetches(source)) > seen + 1)  # one may have been on its way
             assert [most for *_, most in asked(source, fetches(source)[-1])] == [MOST_BYTES]
