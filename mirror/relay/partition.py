@@ -278,8 +278,8 @@ class Partition:
         self.parked = 0
         """Bytes that wait behind a hole in a frame of their own (``relay.parking``); nothing is fetched meanwhile."""
         self.crowded = 0
-        """Bytes worth asking for, where its holes lie so close together that some of what was fetched last had to be let
-        go again; else 0."""
+        """Bytes worth asking for, where its holes lie so close together that some of what was fetched last was let go
+        again; else 0."""
         self.frames = 0
         """Frames that its batches keep from being reused."""
         self.generation = 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mirror.net.buffers import FramePool
 from mirror.net.errors import ConnectionLost
 from mirror.records.admit import Cause
 from mirror.records.header import BatchHeader
@@ -79,7 +80,7 @@ async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> N
         partition.outbox.append(Hole(b"", Identity(1 << 62, 0, 1), 1, None, Cause.MARKER))
         partition.outbox.append(Batch(SENT[:61], memoryview(bytes(MOST_BYTES + 1)), 1, None))
         Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
-        park(partition)
+        park(partition, FramePool(budget=1 << 20, frame_size=1 << 16))
         assert partition.due == 2
         if moves:
             partition.doubt()
