@@ -10,7 +10,7 @@ from mirror.records.header import BatchHeader
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.runs import foreign
-from mirror.relay.survivors import DIFFERENT, Compared, Likeness, compare
+from mirror.relay.survivors import DIFFERENT, Compared, Likeness, compare, same_batch
 from mirror.relay.tails import READ_BYTES, Data, Tail, batches, look_back
 from mirror.wire.errors import ErrorCode
 
@@ -44,13 +44,13 @@ class Comparison:
 
     # -- data --------------------------------------------------------------------------------------------------------
 
-    async def tail(self, log_start: int, end: int) -> Tail:
-        """The destination from its last data batch before ``end`` on.
+    async def tail(self, log_start: int, end: int, *, whole: bool = False) -> Tail:
+        """The destination from its last data batch before ``end`` on; ``whole``: which is where its log ends.
 
         Raises:
-            PartitionHalted: that batch is somebody else's.
+            PartitionHalted: that batch is somebody else's, or what the log ends with is damaged.
         """
-        return await look_back(self._there, log_start, end, owner=self._rules.owner, own=self._own)
+        return await look_back(self._there, log_start, end, owner=self._rules.owner, own=self._own, whole=whole)
 
     def _own(self, header: BatchHeader) -> None:
         if not self._rules.strict and not self._rules.is_own(header):
@@ -75,6 +75,8 @@ class Comparison:
             found = await self._original(header.base_offset)
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
+                if found is not None:
+                    self._check_place(look.data, found)
                 detail = f"the batches at offset {header.base_offset} differ"
                 raise await self.parted(detail, log_start, source_start, source_end, end)
             if likeness is Likeness.SAME and found is not None:
@@ -87,11 +89,31 @@ class Comparison:
 
     async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
         """What the source has at a batch's base offset, or next."""
-        found = await self._here.batch_at(base)
+        segment = await self._here.read(base)
+        found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
+        if found is None and base < segment.high_watermark:
+            raise halt(
+                Trouble.CORRUPT,
+                f"{self._here.name}: offset {base} is answered with nothing, below {segment.high_watermark}",
+            )
         if found is None and base < await self._here.true_end():
             # A new leader's high watermark lags behind its log for a moment.
             raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
         return found
+
+    def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes]) -> None:
+        """The source's batch has not got another base offset, which no checksum covers, and is not passed over for it:
+        no other source has a gap there, or the same records elsewhere."""
+        header, other = copy[0], found[0]
+        moved = (other._replace(base_offset=header.base_offset), found[1])
+        if other.base_offset > header.base_offset or (
+            other.base_offset < header.base_offset and same_batch(copy, moved, strict=self._rules.strict)
+        ):
+            raise halt(
+                Trouble.CORRUPT,
+                f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
+                f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}",
+            )
 
     async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> Compared:
         if found is None:

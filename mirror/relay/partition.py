@@ -374,6 +374,8 @@ class Partition:
         self.identity = location.identity
         self.last_epoch = location.last_epoch
         self.source_leader, self.source_leader_epoch = location.source_leader
+        if 0 <= self.source_leader_epoch < self.last_epoch:
+            self.last_epoch = NO_LEADER_EPOCH  # no checksum covers it, and it cannot be
         self.destination_leader = location.destination_leader.node_id
         self.heard(max(self.high_watermark, location.source_end), time.monotonic())
         self.topic_head = topic_head

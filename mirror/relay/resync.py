@@ -210,7 +210,7 @@ class Resync:
         # at worst a repeat, which is recognised; one from after it would be taken for the batch at that end.
         known = await there.producers()
         end = await barrier(there, self._log)
-        tail = await self._comparison.tail(log_start, end)
+        tail = await self._comparison.tail(log_start, end, whole=True)
         if settle or not armed(tail, known) or await self._hole_at(source_start, end):
             known, end, tail = await self._stand_still(log_start, end, tail)
         await self._check_run(tail, log_start)
@@ -245,7 +245,7 @@ class Resync:
             again = await barrier(self._there, self._log)
             if again == end:
                 return known, end, tail
-            end, tail = again, await self._comparison.tail(log_start, again)
+            end, tail = again, await self._comparison.tail(log_start, again, whole=True)
         raise _unsettled(self._there, end)
 
     # -- the destination ---------------------------------------------------------------------------------------------

@@ -23,6 +23,10 @@ Data = tuple[BatchHeader, bytes]
 class Batches(Protocol):
     """A log, as far as it matters here."""
 
+    @property
+    def name(self) -> str:
+        """topic-partition at cluster."""
+
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
         """Whole batches from the one that holds ``offset``."""
 
@@ -39,7 +43,13 @@ class Tail(NamedTuple):
 
 
 async def look_back(
-    there: Batches, log_start: int, end: int, *, owner: int, own: Callable[[BatchHeader], None]
+    there: Batches,
+    log_start: int,
+    end: int,
+    *,
+    owner: int,
+    own: Callable[[BatchHeader], None],
+    whole: bool = False,
 ) -> Tail:
     """Walks back from ``end`` to the last data batch.
 
@@ -49,16 +59,23 @@ async def look_back(
         end: from where to look.
         owner: the flow's producer id for the partition, in any rotation.
         own: raises if the data batch that was found is somebody else's.
+        whole: ``end`` is the log's: a batch has to end there, since a log cleaner leaves the newest segment alone.
 
     Raises:
-        PartitionHalted: foreign_writer, also for batches of the old formats.
+        PartitionHalted: foreign_writer, also for batches of the old formats; corrupt_destination where what the log
+            ends with is not to be found.
         NetworkError: not to be known now.
     """
     marker: BatchHeader | None = None
     reach, upto = 1, end
     while upto > log_start:
         at = max(log_start, upto - reach)
-        data, newest = await _last_between(there, at, upto, owner)
+        data, newest, found_to = await _last_between(there, at, upto, owner)
+        if whole and upto == end != found_to:
+            raise halt(
+                Trouble.CORRUPT_DESTINATION,
+                f"{there.name}: the log ends at {end}, and offset {end - 1} is answered with nothing",
+            )
         marker = marker or newest
         if data is not None:
             own(data[0])
@@ -67,12 +84,17 @@ async def look_back(
     return Tail(None, marker, log_start)
 
 
-async def _last_between(there: Batches, start: int, end: int, owner: int) -> tuple[Data | None, BatchHeader | None]:
-    """The last data batch with an offset in ``[start, end)``, and the last marker of ours behind it."""
+async def _last_between(
+    there: Batches, start: int, end: int, owner: int
+) -> tuple[Data | None, BatchHeader | None, int]:
+    """The last data batch with an offset in ``[start, end)``, the last marker of ours behind it, and where the last
+    batch of any kind ends."""
     data: Data | None = None
     marker: BatchHeader | None = None
+    found_to = start
     try:
         async for header, batch in batches(there, start, end):
+            found_to = header.next_offset
             if not header.is_control:
                 data, marker = (header, bytes(batch[HEADER_SIZE:])), None
             elif same_owner(header.producer_id, owner):
@@ -81,7 +103,7 @@ async def _last_between(there: Batches, start: int, end: int, owner: int) -> tup
         if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             raise
         raise halt(Trouble.FOREIGN_WRITER, str(error)) from error
-    return data, marker
+    return data, marker, found_to
 
 
 async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:

@@ -41,6 +41,32 @@ async def test_damage_seen_while_locating(side: str, reason: str, byte: int) -> 
             assert destination.log("t").end == 12
 
 
+@pytest.mark.parametrize(("side", "reason"), [("source", "corrupt"), ("destination", "corrupt_destination")])
+async def test_each_bit_of_the_last_batch_copied(side: str, reason: str) -> None:
+    """Where a partition goes on is read from there: each bit that no checksum covers, in a partition of its own. What
+    cannot be halts, and is not taken for a hole, a foreign batch or another source. A leader epoch does not matter."""
+    bits = range(17 * 8)
+    async with clusters() as (source, destination):
+        for cluster in (source, destination):
+            cluster.add_topic("t", partitions=len(bits))
+        written = batches(6)
+        for bit in bits:
+            source.store("t", bit, *written)
+            for one in copies(written[:4], partition=bit, cluster_id=source.cluster_id):
+                assert destination.log("t", bit).produce(one)[0] == 0
+            flip(source if side == "source" else destination, bit, at=3, index=bit)
+        async with mirroring(source, destination) as flow:
+            partitions = [flow.partition(index=bit) for bit in bits]
+            await until(lambda: all(each.halted or each.acknowledged == 18 for each in partitions))
+        for bit, partition in zip(bits, partitions, strict=True):
+            if 12 * 8 <= bit < 16 * 8:
+                assert destination.log("t", bit).end == 18, bit
+            else:
+                assert partition.halted is not None
+                assert partition.halted.reason == reason, (bit, partition.halted)
+                assert destination.log("t", bit).end == 12
+
+
 async def test_a_length_for_which_the_broker_finds_nothing() -> None:
     """
     1. The last batch but one is said to be longer than its file: a broker then answers with nothing, and no error.

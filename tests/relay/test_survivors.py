@@ -167,7 +167,7 @@ async def test_a_marker_where_the_source_has_a_record() -> None:
         hole(at, 1)
         at.source.store("t", 0, written(7))
         at.there.store(marker_batch(8, at.owner, 1))
-        at.there.end = 10
+        at.there.store(marker_batch(9, at.owner, 1))
         at.source.store("t", 0, written(10))
         reason, detail = await at.halts()
         assert reason == "overfilled"
