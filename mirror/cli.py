@@ -143,8 +143,19 @@ def partition() -> None:
 @click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every halted partition.")
 @click.option("--accept-gap", is_flag=True, help="Skip what the source has deleted meanwhile, this once.")
+@click.option(
+    "--accept-unproven",
+    is_flag=True,
+    help="Take what stands at the destination for a copy of the source though nothing shows it, this once.",
+)
 def resume(
-    path: Path, at: str | None, topic: str | None, number: int | None, everything: bool, accept_gap: bool
+    path: Path,
+    at: str | None,
+    topic: str | None,
+    number: int | None,
+    everything: bool,
+    accept_gap: bool,
+    accept_unproven: bool,
 ) -> None:
     """Look at halted partitions anew, after the reason was seen to: one, those of a topic, or --all.
 
@@ -154,7 +165,8 @@ def resume(
 
     if everything is (topic is not None):
         raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
-    accept = [name for name, wanted in {"accept_gap": accept_gap}.items() if wanted]
+    accepted = {"accept_gap": accept_gap, "accept_unproven": accept_unproven}
+    accept = [name for name, wanted in accepted.items() if wanted]
     try:
         found = client.resume(_address(path, at), topic, number, accept=accept)
     except (client.NotAnswered, client.NotDone) as error:

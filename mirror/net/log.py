@@ -9,7 +9,7 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from mirror.net import questions, reading
 from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.errors import ConnectionLost, Refused
-from mirror.net.questions import EARLIEST, LATEST, TRUE_END, Marker, Producer
+from mirror.net.questions import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
 from mirror.net.reading import ONE_BATCH, Segment
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, error_slug
@@ -18,7 +18,7 @@ from mirror.wire.primitives import MalformedFrame, array_size
 from mirror.wire.produce import after_batch, read_produce_response, request_head, topic_head, topics_size
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
-__all__ = ["Marker", "PartitionLog", "Producer", "Segment", "SourceLog"]
+__all__ = ["EpochEnd", "Marker", "PartitionLog", "Producer", "Segment", "SourceLog"]
 
 ZSTD_SINCE = 7
 _TIMEOUT_SHARE = 0.9
@@ -92,6 +92,10 @@ class PartitionLog:
     async def producers(self) -> list[Producer] | None:
         """The producers that the leader remembers; None where brokers cannot tell (before 2.8, or no right to it)."""
         return await questions.describe_producers(self.cluster, self.topic.name, self.index, self.leader)
+
+    async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
+        """Where the records of this leader epoch end; None where the leader cannot be asked."""
+        return await questions.end_of_epoch(self.cluster, self.topic.name, self.index, self.leader, epoch)
 
     async def takes_zstd(self) -> bool:
         """Whether the leader knows the codec: KIP-110 came with Produce v7."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.admin import DescribeProducersRequest
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from mirror.net.batching import Batcher
@@ -61,6 +61,29 @@ class _Partition(NamedTuple):
     @property
     def place(self) -> Place:
         """One of each in a request: brokers refuse a partition that is named twice."""
+        return self.topic, self.partition
+
+
+class EpochEnd(NamedTuple):
+    """Where the records of a leader epoch end, as the leader has them."""
+
+    epoch: int
+    """The largest that the leader knows up to the one that was asked for; -1: not told."""
+    offset: int
+    """Behind its last record; -1: the leader knows neither this epoch nor a later one."""
+
+
+class _Epoch(NamedTuple):
+    """A leader epoch of a partition that is asked about; ``current``: that of its leader."""
+
+    topic: str
+    partition: int
+    current: int
+    epoch: int
+
+    @property
+    def place(self) -> Place:
+        """One of each partition."""
         return self.topic, self.partition
 
 
@@ -134,6 +157,55 @@ async def _list_offsets(
         else int(row.offset)
         for partition, row in zip(asked, rows, strict=True)
     ]
+
+
+async def end_of_epoch(cluster: Cluster, topic: str, partition: int, leader: Leader, epoch: int) -> EpochEnd | None:
+    """Where the records of ``epoch`` end: if that is below what was read in it, the log was truncated since (KIP-101).
+    None where the broker may not be asked (ClusterAction before Kafka 2.3).
+
+    Raises:
+        Refused: the leader says no, or is none any more.
+        NetworkError: it did not answer.
+    """
+    connection = await cluster.control(leader.node_id)
+    if OffsetForLeaderEpochRequest.API_KEY not in connection.api_versions:
+        return None
+    batcher: Batcher[_Epoch, EpochEnd | None] = cluster.batcher(
+        ("OffsetForLeaderEpoch", leader.node_id),
+        lambda: Batcher(partial(_ends_of_epochs, cluster, leader.node_id), most=MOST_PARTITIONS),
+    )
+    return await batcher.ask(_Epoch(topic, partition, leader.epoch, epoch))
+
+
+async def _ends_of_epochs(cluster: Cluster, node_id: int, asked: list[_Epoch]) -> list[EpochEnd | NetworkError | None]:
+    one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics = [
+        one(
+            topic=topic,
+            partitions=[
+                one.OffsetForLeaderPartition(
+                    partition=each.partition, current_leader_epoch=each.current, leader_epoch=each.epoch
+                )
+                for each in partitions
+            ],
+        )
+        for topic, partitions in _by_topic(asked)
+    ]
+    request = OffsetForLeaderEpochRequest(replica_id=CONSUMER, topics=topics)
+    answer = await cluster.call(request, node_id=node_id)
+    found = {(topic.topic, row.partition): row for topic in answer.topics for row in topic.partitions}
+    return [_end_of_epoch(cluster, each, found.get(each.place), answer.version) for each in asked]
+
+
+def _end_of_epoch(cluster: Cluster, asked: _Epoch, row: Any, version: int) -> EpochEnd | NetworkError | None:
+    what = f"{cluster.name}: OffsetForLeaderEpoch of {asked.topic}-{asked.partition}"
+    if row is None:
+        return ConnectionLost(f"{what}: nothing in the answer")
+    if row.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return None
+    if row.error_code:
+        return Refused(what, row.error_code)
+    return EpochEnd(row.leader_epoch if version else -1, row.end_offset)
 
 
 async def describe_producers(cluster: Cluster, topic: str, partition: int, leader: Leader) -> list[Producer] | None:
@@ -227,7 +299,7 @@ def _marked(cluster: Cluster, markers: _Markers, code: int | None) -> NetworkErr
     return Refused(what, code) if code else None
 
 
-Asked = TypeVar("Asked", _Partition, _Markers)
+Asked = TypeVar("Asked", _Partition, _Epoch, _Markers)
 
 
 def _by_topic(asked: Iterable[Asked]) -> Iterable[tuple[str, list[Asked]]]:

@@ -212,7 +212,10 @@ class State:
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=_CREATE_TIMEOUT_MS, validate_only=False)
         result = (await (await self._cluster.control_of_controller()).call(request)).topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            what = f"cannot create {self.topic} with {replicas} replicas at {self._cluster.name}"
+            what = (
+                f"cannot create {self.topic} with {replicas} replicas at {self._cluster.name} (grant Create, Read, "
+                f"Write and Describe on it; or create it by hand: one partition, {_POLICY}={_COMPACT})"
+            )
             raise Refused(what, result.error_code, result.error_message)
         await self._cluster.refresh([self.topic])
 

@@ -6,11 +6,21 @@ beside checkpoints and maps (``records.state``). A program that does not know th
 Pure.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from mirror.records.header import HEADER_SIZE, MAGIC_AT
 from mirror.records.keys import VERSION, Side, dump, key_of
+
+DIGEST_SIZE = 8
+
+
+def header_digest(header: bytes | memoryview) -> str:
+    """Of a batch's 61 header bytes as the source has them, without base offset, length and leader epoch; its checksum
+    is among them, so the records are covered as well. 16 hexadecimal digits."""
+    return hashlib.blake2b(header[MAGIC_AT:HEADER_SIZE], digest_size=DIGEST_SIZE).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +62,7 @@ class LastCopied(NamedTuple):
     leader_epoch: int = -1
     """Of the source's leader that it was read from: no record before ``offset`` had a higher one. -1: not known."""
     digest: str = ""
-    """``relay.assignment.header_digest`` of the last batch; empty: not known."""
+    """``header_digest`` of the last batch; empty: not known."""
     digest_at: int = -1
     """The offset behind that batch; at most ``offset``."""
 

@@ -6,18 +6,15 @@ the partition they are of, which is let go of its lane when the last is in.
 """
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from mirror.records.header import MAGIC_AT
+from mirror.records.pins import header_digest
 from mirror.relay.partition import Committed, Partition, Phase
 
 Key = tuple[str, int]
 """Topic and partition index."""
-
-DIGEST_SIZE = 8
 
 
 class Committable(NamedTuple):
@@ -32,11 +29,20 @@ class Committable(NamedTuple):
     """``header_digest`` of that batch, the last one known to be copied; empty: none known."""
     digest_at: int
     """The offset behind that batch; at most ``offset``."""
+    leader_epoch: int = -1
+    """Of the source's leader that it was read from; -1: not known."""
 
     @property
     def metadata(self) -> str:
         """As it is committed: JSON, a fixed order of short keys."""
-        fields = {"v": 1, "id": self.topic_id, "epoch": self.epoch, "digest": self.digest, "at": self.digest_at}
+        fields = {
+            "v": 1,
+            "id": self.topic_id,
+            "epoch": self.epoch,
+            "digest": self.digest,
+            "at": self.digest_at,
+            "leader": self.leader_epoch,
+        }
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -44,15 +50,16 @@ def read_committed(offset: int, metadata: str) -> Committed:
     """What a group's committed offset says; metadata that is not ours says nothing."""
     try:
         fields: Any = json.loads(metadata)
-        return Committed(offset, str(fields["id"]), int(fields["epoch"]), str(fields["digest"]), int(fields["at"]))
+        return Committed(
+            offset,
+            str(fields["id"]),
+            int(fields["epoch"]),
+            str(fields["digest"]),
+            int(fields["at"]),
+            int(fields.get("leader", -1)),
+        )
     except (ValueError, KeyError, TypeError):
         return Committed(offset)
-
-
-def header_digest(header: bytes | memoryview) -> str:
-    """Of a batch's 61 header bytes as the source has them, without base offset, length and leader epoch; its checksum
-    is among them, so the records are covered as well. 16 hexadecimal digits."""
-    return hashlib.blake2b(header[MAGIC_AT:], digest_size=DIGEST_SIZE).hexdigest()
 
 
 def committable(partition: Partition) -> Committable | None:
@@ -61,14 +68,15 @@ def committable(partition: Partition) -> Committable | None:
     if offset < 0:
         return None
     topic_id = partition.source_id.hex() if partition.source_id else ""
+    leader = partition.source_leader_epoch
     mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)
     if mark is not None:
-        return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset)
+        return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset, leader)
     before = partition.committed
     if before is not None and before.topic_id == topic_id and before.digest_at <= offset:
         # Nothing was copied since it was assigned: what its last owner knew still holds.
-        return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at)
-    return Committable(offset, topic_id, partition.last_epoch, "", -1)
+        return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at, leader)
+    return Committable(offset, topic_id, partition.last_epoch, "", -1, leader)
 
 
 def inherited(committed: Committed | None, topic_id: bytes | None) -> int:

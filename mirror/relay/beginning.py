@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mirror.net.coordinator import Ownership
 from mirror.net.lockstep import lost_from
 from mirror.net.log import PartitionLog, SourceLog
-from mirror.net.state import State
+from mirror.net.state import Memory
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap, Run
 from mirror.records.state import Checkpoint, Chunk, joined
@@ -47,7 +47,7 @@ class Beginning:
         here: SourceLog,
         there: PartitionLog,
         rules: Rules,
-        state: State,
+        state: Memory,
         log: Log,
         *,
         own: Collection[int],

@@ -1,23 +1,30 @@
-"""What the internal topic at the destination is told: skipped ranges, and in mapped mode positions and maps."""
+"""What the internal topic at the destination is told, and when: what flow and partitions are, halts, skipped ranges; in
+mapped mode positions and maps."""
 
 import asyncio
 from typing import Protocol
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.net.state import State
+from mirror.net.state import Memory, State
 from mirror.records.state import Side
 from mirror.relay.assignment import Key
 from mirror.relay.mapped import write_down
 from mirror.relay.partition import Partition, Phase
+from mirror.relay.pins import Pins
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
+
+NOTE_EVERY_S = 60.0
+"""In exact mode, what was copied last is written down this often; the group's commits have it more often, and vanish
+with a deleted topic."""
 
 
 class BooksOwner(Protocol):
     """Whose partitions are written of: the relay."""
 
+    source: Cluster
     destination: Cluster
     settings: RelaySettings
     stats: Stats
@@ -29,54 +36,56 @@ class BooksOwner(Protocol):
 
 
 class Books:
-    """Of one flow. ``state``: None with ``offsets: exact``, which needs the topic for nothing but skipped ranges."""
+    """Of one flow. ``state``: the topic; ``pins``: what of it is about single partitions, whatever the mode."""
 
-    def __init__(self, owner: BooksOwner) -> None:
+    def __init__(self, owner: BooksOwner, state: Memory | None = None) -> None:
+        """``state``: instead of the topic at the destination."""
         self._owner = owner
         self._writing = asyncio.Lock()
         settings = owner.settings
-        self.state = State(owner.destination, settings.flow, lean=True) if settings.mapped else None
+        self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
+        self.pins = Pins(self.state, source=owner.source, destination=owner.destination, settings=settings)
 
     async def open(self) -> None:
-        """Finds or makes the topic, where it is needed from the start; and recalls what was skipped in earlier lives.
+        """Finds or makes the topic, recalls what was skipped in earlier lives, and says who the flow is.
 
         Raises:
             NetworkError: the destination does not answer, or does not let us.
         """
-        settings = self._owner.settings
-        if self.state is not None:
-            await self.state.open(replication_factor=settings.state_replication_factor)
-            self._recall(self.state)
-            return
-        state = State(self._owner.destination, settings.flow, lean=True)
-        try:
-            if await state.open(create=False):
-                self._recall(state)
-        except NetworkError as error:
-            # It is only shown: copying does not depend on it.
-            self._owner.log.warning("skipped_not_read", topic=state.topic, detail=str(error))
+        await self.state.open(replication_factor=self._owner.settings.state_replication_factor)
+        self._recall(self.state)
+        await self.pins.introduce()
 
-    def _recall(self, state: State) -> None:
+    def _recall(self, state: Memory) -> None:
         for each in state.ledger.skipped():
             self._owner.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
 
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""
-        while self.state is not None:
-            await asyncio.sleep(self._owner.settings.checkpoint_interval_ms / 1000)
+        settings = self._owner.settings
+        interval_s = settings.checkpoint_interval_ms / 1000 if settings.mapped else NOTE_EVERY_S
+        while True:
+            await asyncio.sleep(interval_s)
             await self.write_down()
 
     async def write_down(self, *, closing: bool = False) -> None:
-        """Positions and maps as they are now. Should it fail, the next time has it all, and a start finds it again.
+        """Where the partitions are now. Should it fail, the next time has it all, and a start finds it again.
 
         ``closing``: nothing more will be sent, of partitions with nothing under way.
         """
-        if self.state is None:
-            return
         async with self._writing:
-            await self._write_down(self.state, closing=closing)
+            if self._owner.settings.mapped:
+                await self._write_down(self.state, closing=closing)
+            else:
+                await self._note()
 
-    async def _write_down(self, state: State, *, closing: bool) -> None:
+    async def _note(self) -> None:
+        try:
+            await self.pins.note(self._owner.partitions.values())
+        except NetworkError as error:
+            self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
+
+    async def _write_down(self, state: Memory, *, closing: bool) -> None:
         partitions = [each for each in self._owner.partitions.values() if each.copied is not None]
         still = [each for each in partitions if each.phase is Phase.ACTIVE and not (each.in_flight or each.outbox)]
         closed = [each.copied for each in still if each.copied is not None] if closing else []
@@ -91,12 +100,8 @@ class Books:
 
     async def skipped(self, side: Side, start: int, end: int) -> None:
         """Offsets ``start`` up to ``end`` of the source will not be copied, by decision."""
-        settings = self._owner.settings
-        state = self.state or State(self._owner.destination, settings.flow, lean=True)
         try:
-            if state is not self.state:
-                await state.open(replication_factor=settings.state_replication_factor)
-            await state.skip(side, start, end, "on.gap")
+            await self.state.skip(side, start, end, "on.gap")
         except NetworkError as error:
             detail = f"offsets {start} to {end - 1}: {error}"
             self._owner.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)

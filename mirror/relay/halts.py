@@ -9,7 +9,7 @@ from enum import Enum
 from mirror.net.errors import Damaged
 from mirror.records.admit import Halt as BatchHalt
 from mirror.records.admit import HaltReason
-from mirror.wire.errors import HALTING, error_name
+from mirror.wire.errors import HALTING, ErrorCode, error_name
 
 _ANEW = "delete the destination topic and run 'mirror partition resume TOPIC': it is created and copied anew"
 
@@ -43,6 +43,17 @@ class Trouble(Enum):
         "recreated",
         "the topic was deleted and created again under the same name; the other side may have the only copy of what it "
         f"held before, so save what is needed of that. Then {_ANEW}",
+    )
+    UNPROVEN = (
+        "unproven",
+        "the destination's log holds nothing to compare, and nothing that was written down shows that it is a copy of "
+        "this source; compare what consumers of both sides have (counts, times), then 'mirror partition resume "
+        "--accept-unproven' goes on at the destination's end, or exclude the topic",
+    )
+    OTHER_FLOW = (
+        "other_flow",
+        "the destination's last batch was written by a mirror under another flow id; if it is this flow under new "
+        "names, set flow.id to the id that wrote it; else exclude the topic from one of the two flows",
     )
     OVERFILLED = (
         "overfilled",
@@ -137,6 +148,41 @@ REASONS = sorted(
 """Every reason that a partition can halt for."""
 
 
+class Heals(Enum):
+    """What heals a halt by itself, without an operator's word."""
+
+    TOPICS = "the topics are as they have to be: looked at whenever topics are refreshed"
+    TERMS = "the destination topic's settings have changed: the same"
+    ANEW = "settings, rights, or what program and brokers know: tried again at each start and takeover"
+
+
+HEALING: dict[str, Heals] = {
+    Trouble.TOPIC_MISSING.reason: Heals.TOPICS,
+    Trouble.FEWER_PARTITIONS.reason: Heals.TOPICS,
+    Trouble.CREATE_FAILED.reason: Heals.TOPICS,
+    Trouble.DESTINATION_REWRITES.reason: Heals.TOPICS,
+    HaltReason.TOO_LARGE.slug: Heals.TERMS,
+    HaltReason.NOT_STRICT.slug: Heals.ANEW,
+    HaltReason.UNKNOWN_ATTRIBUTES.slug: Heals.ANEW,
+    Trouble.STRICT_REFUSED.reason: Heals.ANEW,
+    Trouble.LEADING_OFFSETS.reason: Heals.ANEW,
+    Trouble.NO_COMMON_VERSION.reason: Heals.ANEW,
+    Trouble.FILL_NOT_PERMITTED.reason: Heals.ANEW,
+    HALTING[ErrorCode.TOPIC_AUTHORIZATION_FAILED][0]: Heals.ANEW,
+    HALTING[ErrorCode.UNSUPPORTED_VERSION][0]: Heals.ANEW,
+    HALTING[ErrorCode.POLICY_VIOLATION][0]: Heals.ANEW,
+}
+"""Reason -> what heals it. All others say something of the data: they are written down, and stay for whoever takes the
+partition over, until an operator resumes it."""
+GAPS = frozenset({HaltReason.UNEXPLAINED_GAP.slug, Trouble.RETENTION_OVERTOOK.reason})
+"""What ``on.gap: continue`` goes over, also when it was set after the halt."""
+
+
+def is_durable(reason: str) -> bool:
+    """Whether a halt with this reason stays until an operator resumes the partition."""
+    return reason not in HEALING
+
+
 @dataclass(frozen=True, slots=True)
 class Halted:
     """A partition's last word."""
@@ -144,14 +190,19 @@ class Halted:
     reason: str
     detail: str
     remedy: str
+    at_ms: int = 0
+    """When somebody else found it, in ms since 1970; 0: just now, here."""
 
 
 class PartitionHalted(Exception):
-    """Raised while a position is sought: the partition cannot go on. ``halted`` says why."""
+    """Raised while a position is sought: the partition cannot go on. ``halted`` says why.
 
-    def __init__(self, halted: Halted) -> None:
+    ``writer``: the producer id of the batch that is not ours, if that is why; else -1."""
+
+    def __init__(self, halted: Halted, *, writer: int = -1) -> None:
         super().__init__(f"{halted.reason}: {halted.detail}")
         self.halted = halted
+        self.writer = writer
 
 
 def halt(trouble: Trouble, detail: str) -> PartitionHalted:

@@ -16,7 +16,7 @@ from mirror.net.alignment import Ambiguous, Differs, NeverArrived
 from mirror.net.coordinator import Ownership
 from mirror.net.lockstep import LockStep
 from mirror.net.log import PartitionLog, Producer, SourceLog
-from mirror.net.state import State
+from mirror.net.state import Memory
 from mirror.records.identity import Identity
 from mirror.records.state import Entry, Order, joined
 from mirror.relay.beginning import SCAN_BYTES, Beginning, Bounds, Start, open_tail
@@ -31,7 +31,7 @@ from mirror.relay.resync import Rules, barrier
 class MappedLocator(Locator):
     """Seeks positions in a flow with ``offsets: mapped``; what it learns of a partition is in ``Partition.copied``."""
 
-    def __init__(self, *, state: State, forgets_before_ms: Callable[[], float], **rest: Any) -> None:
+    def __init__(self, *, state: Memory, forgets_before_ms: Callable[[], float], **rest: Any) -> None:
         """``forgets_before_ms``: see ``relay.source.SourceOwner``; the rest: see ``Locator``."""
         super().__init__(**rest)
         self.state = state
@@ -370,7 +370,7 @@ def armed(identity: Identity, known: Sequence[Producer] | None) -> bool:
 
 
 async def write_down(
-    state: State, accounts: Iterable[Copied], *, forget: Iterable[bytes] = (), closed: Collection[Copied] = ()
+    state: Memory, accounts: Iterable[Copied], *, forget: Iterable[bytes] = (), closed: Collection[Copied] = ()
 ) -> int:
     """Writes the checkpoints and maps of these partitions, as they are now, where they have changed.
 

@@ -12,7 +12,7 @@ from mirror.net.coordinator import Ownership
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
-from mirror.records.state import Side
+from mirror.records.state import Pin, Side
 from mirror.relay.fence import Before
 from mirror.relay.freshness import Freshness
 from mirror.relay.halts import Halted
@@ -135,6 +135,7 @@ class Committed(NamedTuple):
     epoch: int = -1
     digest: str = ""
     digest_at: int = -1
+    leader_epoch: int = -1
 
 
 class Outlet(Protocol):
@@ -152,6 +153,7 @@ class Partition:
 
     __slots__ = (
         "accept_gap",
+        "accept_unproven",
         "acknowledged",
         "ahead",
         "aligned",
@@ -196,6 +198,7 @@ class Partition:
         "ownership",
         "parked",
         "phase",
+        "pin",
         "positions",
         "proven",
         "queued",
@@ -211,6 +214,7 @@ class Partition:
         "terms",
         "topic",
         "topic_head",
+        "unowned",
         "unsettled",
         "window",
     )
@@ -273,6 +277,8 @@ class Partition:
         """Whether the source is being looked at (``relay.gaps``); nothing is fetched meanwhile."""
         self.empties = 0
         """Answers in a row that had nothing at ``due``, although the source says that it ends behind."""
+        self.unowned = False
+        """Nobody owns it any more: the coordinator has forgotten the id, so that it need not be left to anybody."""
         self.queued = False
         """Whether the lane has it among those with something to send."""
         self.parked = 0
@@ -327,6 +333,10 @@ class Partition:
         """With ``offsets: mapped``: the destination before a fence that is not followed by a checkpoint yet."""
         self.accept_gap = False
         """An operator has said that what the source has deleted may be skipped, this once."""
+        self.accept_unproven = False
+        """An operator has said that what stands at the destination is a copy, though nothing shows it; this once."""
+        self.pin: Pin | None = None
+        """What was written down of it, as of the takeover (``relay.pins``)."""
 
     @property
     def counts(self) -> Counts:
@@ -403,7 +413,7 @@ class Partition:
                 self.identity = self.identity.behind_markers()
             self.due = location.source_start
             self.last_epoch = NO_LEADER_EPOCH
-        self.accept_gap = False
+        self.accept_gap = self.accept_unproven = False
 
     def begin_again(self) -> None:
         """Nothing of it was copied, and the copy begins elsewhere now: what lies before does not count as copied."""
@@ -453,11 +463,12 @@ class Partition:
         self.halted = halted
         self._drop()
 
-    def resume(self, *, accept_gap: bool) -> None:
+    def resume(self, *, accept_gap: bool = False, accept_unproven: bool = False) -> None:
         """Looked for anew, by an operator's word: also the topics' ids are those of now."""
         self.move("resumed")
         self.halted = None
         self.accept_gap = accept_gap
+        self.accept_unproven = accept_unproven
         self.source_id = self.destination_id = None
         self.doubts = self.missing = 0
 

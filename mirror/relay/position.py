@@ -1,9 +1,11 @@
 """The two logs of a partition found in their clusters, and looked at: where it goes on (``relay.resync``)."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 
 from mirror.net.cluster import Cluster, Leader, Topic
-from mirror.net.coordinator import Coordinator, Ownership
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable, Unsupported
 from mirror.net.log import PartitionLog, SourceLog
 from mirror.records.filler import filler_id
@@ -13,6 +15,7 @@ from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling,
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
+from mirror.relay.pins import Pins
 from mirror.relay.resync import Found, Log, Resync, Rules, barrier, standing_still
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode
@@ -33,10 +36,11 @@ def transactional_id(flow: str, partition: Partition) -> str:
 class Locator:
     """Seeks positions; holds no state of a partition."""
 
-    def __init__(self, *, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log) -> None:
+    def __init__(self, *, source: Cluster, destination: Cluster, settings: RelaySettings, pins: Pins, log: Log) -> None:
         self._source = source
         self._destination = destination
         self._settings = settings
+        self._pins = pins
         self.log = log
         self._told_no_owner = False
         self._opening = asyncio.Lock()
@@ -59,6 +63,7 @@ class Locator:
             partition.ownership = await self._own(partition)
             await self._lead(partition, here, there)
         found = await self._resync(partition, here, there, settle=takeover or partition.unsettled)
+        await self._pins.pin(partition, end=found.offset)
         if found.log_start < found.source_start:
             found = found._replace(log_start=await self._trim(partition, there, found))
         return Location(
@@ -80,8 +85,9 @@ class Locator:
         """The position. A source that deletes what is due has overtaken us only if something was copied: as long as the
         destination holds nothing but filler, the copy begins where the source does now."""
         while True:
+            rules = replace(self.rules(partition), vouch=partial(self._pins.vouch, partition, here))
             try:
-                return await Resync(here, there, self.rules(partition), self.log).run(settle=settle)
+                return await Resync(here, there, rules, self.log).run(settle=settle)
             except PartitionHalted as stop:
                 overtaken = stop.halted.reason == Trouble.RETENTION_OVERTOOK.reason
                 if not overtaken or partition.counts.batches or not await self._lead(partition, here, there):
@@ -127,10 +133,15 @@ class Locator:
             self._leading(partition),
             partition.begun,
             settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log),
-            owns=lambda: self.owns(partition),
+            owns=lambda: self._may_write(partition),
             cleanup=self._cleanups.of(partition.topic),
             log=self.log,
         )
+
+    async def _may_write(self, partition: Partition) -> bool:
+        """Whether the partition is still ours; from now on it is written down what it is."""
+        await self._pins.pin(partition)
+        return await self.owns(partition)
 
     async def _trim(self, partition: Partition, there: PartitionLog, found: Found) -> int:
         """Leading filler that a kill -9 of the destination's brokers brought back; where the log begins then."""
@@ -224,13 +235,15 @@ class Locator:
         )
 
     async def owns(self, partition: Partition) -> bool:
-        """Whether nobody else has taken the partition over since we did, as far as the coordinator can tell."""
+        """Whether nobody else has taken the partition over since we did, as far as the coordinator can tell. What it
+        has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
         if partition.ownership is None:
             return True
         if partition is self._renewed:
             await self._renewing.wait()
         owner = await self.coordinator.describe(transactional_id(self._settings.flow, partition))
         # An id that the coordinator has forgotten is nobody's: what it fenced may be forgotten, too.
+        partition.unowned = owner == NOBODY
         return owner is None or owner == partition.ownership
 
     async def renew(self, partition: Partition) -> None:

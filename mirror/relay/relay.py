@@ -15,13 +15,14 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.state import Memory
 from mirror.records.admit import Cause
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.books import Books
 from mirror.relay.ends import Ends
 from mirror.relay.gaps import Gaps
-from mirror.relay.halts import Halted
+from mirror.relay.halts import HEALING, Halted, Heals
 from mirror.relay.holes import Holes
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
@@ -55,8 +56,16 @@ class Relay:
     """
 
     def __init__(
-        self, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log, *, assigned: bool = False
+        self,
+        source: Cluster,
+        destination: Cluster,
+        settings: RelaySettings,
+        log: Log,
+        *,
+        assigned: bool = False,
+        state: Memory | None = None,
     ) -> None:
+        """``state``: instead of the internal topic at the destination."""
         self.source = source
         self.destination = destination
         self.settings = settings
@@ -69,7 +78,8 @@ class Relay:
         self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.inner_loop = InnerLoop(self._produce_version)
-        self.books = Books(self)
+        self.books = Books(self, state)
+        self.pins = self.books.pins
         self.locator = self._make_locator()
         self._holes = Holes(self)
         self._proofs = Proofs(self)
@@ -96,15 +106,15 @@ class Relay:
 
     def _make_locator(self) -> Locator:
         source, destination, settings, log = self.source, self.destination, self.settings, self.log
-        state = self.books.state
-        if state is None:
-            return Locator(source=source, destination=destination, settings=settings, log=log)
+        if not settings.mapped:
+            return Locator(source=source, destination=destination, settings=settings, pins=self.pins, log=log)
         return MappedLocator(
-            state=state,
+            state=self.books.state,
             forgets_before_ms=self.forgets_before_ms,
             source=source,
             destination=destination,
             settings=settings,
+            pins=self.pins,
             log=log,
         )
 
@@ -163,7 +173,31 @@ class Relay:
             for key in self.keys:
                 if key not in self.partitions:
                     self.adopt(key)
+        for partition in self.halted:
+            self._heal(partition)
         return len(pairs)
+
+    def _heal(self, partition: Partition) -> None:
+        """A halted partition goes on by itself where its reason is of the kind that heals, and is gone."""
+        assert partition.halted is not None
+        pair = self.pairs.get(partition.topic)
+        if pair is None or pair.halt_of(partition.index) is not None or not _at_rest(partition):
+            return
+        heals = HEALING.get(partition.halted.reason)
+        if heals is Heals.TOPICS or (heals is Heals.TERMS and pair.terms != partition.terms):
+            self.log.info("healed", topic=partition.topic, partition=partition.index, reason=partition.halted.reason)
+            self._go_on(partition, pair)
+
+    def _go_on(
+        self, partition: Partition, pair: Pair | None, *, accept_gap: bool = False, accept_unproven: bool = False
+    ) -> None:
+        """A halted partition is looked at anew."""
+        if partition.lane is not None:
+            partition.lane.detach(partition)
+        if pair is not None:
+            partition.terms = pair.terms
+        partition.resume(accept_gap=accept_gap, accept_unproven=accept_unproven)
+        self._look_for(partition, takeover=True)
 
     @property
     def keys(self) -> list[Key]:
@@ -228,12 +262,13 @@ class Relay:
         if fetcher is not None:
             fetcher.detach(partition)
 
-    async def resume(self, key: Key, *, accept_gap: bool = False) -> str:
-        """Looks for a halted partition anew: an operator says that the reason is gone.
+    async def resume(self, key: Key, *, accept_gap: bool = False, accept_unproven: bool = False) -> str:
+        """Looks for a halted partition anew: an operator says that the reason is gone. Its topics are the ones of now.
 
         Args:
             key: of the partition.
             accept_gap: what the source has deleted meanwhile may be skipped, this once.
+            accept_unproven: what stands at the destination is taken for a copy though nothing shows it, this once.
 
         Returns:
             Why not, or nothing.
@@ -241,33 +276,45 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        return (await self.resume_all([key], accept_gap=accept_gap))[key]
+        return (await self.resume_all([key], accept_gap=accept_gap, accept_unproven=accept_unproven))[key]
 
-    async def resume_all(self, keys: Iterable[Key], *, accept_gap: bool = False) -> dict[Key, str]:
+    async def resume_all(
+        self, keys: Iterable[Key], *, accept_gap: bool = False, accept_unproven: bool = False
+    ) -> dict[Key, str]:
         """The same for several partitions, with one look at the topics; partition -> why not, or nothing."""
         await self._find_topics()
-        return {key: self._resume(key, accept_gap=accept_gap) for key in keys}
+        told = {key: self._why_not(key) for key in keys}
+        wanted = [self.partitions[key] for key, why_not in told.items() if not why_not]
+        await self.pins.resumed(wanted)
+        for partition in wanted:
+            key = (partition.topic, partition.index)
+            if self.partitions.get(key) is not partition or partition.phase is not Phase.HALTED:
+                told[key] = "let go meanwhile, or resumed by somebody else"
+                continue
+            self.log.info(
+                "resumed",
+                topic=partition.topic,
+                partition=partition.index,
+                accept_gap=accept_gap,
+                accept_unproven=accept_unproven,
+            )
+            self._go_on(partition, self.pairs.get(key[0]), accept_gap=accept_gap, accept_unproven=accept_unproven)
+        return told
 
-    def _resume(self, key: Key, *, accept_gap: bool) -> str:
+    def _why_not(self, key: Key) -> str:
+        """Why a partition cannot be resumed now; empty if it can."""
         partition, pair = self.partitions.get(key), self.pairs.get(key[0])
         if partition is None:
             return "not copied here"
         if partition.phase is not Phase.HALTED:
             return f"not halted but {partition.phase.value}"
-        if partition.in_flight or partition.filling:
+        if not _at_rest(partition):
             return "answers of the destination are still due; try again"
-        halted = pair.halt_of(key[1]) if pair else None
-        if halted is not None:
-            partition.halted = halted
-            return f"still {halted.reason}: {halted.detail}"
-        if partition.lane is not None:
-            partition.lane.detach(partition)
-        if pair is not None:
-            partition.terms = pair.terms
-        partition.resume(accept_gap=accept_gap)
-        self.log.info("resumed", topic=partition.topic, partition=partition.index, accept_gap=accept_gap)
-        self._look_for(partition, takeover=True)
-        return ""
+        halted = pair.halt_of(partition.index) if pair else None
+        if halted is None:
+            return ""
+        partition.halted = halted
+        return f"still {halted.reason}: {halted.detail}"
 
     def look_soon(self) -> None:
         """Partitions were assigned that are not known here: somebody else saw a new topic first."""
@@ -306,7 +353,8 @@ class Relay:
         self._check_drained()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nothing_pending.wait(), self.settings.drain_timeout_ms / 1000)
-        await self.books.write_down(closing=True)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.books.write_down(closing=True), self.settings.drain_timeout_ms / 1000)
         return not self.pending
 
     def _check_drained(self) -> None:
@@ -362,7 +410,10 @@ class Relay:
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition stops, the others go on."""
         partition.stop_with(halted)
-        self.stats.halted(halted.reason)
+        if not halted.at_ms:
+            # Else it was counted, and written down, when it was found.
+            self.stats.halted(halted.reason)
+            self._spawn(self.pins.halted(partition, halted))
         self._ending.discard(partition)
         self.log.warning(
             "halted",
@@ -371,6 +422,7 @@ class Relay:
             reason=halted.reason,
             detail=halted.detail,
             remedy=halted.remedy,
+            **({"since_ms": halted.at_ms} if halted.at_ms else {}),
         )
         self._detach(partition)
         if self.assignment is not None:
@@ -534,3 +586,8 @@ class Relay:
         # Not one of the errors that are handled: a bug. The service ends with it instead of limping on.
         if not self.failed.done():
             self.failed.set_exception(error)
+
+
+def _at_rest(partition: Partition) -> bool:
+    """Whether no answer of the destination is due any more."""
+    return not partition.in_flight and not partition.filling

@@ -8,7 +8,7 @@ It knows no sockets: ``here`` and ``there`` are ``net.log.PartitionLog``, or a m
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
 from mirror.relay.compare import Comparison
+from mirror.relay.evidence import Unseen
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.runs import check_run
 from mirror.relay.tails import Tail
@@ -95,6 +96,7 @@ class Rules:
         strict: whether the copy carries the source's producer fields, so that they must be equal, too.
         led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
         opening: held while batches are opened to be compared, one pair of a process at a time.
+        vouch: what says that this is the source that was copied, where nothing can be compared (``relay.evidence``).
     """
 
     name: str
@@ -109,6 +111,7 @@ class Rules:
     strict: bool = False
     led_to: int = -1
     opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
+    vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
 
     def is_own(self, header: BatchHeader) -> bool:
         """Whether the batch is the flow's data, of whatever rotation."""
@@ -217,6 +220,10 @@ class Resync:
         try:
             source_end = await self._check_range(tail, log_start, source_start, source_end, end)
             proof = await self._comparison.prove(tail, log_start, source_start, source_end, end)
+            if not proof.proven and rules.vouch is not None:
+                seen = tail.data is not None
+                unseen = Unseen(proof.why, end, source_start, log_start, data=seen, cleaned=proof.cleaned)
+                proof = proof._replace(epoch=await rules.vouch(unseen))
             await self._comparison.check_holes(tail, source_start, end)
         except PartitionHalted as stop:
             if stop.halted.reason in OF_THE_DESTINATION:

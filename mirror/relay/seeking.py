@@ -12,6 +12,7 @@ from mirror.relay.assignment import Key
 from mirror.relay.fence import NotOurs
 from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
 from mirror.relay.partition import Location, Partition
+from mirror.relay.pins import Pins
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
@@ -35,6 +36,7 @@ class SeekingOwner(Protocol):
     settings: RelaySettings
     log: Log
     locator: Locator
+    pins: Pins
     partitions: dict[Key, Partition]
 
     def halt(self, partition: Partition, halted: Halted) -> None:
@@ -54,18 +56,21 @@ class Seeking:
 
     async def seek(self, partition: Partition, *, takeover: bool) -> None:
         """Finds the position, however long it takes, and puts the partition to work."""
-        owner, settings = self._owner, self._owner.settings
+        owner, settings, began = self._owner, self._owner.settings, time.monotonic()
         backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
         if partition.released:
-            await self._leave_to_the_other()
-            partition.released = False
+            if not partition.unowned:
+                await self._leave_to_the_other()
+            partition.released = partition.unowned = False
         elif partition.doubts:
             await _pause(partition, backoff)
         while True:
             try:
                 async with self._seats_at(partition):
-                    if not takeover or backoff.tries:
-                        await self._refresh()
+                    # At a takeover metadata may be as old as the last look for topics: another topic under the name.
+                    await self._refresh(began if takeover and not backoff.tries else time.monotonic())
+                    if takeover:
+                        await owner.pins.recall(partition)
                     location = await owner.locator.locate(partition, takeover=takeover)
                     break
             except PartitionHalted as stop:
@@ -82,7 +87,8 @@ class Seeking:
                 owner.log.info(
                     "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
                 )
-                await self._leave_to_the_other()
+                if not partition.unowned:
+                    await self._leave_to_the_other()
                 takeover = True
             except NetworkError as error:
                 # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
@@ -101,9 +107,9 @@ class Seeking:
         """Long enough that the other gets somewhere, and not always the same, or the two would chase each other."""
         await asyncio.sleep(self._owner.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
 
-    async def _refresh(self) -> None:
-        """The metadata of both sides, not older than just now; many partitions share one refresh."""
-        wanted_at = time.monotonic() - REFRESH_AT_MOST_EVERY_S
+    async def _refresh(self, since: float) -> None:
+        """The metadata of both sides, not older than about ``since``; many partitions share one refresh."""
+        wanted_at = since - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
             partitions = self._owner.partitions.values()
             for cluster, names in (

@@ -10,7 +10,7 @@ from mirror.service import channel as say
 from mirror.service.channel import Message
 from mirror.service.fleet import Fleet
 
-ACCEPTABLE = frozenset({"accept_gap"})
+ACCEPTABLE = frozenset({"accept_gap", "accept_unproven"})
 """What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
 ANSWER_S = 60.0
 """A worker that does not answer for so long is told to be late."""

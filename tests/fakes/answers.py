@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 from kafka.protocol.admin import CreateTopicsResponse, DescribeConfigsResponse, DescribeProducersResponse
-from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
+from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 from kafka.protocol.producer import ProduceResponse
 
@@ -118,6 +118,29 @@ async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, f
             answers.append(one(partition_index=index, error_code=code, timestamp=-1, offset=offset, leader_epoch=epoch))
         topics.append(topic_class(name=wanted.name, partitions=answers))
     return ListOffsetsResponse[request.version](throttle_time_ms=0, topics=topics)
+
+
+@handles("OffsetForLeaderEpoch")
+async def offset_for_leader_epoch(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """Where epochs end."""
+    topic_class = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    topics = []
+    for wanted in request.topics:
+        topic = cluster.find(wanted.topic, None)
+        rows = []
+        for asked in wanted.partitions:
+            code = fault.error if hits(fault, topic, asked.partition) else 0
+            code = code or cluster.judge(broker, topic, asked.partition, epoch=asked.current_leader_epoch)
+            epoch, end = (
+                (-1, -1) if code or topic is None else topic.logs[asked.partition].end_of_epoch(asked.leader_epoch)
+            )
+            rows.append(
+                topic_class.EpochEndOffset(
+                    error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end
+                )
+            )
+        topics.append(topic_class(topic=wanted.topic, partitions=rows))
+    return OffsetForLeaderEpochResponse[request.version](throttle_time_ms=0, topics=topics)
 
 
 @handles("DescribeProducers")

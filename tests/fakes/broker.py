@@ -1,9 +1,9 @@
 """A scripted Kafka cluster in this process: real sockets, real frames, logs in memory, and faults on order.
 
-It speaks what the mirror asks for (ApiVersions, Metadata, ListOffsets, DescribeProducers, DescribeConfigs,
-CreateTopics, Fetch, Produce) in the versions it is told, through kafka-python's schemas, and does what real brokers do
-(``tests.fakes.log``). ``next`` scripts what happens to the next request of a kind. A request that it does not expect is
-an error of the test or of the mirror: the connection closes, and leaving the context raises.
+It speaks what the mirror asks for (ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch, DescribeProducers,
+DescribeConfigs, CreateTopics, Fetch, Produce) in the versions it is told, through kafka-python's schemas, and does what
+real brokers do (``tests.fakes.log``). ``next`` scripts what happens to the next request of a kind. A request that it
+does not expect is an error of the test or of the mirror: the connection closes, and leaving the context raises.
 """
 
 import asyncio
@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest, DescribeProducersRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
 from mirror.net.cluster import ClusterOptions
 from mirror.net.connection import ConnectionOptions
+from mirror.net.state import Row
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault
 from tests.fakes.log import FakeLog
@@ -32,6 +33,7 @@ KINDS: dict[int, Any] = {
         ApiVersionsRequest,
         MetadataRequest,
         ListOffsetsRequest,
+        OffsetForLeaderEpochRequest,
         DescribeProducersRequest,
         DescribeConfigsRequest,
         CreateTopicsRequest,
@@ -43,6 +45,7 @@ VERSIONS: dict[str, tuple[int, int]] = {
     "ApiVersions": (0, 4),
     "Metadata": (0, 13),
     "ListOffsets": (1, 10),
+    "OffsetForLeaderEpoch": (2, 4),
     "DescribeProducers": (0, 0),
     "DescribeConfigs": (1, 4),
     "CreateTopics": (2, 7),
@@ -109,6 +112,8 @@ class FakeCluster:
         self.controller_id = min(self.brokers)
         self.unnoticed = False
         """Whether the metadata go on naming a broker that is down, and what it led: its session is not over yet."""
+        self.remembered: list[Row] = []
+        """What mirrors have written down here (``tests.fakes.state``)."""
         self.producer_id_expiration_ms = 1 << 50
         """For ever: the timestamps of scripted batches are of no time in particular."""
         self.requests: list[Seen] = []

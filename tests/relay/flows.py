@@ -16,6 +16,7 @@ from mirror.relay.settings import RelaySettings
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
+from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
 
 FLOW = "source->destination"
@@ -141,7 +142,8 @@ async def mirroring(
         await Cluster.open("source", source.options(connection=options)) as here,
         await Cluster.open("destination", destination.options(connection=options)) as there,
     ):
-        relay = Relay(here, there, settings(**changes), log, assigned=assigned)
+        state = MemoryState(destination.remembered)
+        relay = Relay(here, there, settings(**changes), log, assigned=assigned, state=state)
         flow = Flow(source, destination, relay, log)
         try:
             if start:

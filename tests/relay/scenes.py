@@ -10,9 +10,11 @@ from mirror.net.cluster import Cluster
 from mirror.records.identity import producer_id
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.partition import Location, Partition
+from mirror.relay.pins import Pins
 from mirror.relay.position import Locator
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
+from tests.fakes.state import MemoryState
 from tests.relay.flows import FLOW, Log, clusters, copies, settings
 
 
@@ -25,7 +27,9 @@ class Scene:
         self.source, self.destination = source, destination
         self.log = Log()
         self.clusters = here, there
-        self.locator = Locator(source=here, destination=there, settings=settings(**changes), log=self.log)
+        told = settings(**changes)
+        self.pins = Pins(MemoryState(destination.remembered), source=here, destination=there, settings=told)
+        self.locator = Locator(source=here, destination=there, settings=told, pins=self.pins, log=self.log)
         self.partition = Partition("t", 0)
         self.owner = producer_id(flow=FLOW, cluster_id=source.cluster_id, topic="t", partition=0)
 
@@ -52,6 +56,8 @@ class Scene:
 
     async def locate(self, *, takeover: bool = False) -> Location:
         await self.refresh()
+        if takeover:
+            await self.pins.recall(self.partition)
         return await self.locator.locate(self.partition, takeover=takeover)
 
     async def halts(self, *, takeover: bool = False) -> tuple[str, str]:

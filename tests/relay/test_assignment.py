@@ -6,7 +6,8 @@ import json
 import pytest
 
 from mirror.records.header import BatchHeader
-from mirror.relay.assignment import Assignment, Committable, header_digest, read_committed
+from mirror.records.pins import header_digest
+from mirror.relay.assignment import Assignment, Committable, read_committed
 from mirror.relay.partition import Phase
 from mirror.relay.relay import Relay
 from tests.fakes import faults
@@ -155,16 +156,21 @@ async def test_what_can_be_committed() -> None:
             last = source.log("t").batches[-1]
             topic_id = source.topics["t"].topic_id
             assert found == Committable(
-                60, topic_id.hex if topic_id else "", BatchHeader.read(last).leader_epoch, header_digest(last[:61]), 60
+                60,
+                topic_id.hex if topic_id else "",
+                BatchHeader.read(last).leader_epoch,
+                header_digest(last[:61]),
+                60,
+                0,
             )
-            assert tuple(read_committed(60, found.metadata)) == tuple(found)
-            assert set(json.loads(found.metadata)) == {"v", "id", "epoch", "digest", "at"}
+            assert list(read_committed(60, found.metadata)) == list(found)
+            assert set(json.loads(found.metadata)) == {"v", "id", "epoch", "digest", "at", "leader"}
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "[1]", "null", '{"id": 1}', "x" * 100])
 def test_foreign_metadata(metadata: str) -> None:
     """Another tool may have committed for the group: only the offset counts."""
-    assert read_committed(7, metadata) == (7, "", -1, "", -1)
+    assert read_committed(7, metadata) == (7, "", -1, "", -1, -1)
 
 
 def test_the_digest_covers_what_brokers_keep() -> None:

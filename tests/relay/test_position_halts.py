@@ -7,7 +7,9 @@ import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
 from mirror.records.identity import Identity
+from mirror.records.pins import LastCopied, header_digest
 from mirror.relay.halts import PartitionHalted
+from mirror.relay.partition import Committed
 from mirror.relay.position import MISSING_LOOKS
 from tests.fakes import faults
 from tests.records.builders import legacy_message, raw_batch
@@ -148,6 +150,7 @@ async def test_the_source_begins_where_the_destination_ends() -> None:
     async with scene() as at:
         stored = batches(4)
         at.copy(stored[:2])
+        await at.locate(takeover=True)
         at.source.store("t", 0, *stored[2:])
         at.here.delete_before(6)
         found = await at.locate()
@@ -158,14 +161,23 @@ async def test_the_source_begins_where_the_destination_ends() -> None:
 
 async def test_the_destination_has_deleted_everything() -> None:
     """
-    1. An empty log with an end: retention at the destination. Nothing can be compared: unproven, and told.
-    2. What the broker remembers of the flow's producer gives the identity; else it begins anew.
+    1. An empty log with an end: retention at the destination. Nothing can be compared, and nothing was written down of
+       what was copied last: halt.
+    2. It was, and the source has it: unproven, and told. What the broker remembers of the flow's producer gives the
+       identity; else it begins anew.
     """
     async with scene() as at:
         stored = batches(4)
         at.copy(stored)
+        await at.locate(takeover=True)
         at.there.delete_before(12)
         assert at.there.batches == []
+        reason, detail = await at.halts()
+        assert reason == "unproven"
+        assert "nothing is written down of what was copied last" in detail
+        assert at.partition.source_id is not None
+        last = LastCopied(12, 0, header_digest(stored[-1]), 12)
+        at.partition.committed = Committed(12, at.partition.source_id.hex(), 0, last.digest, last.digest_at)
         found = await at.locate()
         assert (found.offset, found.proven) == (12, False)
         assert found.identity == Identity(at.owner, 0, 12)

@@ -418,7 +418,7 @@ async def test_drained_in_part(tmp_path: Path) -> None:
     """A destination that hangs: the drain is bounded and tells what is left. Exit code 0: the log knows the rest."""
     async with clusters() as (source, destination):
         scene(source)
-        stuck = destination.next("Produce", faults.silence())
+        stuck = destination.next("Produce", faults.Fault(silent=True, only=("t", 0)))
         async with running(config_for(source, destination, tmp_path, **{"drain.timeout.ms": 30})) as worker:
             await stuck.came.wait()
             assert await worker.stop() == 0

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from crc32c import crc32c
 
-from mirror.net.coordinator import Ownership
+from mirror.net.coordinator import NOBODY, Ownership
 from mirror.records.header import (
     CONTROL,
     CRC_AT,
@@ -406,6 +406,6 @@ class CoordinatorModel:
         self.owners[transactional_id] = owner
         return owner
 
-    def describe(self, transactional_id: str) -> Ownership | None:
+    def describe(self, transactional_id: str) -> Ownership:
         """DescribeTransactions: the present owner."""
-        return self.owners.get(transactional_id)
+        return self.owners.get(transactional_id, NOBODY)

@@ -4,7 +4,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +12,13 @@ from mirror.net.cluster import Leader, Topic
 from mirror.net.connection import ConnectionOptions
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
-from mirror.net.log import Marker, Producer, Segment
+from mirror.net.log import EpochEnd, Marker, Producer, Segment
+from mirror.net.state import Row
 from mirror.records.header import BatchHeader
+from mirror.records.state import Entry
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
+from tests.fakes.state import MemoryState
 from tests.simulation.broker import Answer, PartitionModel
 from tests.simulation.connection import SimulatedConnection
 from tests.simulation.network import Link, Process, Reply, Weather
@@ -25,6 +28,7 @@ REQUEST_TIMEOUT_S = 12.0
 TOPIC = "t"
 TOPIC_ID = bytes(range(16))
 COORDINATOR_NODE = 1
+STATE_NODE = 2
 
 
 class _Channel:
@@ -116,6 +120,11 @@ class SimulatedCluster:
         if channel is None or channel.closed:
             channel = self._channels[key] = _Channel(self, node_id)
         return await channel.call(what, execute)
+
+    async def ask_anywhere(self, preferred: int, what: str, execute: Callable[[Reply], None], *, lane: str) -> Any:
+        """The same at a broker of choice, or at another if that is down."""
+        nodes = [broker.node_id for broker in self.site.brokers.values() if broker.up]
+        return await self.ask(preferred if preferred in nodes else nodes[0], what, execute, lane=lane)
 
     async def dial(self, node_id: int, **options: Any) -> SimulatedConnection:
         """A data connection."""
@@ -227,6 +236,16 @@ class SimulatedLog:
 
         return list(await self._look("producers", look, fenced=False))
 
+    async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
+        """OffsetForLeaderEpoch."""
+
+        def look(model: PartitionModel) -> EpochEnd:
+            later = [one.header.base_offset for one in model.batches if one.header.leader_epoch > epoch]
+            return EpochEnd(epoch, min(later, default=model.end))
+
+        found: EpochEnd = await self._look(f"end of epoch {epoch}", look)
+        return found
+
     async def write_markers(self, marker: Marker, count: int) -> None:
         """WriteTxnMarkers."""
         self._cluster.before_write("markers")
@@ -257,6 +276,37 @@ class SimulatedLog:
             node_id, "produce", lambda reply: self._site.produce(who, node_id, batch, reply), lane="write"
         )
         return int(self._checked("produce", result).base_offset)
+
+
+class SimulatedState(MemoryState):
+    """A ``State`` of the internal topic, which is at another broker than the partition. What is written may be there
+    though its answer was lost."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        super().__init__(cluster.site.remembered)
+        self._cluster = cluster
+
+    async def load(self) -> None:
+        """Fetch."""
+        rows = await self._ask("load", lambda reply: reply(list(self.rows[self._next :])))
+        for key, value in rows:
+            self.ledger.apply(key, value)
+        self._next += len(rows)
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+        """Produce."""
+        rows: list[Row] = [*((one.key(), one.value()) for one in entries), *((key, None) for key in forget)]
+
+        def execute(reply: Reply) -> None:
+            self.rows += rows
+            reply(None)
+
+        await self._ask("save", execute)
+        for key, value in rows:
+            self.ledger.apply(key, value)
+
+    async def _ask(self, what: str, execute: Callable[[Reply], None]) -> Any:
+        return await self._cluster.ask_anywhere(STATE_NODE, what, execute, lane="state")
 
 
 class SimulatedCoordinator:
@@ -302,6 +352,4 @@ class SimulatedCoordinator:
         raise AssertionError(f"fill: transaction, of {topic}-{index}")
 
     async def _ask(self, what: str, execute: Callable[[Reply], None]) -> Any:
-        nodes = [broker.node_id for broker in self._cluster.site.brokers.values() if broker.up]
-        node_id = COORDINATOR_NODE if COORDINATOR_NODE in nodes else nodes[0]
-        return await self._cluster.ask(node_id, what, execute, lane="coordinator")
+        return await self._cluster.ask_anywhere(COORDINATOR_NODE, what, execute, lane="coordinator")

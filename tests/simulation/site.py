@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from mirror.net.cluster import Leader
 from mirror.net.coordinator import Ownership
 from mirror.net.log import Marker
+from mirror.net.state import Row
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.simulation.broker import Answer, CoordinatorModel, PartitionModel
@@ -67,6 +68,8 @@ class Site:
         """The followers do not follow."""
         self.owner: tuple[str, Ownership] | None = None
         """Who called InitProducerId last, and what it got."""
+        self.remembered: list[Row] = []
+        """What was written into the internal topic."""
         self.asked_at: dict[str, float] = {}
         """When a process last asked who the owner is."""
         self.produced_at: dict[str, float] = {}

@@ -23,7 +23,7 @@ from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import Pair
 from tests.simulation.clock import VirtualLoop
-from tests.simulation.cluster import TOPIC, SimulatedCluster, SimulatedCoordinator, SimulatedLog
+from tests.simulation.cluster import TOPIC, SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
 from tests.simulation.connection import PRODUCE_VERSION
 from tests.simulation.network import Trace
 from tests.simulation.source import DAY_MS, START_MS
@@ -121,7 +121,7 @@ class Worker:
         self.name = name
         self.here, self.there = here, there
         self.log = _Log(name, trace)
-        self.relay = Relay(cast(Cluster, here), cast(Cluster, there), settings(), self.log)
+        self.relay = Relay(cast(Cluster, here), cast(Cluster, there), settings(), self.log, state=SimulatedState(there))
         self._trace = trace
         self._terms = Terms(compacted=compacted)
         self._starting: asyncio.Task[None] | None = None

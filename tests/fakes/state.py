@@ -1,0 +1,57 @@
+"""The internal topic as a list in this process, for relays that run without one."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from mirror.net.state import Row
+from mirror.records.state import Entry, Ledger, Side, Skipped
+
+
+async def _at_once() -> None:
+    await asyncio.sleep(0)
+
+
+class MemoryState:
+    """A ``net.state.Memory``. Those that share ``rows`` see what the others write at their next ``load``.
+
+    ``exchange``: what a request takes, or the error that it ends with; awaited before anything is read or written."""
+
+    topic = "mirror-internal.memory"
+
+    def __init__(self, rows: list[Row], exchange: Callable[[], Awaitable[None]] = _at_once) -> None:
+        self.rows = rows
+        self.ledger = Ledger(lean=True)
+        self._exchange = exchange
+        self._next = 0
+
+    async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
+        """It is always there."""
+        await self.load()
+        return True
+
+    async def load(self) -> None:
+        """What others have written since."""
+        await self._exchange()
+        for key, value in self.rows[self._next :]:
+            self.ledger.apply(key, value)
+        self._next = len(self.rows)
+
+    async def put(self, entry: Entry) -> None:
+        """One entry."""
+        await self.save([entry])
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+        """Entries, and keys that are no more."""
+        await self._exchange()
+        self.rows += [(entry.key(), entry.value()) for entry in entries]
+        self.rows += [(key, None) for key in forget]
+        for key, value in self.rows[self._next :]:
+            self.ledger.apply(key, value)
+        self._next = len(self.rows)
+
+    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
+        """A range that is not copied."""
+        skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
+        await self.save([skipped])
+        return skipped
