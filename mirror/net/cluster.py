@@ -19,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connection import READ_AHEAD, Connection, ConnectionOptions, connect
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, WrongCluster
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from mirror.wire.versions import NULL_UUID
@@ -360,24 +360,26 @@ class Cluster:
         return [one.result() for one in asking if one in done and one.exception() is None]
 
     async def _first_connection(self) -> Connection:
-        failures: list[str] = []
+        failures: list[NetworkError] = []
         for node_id in list(self.nodes):
             try:
                 return await self.control(node_id)
             except NetworkError as error:
-                failures.append(str(error))
+                failures.append(error)
         for host, port in self.options.bootstrap:
             try:
                 connection = await self._connect(
                     host, port, name=f"{self.name} bootstrap {host}:{port}", options=self.options.connection
                 )
             except NetworkError as error:
-                failures.append(str(error))
+                failures.append(error)
             else:
                 self._control[ANY_NODE] = connection
                 return connection
+        if failures and all(isinstance(error, Unsupported) for error in failures):
+            raise failures[0]  # no wait heals that
         raise Unreachable(
-            f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(failures))}; "
+            f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(map(str, failures)))}; "
             "check bootstrap.servers and that its brokers listen there"
         )
 

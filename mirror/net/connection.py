@@ -26,7 +26,15 @@ from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTime
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.header import LAST_CORRELATION_ID, SIZE, request_header
 from mirror.wire.primitives import MalformedFrame
-from mirror.wire.versions import API_NAMES, VersionRange, common_version
+from mirror.wire.versions import (
+    API_NAMES,
+    FETCH_KEY,
+    FETCH_VERSIONS,
+    PRODUCE_KEY,
+    PRODUCE_VERSIONS,
+    VersionRange,
+    common_version,
+)
 
 Piece = bytes | bytearray | memoryview
 MAX_PIECES = 1000
@@ -432,6 +440,7 @@ class Connection:
 
         Raises:
             Refused: the broker's answer is an error.
+            Unsupported: it is from before Kafka 0.11.
         """
         # Version 3 is refused by brokers before 2.4 with code 35 and an answer in version 0 that holds their ranges.
         request = ApiVersionsRequest(client_software_name="mirror", client_software_version="0.1.0")
@@ -441,6 +450,17 @@ class Connection:
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
             raise Refused(f"{self.name}: ApiVersions", answer.error_code)
         self.api_versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+        self._refuse_old()
+
+    def _refuse_old(self) -> None:
+        """Said once, as what it is, before a request after the other finds no common version."""
+        for key, (least, _) in ((FETCH_KEY, FETCH_VERSIONS), (PRODUCE_KEY, PRODUCE_VERSIONS)):
+            theirs = self.api_versions.get(key)
+            if theirs is not None and theirs.most < least:
+                raise Unsupported(
+                    f"{self.name}: the broker is from before Kafka 0.11 ({API_NAMES[key]} up to version {theirs.most}, "
+                    f"and {least} is needed); upgrade it"
+                )
 
 
 async def connect(
@@ -457,6 +477,7 @@ async def connect(
     Raises:
         ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
         RequestTimedOut: not established or not answered in time.
+        Unsupported: the broker is from before Kafka 0.11.
     """
     loop = asyncio.get_running_loop()
     try:

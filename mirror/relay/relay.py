@@ -166,7 +166,8 @@ class Relay:
             self._produce_version = PRODUCE_TOPIC_IDS - 1
             self.inner_loop = InnerLoop(self._produce_version)
         self._tell_unknown()
-        self.pairs = {pair.source.name: pair for pair in pairs}
+        before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
+        self._tell_gone(before)
         if self.assignment is not None:
             self.assignment.adopt()
         else:
@@ -203,6 +204,19 @@ class Relay:
     def keys(self) -> list[Key]:
         """Every partition of the flow, whoever copies it."""
         return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
+
+    def _tell_gone(self, before: dict[str, Pair]) -> None:
+        """Topics that the source had at the last look. The group takes their partitions away soon, without a reason."""
+        for name in sorted(before.keys() - self.pairs.keys()):
+            topic = before[name].source
+            self.log.warning(
+                "topic_gone",
+                topic=name,
+                topic_id=topic.topic_id.hex() if topic.topic_id else "",
+                partitions=len(topic.leaders),
+                detail=f"cluster {self.source.name} has no topic {name} any more, or the mirror may not Describe it",
+                remedy="none is needed if it was deleted for good: what was copied stays where it is",
+            )
 
     def _tell_unknown(self) -> None:
         """Names and patterns that no topic has: told once, since a topic may come later."""
@@ -320,6 +334,11 @@ class Relay:
         """Partitions were assigned that are not known here: somebody else saw a new topic first."""
         if self._looking is None and not self._draining:
             self._looking = self._spawn(self._look_soon())
+
+    def look_now(self) -> None:
+        """The topics seem to be others than at the last look."""
+        if not self._draining:
+            self._spawn(self._look_again())
 
     async def _look_soon(self) -> None:
         backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)

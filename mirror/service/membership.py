@@ -109,6 +109,8 @@ class Membership:
         """What ended the thread against all expectations."""
         self.on_joined: Callable[[str], None] = lambda _: None
         """Called in the event loop with the member's id after each assignment."""
+        self.on_unknown_topic: Callable[[], None] = lambda: None
+        """Called in the event loop when the group's client finds a topic gone: that is for the data plane to tell."""
 
     # -- for the event loop's thread ---------------------------------------------------------------------------------
 
@@ -304,6 +306,9 @@ class Membership:
     # -- errors ------------------------------------------------------------------------------------------------------
 
     def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            self._tell(lambda: self.on_unknown_topic())
+            return
         if error.code() in _EVERY_DAY or self._ending.is_set() or self._tell_not_allowed(error):
             return
         if error.code() == KafkaError._FATAL:

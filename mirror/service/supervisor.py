@@ -35,7 +35,7 @@ REBALANCED_S = 5.0
 MISCONFIGURED = frozenset({"SameCluster"})
 """Failures that only another configuration cures."""
 RELOAD = "reloading is not supported yet: a restart reads the configuration anew; nothing stops"
-ONCE = frozenset({"topic_unknown"})
+ONCE = frozenset({"topic_unknown", "topic_gone"})
 """What every worker finds out by itself and is told once."""
 
 

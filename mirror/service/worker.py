@@ -68,6 +68,7 @@ class Member(Protocol):
     joined: bool
     failed: BaseException | None
     on_joined: Callable[[str], None]
+    on_unknown_topic: Callable[[], None]
 
     def start(self, topics: Any) -> None:
         """Joins."""
@@ -240,6 +241,7 @@ class Worker:
         self._running = None
         self._member = member = self._join(relay, handover, self._log)
         member.on_joined = lambda member_id: self._channel.send(say.JOINED, member=member_id)
+        member.on_unknown_topic = relay.look_now
         telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
         self._spawn(self._watching.ask_group(relay, relay.source, handover.group))

@@ -3,13 +3,22 @@
 import asyncio
 import socket
 import uuid
+from dataclasses import replace
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.cluster import Cluster, ClusterOptions, Leader
-from mirror.net.connection import ConnectionOptions
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable, WrongCluster
+from mirror.net.connection import Connection, ConnectionOptions
+from mirror.net.errors import (
+    ConnectionLost,
+    NetworkError,
+    Refused,
+    RequestTimedOut,
+    Unreachable,
+    Unsupported,
+    WrongCluster,
+)
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes import faults
@@ -297,3 +306,26 @@ async def test_bytes_received() -> None:
         assert cluster.bytes_received == before
         await cluster.refresh([])
         assert cluster.bytes_received > before
+
+
+# Brokers that are too old.
+
+
+@pytest.mark.parametrize(("api", "most", "needed"), [("Fetch", 3, 4), ("Produce", 2, 3)])
+async def test_a_broker_that_is_too_old(api: str, most: int, needed: int) -> None:
+    """It is called that at the first connection; waiting for it makes no sense, unless another broker may be newer."""
+    async with FakeCluster(versions={api: (0, most)}) as fake:
+        expected = rf"the broker is from before Kafka 0\.11 \({api} up to version {most}, and {needed} is needed\)"
+        with pytest.raises(Unsupported, match=expected):
+            await Cluster.open("source", fake.options())
+        options = fake.options()
+        nobody = replace(options, bootstrap=(*options.bootstrap, ("127.0.0.1", free_port())))
+        with pytest.raises(Unreachable, match=expected):
+            await Cluster.open("source", nobody)
+
+
+async def test_a_broker_that_is_too_old_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule taken away: whatever request is first fails, if any does."""
+    monkeypatch.setattr(Connection, "_refuse_old", lambda _: None)
+    async with FakeCluster(versions={"Produce": (0, 2)}) as fake, await Cluster.open("source", fake.options()):
+        pass

@@ -172,17 +172,17 @@ async def test_new_topics_and_partitions_are_found() -> None:
 
 
 async def test_no_common_produce_version() -> None:
-    async with clusters(versions={"Produce": (0, 2)}) as (source, destination):
+    async with clusters(versions={"Produce": (14, 20)}) as (source, destination):
         source.add_topic("t")
         async with mirroring(source, destination, start=False) as flow:
-            with pytest.raises(Unsupported, match="Produce is spoken in 0 to 2 there and 3 to 13 here"):
+            with pytest.raises(Unsupported, match="Produce is spoken in 14 to 20 there and 3 to 13 here"):
                 await flow.relay.start()
 
 
 async def test_no_common_fetch_version() -> None:
     """Known only at the partition: it halts with a remedy."""
     async with clusters() as (source, destination):
-        source.versions["Fetch"] = (0, 3)
+        source.versions["Fetch"] = (18, 20)
         source.add_topic("t")
         destination.add_topic("t")
         stored = batches(1)

@@ -23,7 +23,7 @@ from mirror.service.snapshot import Row
 from mirror.service.worker import Worker
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
 from tests.relay.flows import batches, clusters
 from tests.service.running import config_text
@@ -41,6 +41,7 @@ class Seat:
         self.failed: BaseException | None = None
         self.topics: set[str] = set()
         self.on_joined: Callable[[str], None] = lambda _: None
+        self.on_unknown_topic: Callable[[], None] = lambda: None
 
     def start(self, topics: Iterable[str]) -> None:
         self.topics = set(topics)
@@ -321,7 +322,12 @@ async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> 
         (
             lambda source, destination: destination.versions.update(Produce=(0, 2)),
             "Unsupported",
-            "Produce is spoken in 0 to 2 there",
+            "the broker is from before Kafka 0.11 (Produce up to version 2, and 3 is needed); upgrade it",
+        ),
+        (
+            lambda source, destination: source.versions.update(Fetch=(0, 3)),
+            "Unsupported",
+            "the broker is from before Kafka 0.11 (Fetch up to version 3, and 4 is needed); upgrade it",
         ),
     ],
 )
@@ -437,6 +443,45 @@ async def test_the_supervisor_is_gone(tmp_path: Path) -> None:
             await worker.channel.close()
             await worker.task
             assert worker.worker.abandoned
+
+
+async def test_a_topic_that_is_gone(tmp_path: Path) -> None:
+    """
+    1. The group's client finds a topic gone: the data plane looks, and says so, once, with the topic's id.
+    2. A topic of that name that is gone later is told again: it is another one.
+    """
+    async with clusters() as (source, destination):
+        scene(source)
+        source.add_topic("u")
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await worker.message("joined")
+            for told in (1, 2):
+                gone = source.topics.pop("u")
+                assert gone.topic_id is not None
+                worker.seats[0].on_unknown_topic()
+                await until(lambda: len(worker.lines("topic_gone")) == told)  # noqa: B023
+                line = worker.lines("topic_gone")[-1]
+                assert (line["topic"], line["topic_id"], line["partitions"]) == ("u", gone.topic_id.hex, 1)
+                assert "cluster source has no topic u any more" in line["detail"]
+                await until(lambda: worker.seats[0].topics == {"t"})
+                source.add_topic("u")
+                worker.seats[0].on_unknown_topic()
+                await until(lambda: worker.seats[0].topics == {"t", "u"})
+
+
+async def test_a_topic_that_is_gone_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule taken away: the group takes its partitions, and nobody says why before the topics are listed again."""
+    monkeypatch.setattr(Relay, "look_now", lambda _: None)
+    async with clusters() as (source, destination):
+        scene(source)
+        source.add_topic("u")
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await worker.message("joined")
+            del source.topics["u"]
+            worker.seats[0].on_unknown_topic()
+            await some_turns()
+            assert await worker.stop() == 0
+            assert not worker.lines("topic_gone")
 
 
 # Bugs.

@@ -2,12 +2,14 @@
 
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mirror.sandbox import Cluster
+from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce, read_log
 from tests.service.running import Line, Mirror, config_text, mirror
 
@@ -21,9 +23,9 @@ class Two:
         self.source, self.destination = source.bootstrap_servers, destination.bootstrap_servers
         self.config = folder / "mirror.yaml"
 
-    def fails(self, text: str, *, code: int = 1) -> Line:
+    def fails(self, text: str, *, code: int = 1, options: Sequence[str] = ("--fail-fast",)) -> Line:
         """Runs it to its end, which is the first failure's: one line that says why."""
-        with mirror(self.config, text, "--fail-fast") as process:
+        with mirror(self.config, text, *options) as process:
             assert process.wait() == code, process.told()
             process.check_clean()
             (line,) = process.of("failed")
@@ -240,6 +242,33 @@ def test_deleted_while_it_runs(two: Two, good: str, topic_name: str) -> None:
         line = process.wait_event("halted", topic=topic_name)
         assert line["reason"] == "topic_missing"
         assert process.stop() == 2
+
+
+def test_deleted_among_others(two: Two, good: str, topic_name: str) -> None:
+    """A source topic that a pattern has matched, among others, is gone: said once, as what it is."""
+    create_topic(two.source, topic_name)
+    produce(two.source, topic_name, 100)
+    with mirror(two.config, config_text(two.source, two.destination, [f"{topic_name}.*"])) as process:
+        two.wait_equal(process, (topic_name, good))
+        delete_topic(two.source, topic_name)
+        line = process.wait_event("topic_gone", topic=topic_name)
+        assert (line["level"], line["partitions"]) == ("warning", 1)
+        produce(two.source, good, 50, seed=9)
+        two.wait_equal(process, (good,))
+        assert process.stop() in (0, 2)  # its partition may have halted before the group took it away
+        assert len(process.of("topic_gone")) == 1
+        assert not process.of("group_trouble")
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_broker_that_is_too_old(two: Two, side: str) -> None:
+    """It is called that, whatever request would fail first, and no wait heals it: it ends, exit code 1."""
+    with Cluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as cluster:
+        old = cluster.bootstrap_servers
+        source, destination = (old, two.destination) if side == "source" else (two.source, old)
+        line = two.fails(config_text(source, destination, ["t"]), options=())
+    assert line["reason"] == "Unsupported"
+    assert f"{side} bootstrap {old}: the broker is from before Kafka 0.11 (" in line["detail"]
 
 
 def test_a_destination_that_rewrites(two: Two, good: str, topic_name: str) -> None:
