@@ -172,6 +172,28 @@ def test_the_mirror_goes_on(tmp_path: Path, kind: str) -> None:
             assert (process.returncode, errors) == (0, b"")
 
 
+def test_the_mirror_goes_on_unread(tmp_path: Path, pipe: tuple[int, int]) -> None:
+    """Its stdout takes not one byte: it runs and answers all the same, and stops as it was told, exit code 0."""
+    reader, writer = pipe
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4_096)
+    os.set_blocking(writer, True)
+    with running(tmp_path, writer) as (process, address):
+        deadline = time.monotonic() + PATIENCE_S
+        waiting = ""
+        while not waiting.startswith("Unreachable: "):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            with suppress(OSError):
+                waiting = fetch(address, "/-/ready")[1]
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, errors) == (0, b"")
+        assert set(take(reader)) == {"x"}
+
+
 def test_hung_up(tmp_path: Path) -> None:
     """SIGHUP to the supervisor and to a worker: said, with what it means, and nothing stops."""
     config = tmp_path / "mirror.yaml"
