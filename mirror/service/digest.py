@@ -1,4 +1,4 @@
-"""Log lines about many partitions at once: the first of a kind as they are, the others as one line with their number.
+"""Workers' log lines about many partitions at once: the first of a kind as they are, the others as their number.
 
 An outage or a rebalance concerns thousands of partitions in a second. A kind of line (event, level, cause) may be
 written ``FREE`` times; what comes within the following window is counted, and told as one line at its end. While more
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 FREE = 5
 WINDOW_S = 1.0
 WINDOW_MOST_S = 64.0
-WHOLE = frozenset({"halted", "resumed", "skipped"})
-"""Each of these is of its own: somebody has to do something, or did."""
+WHOLE = frozenset({"halted", "resumed", "skipped", "assigned", "revoked", "lost"})
+"""Each of these is told: somebody has to do something, or did; or it is about many partitions as it is."""
 
 Kind = tuple[str, str, str]
 """Level, event and cause."""
@@ -47,11 +47,12 @@ class _Window:
     held: int = 0
     last: dict[str, object] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
+    workers: set[int] = field(default_factory=set)
     timer: Later | None = None
 
 
 class Digest:
-    """A logger for the relay. ``call_later``: by default the running event loop's."""
+    """A logger for what workers say. ``call_later``: by default the running event loop's."""
 
     def __init__(self, log: Log, *, call_later: "Callable[[float, Callable[[], None]], Later] | None" = None) -> None:
         self._log = log
@@ -93,6 +94,8 @@ class Digest:
             return
         window.held += 1
         window.last = fields
+        if "worker" in fields:
+            window.workers.add(fields["worker"])
         if "topic" in fields and "partition" in fields:
             window.partitions.setdefault(fields["topic"], set()).add(fields["partition"])
 
@@ -119,6 +122,8 @@ class Digest:
         if count:
             fields["count"] = count
             fields["partitions"] = {topic: sorted(found) for topic, found in sorted(window.partitions.items())}
+        if window.workers:
+            fields["workers"] = sorted(window.workers)
         last = window.last.get("detail")
         fields["detail"] = f"{what}; the last: {last}" if last else what
         getattr(self._log, level)(event, **fields)

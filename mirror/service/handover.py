@@ -40,8 +40,6 @@ class Handover:
     relay: RelaySettings
     group: GroupSettings
     snapshot_interval_ms: int = 1_000
-    every_line: bool = False
-    """Whether each line about each partition is logged, instead of their number (``service.digest``)."""
 
     def pack(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -58,7 +56,6 @@ class Handover:
             },
             "group": asdict(self.group),
             "snapshot_interval_ms": self.snapshot_interval_ms,
-            "every_line": self.every_line,
         }
 
     @classmethod
@@ -76,7 +73,6 @@ class Handover:
             relay=RelaySettings(**_tuples(data["relay"]), **selecting(selection)),
             group=GroupSettings(**data["group"]),
             snapshot_interval_ms=data["snapshot_interval_ms"],
-            every_line=data["every_line"],
         )
 
 

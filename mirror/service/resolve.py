@@ -84,5 +84,4 @@ def handover(config: Config, number: int) -> Handover:
         relay=relay_settings(flow, config),
         group=group_settings(config, number),
         snapshot_interval_ms=min(SNAPSHOT_INTERVAL_MS, config.progress_interval_ms),
-        every_line=config.log_level == "debug",
     )

@@ -17,6 +17,7 @@ from mirror.service import logs
 from mirror.service.channel import Message
 from mirror.service.child import Child
 from mirror.service.config import Config
+from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.fleet import Fleet, WorkerView
 from mirror.service.http import ListenFailed, Server
@@ -68,6 +69,7 @@ class Supervisor:
         self._caught_up = False
         self._all_halted = False
         self._outages = Outages()
+        self._digest: Digest | None = None
         self._told: set[str] = set()
         self.resumption = Resumption(self.fleet, {child.number: child for child in self._children})
         self._pending = 0
@@ -86,6 +88,7 @@ class Supervisor:
         for number in SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        self.digest()
         server = Server(self._config.http_listen, Pages(self).answer, loop)
         try:
             server.open()
@@ -100,6 +103,11 @@ class Supervisor:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
+    def digest(self) -> None:
+        """From now on, what workers have to tell of many partitions is told as their number; not at level debug."""
+        if self._config.log_level != "debug":
+            self._digest = Digest(self._log)
+
     async def _run(self) -> int:
         keeping = [asyncio.get_running_loop().create_task(self._keep(child)) for child in self._children]
         try:
@@ -111,6 +119,8 @@ class Supervisor:
             for task in keeping:
                 task.cancel()
             await asyncio.gather(*keeping, return_exceptions=True)
+            if self._digest is not None:
+                self._digest.close()
         return self._end()
 
     def _end(self) -> int:
@@ -309,7 +319,7 @@ class Supervisor:
             if told in self._told:
                 return
             self._told.add(told)
-        write = getattr(self._log, message["level"])
+        write = getattr(self._digest or self._log, message["level"])
         write(event, worker=child.number, **fields)
 
     def _worker_failed(self, child: Child, message: Message) -> None:

@@ -30,7 +30,6 @@ from mirror.relay.partition import Phase
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog, Message
-from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.expulsion import expel
 from mirror.service.handover import Handover, bootstrap_text
@@ -178,8 +177,7 @@ class Worker:
 
     async def _start_and_copy(self, handover: Handover) -> int:
         async with self._both(handover) as (source, destination):
-            digest = None if handover.every_line else Digest(self._log)
-            relay = self._relay = Relay(source, destination, handover.relay, digest or self._log, assigned=True)
+            relay = self._relay = Relay(source, destination, handover.relay, self._log, assigned=True)
             try:
                 await relay.start()
                 self._source = source
@@ -198,8 +196,6 @@ class Worker:
                 return EXIT_OK
             finally:
                 await relay.close()
-                if digest is not None:
-                    digest.close()
 
     async def _open(self, name: str, options: ClusterOptions) -> Cluster:
         if name not in self._dialled:

@@ -11,8 +11,7 @@ from mirror.service import digest
 from mirror.service.digest import FREE, WINDOW_MOST_S, Digest
 from mirror.service.outages import Back, Lost, Outages
 from tests.fakes.loop import until
-from tests.relay.flows import batches, clusters
-from tests.service.test_worker import config_for, running
+from tests.service.workers import Workers
 
 
 class Timer:
@@ -25,13 +24,32 @@ class Timer:
         self.cancelled = True
 
 
-class Scene:
+class Lines:
+    """A logger that keeps what it is told."""
+
+    def __init__(self, lines: list[dict[str, Any]]) -> None:
+        self.lines = lines
+        self.now = 0.0
+
+    def _keep(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self.lines.append({"event": event, "level": level, "at": self.now, **fields})
+
+    def info(self, event: str, **fields: object) -> None:
+        self._keep("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._keep("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._keep("error", event, fields)
+
+
+class Scene(Lines):
     """A digest on a clock that is a number, and what it wrote."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        super().__init__([])
         self.timers: list[Timer] = []
-        self.lines: list[dict[str, Any]] = []
         self.digest = Digest(self, call_later=self.call_later)
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
@@ -46,15 +64,6 @@ class Scene:
             self.now = first.at
             first.call()
         self.now = until
-
-    def info(self, event: str, **fields: object) -> None:
-        self.lines.append({"event": event, "level": "info", "at": self.now, **fields})
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.lines.append({"event": event, "level": "warning", "at": self.now, **fields})
-
-    def error(self, event: str, **fields: object) -> None:
-        self.lines.append({"event": event, "level": "error", "at": self.now, **fields})
 
     def doubts(self, partitions: int, cause: str = "connection_lost") -> None:
         for index in range(partitions):
@@ -140,22 +149,27 @@ def test_the_end_tells_the_rest() -> None:
     assert len(scene.lines) == FREE + 1
 
 
-@pytest.mark.parametrize("every_line", [False, True])
-async def test_many_partitions_are_assigned(tmp_path: Path, every_line: bool) -> None:
-    """60 partitions are located at once: a few lines. Without the rule, which is what debug does, a line for each."""
-    partitions = 60
-    async with clusters() as (source, destination):
-        source.add_topic("t", partitions=partitions)
-        for index in range(partitions):
-            source.store("t", index, *batches(2))
-        config = config_for(source, destination, tmp_path, **({"log.level": "debug"} if every_line else {}))
-        async with running(config) as worker:
-            await until(lambda: [row.position for row in worker.rows.values()] == [6] * partitions)
-            assert await worker.stop() == 0
-            told = worker.lines("located")
-            assert sum(int(line.get("lines", 1)) for line in told) == partitions
-            assert (len(told) == partitions) is every_line
-            assert every_line or len(told) <= FREE + 3
+@pytest.mark.parametrize("level", ["info", "debug"])
+async def test_what_workers_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    """
+    1. Eight workers with 250 partitions each have lost their connections: a few lines for all of them together.
+    2. Without the rule, which is what debug does: a line for each.
+    """
+    workers = Workers(tmp_path, monkeypatch, workers=8, top={"log.level": level})
+    lines: list[dict[str, Any]] = []
+    monkeypatch.setattr(workers.supervisor, "_log", Lines(lines))
+    workers.supervisor.digest()
+    for number in range(1, 9):
+        for index in range(250):
+            fields = {"topic": "t", "partition": 250 * number + index, "cause": "connection_lost", "detail": "gone"}
+            workers.say(number, "log", level="info", event="resync", fields=fields)
+    if level == "debug":
+        assert len(lines) == 2_000
+        return
+    await until(lambda: len(lines) == FREE + 1)
+    assert lines[0]["worker"] == 1
+    assert lines[-1]["workers"] == list(range(1, 9))
+    assert lines[-1]["count"] == 2_000 - FREE
 
 
 def test_a_window_that_never_grows(monkeypatch: pytest.MonkeyPatch) -> None:

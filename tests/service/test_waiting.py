@@ -1,17 +1,15 @@
 """``mirror run`` while something is not there yet: it waits, says so once, is not ready, and goes on by itself."""
 
 import socket
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mirror.sandbox import Cluster
-from mirror.service.config import load
-from mirror.service.supervisor import Supervisor
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import cli, config_text, get, mirror, status
+from tests.service.workers import Workers
 
 
 def nobody() -> str:
@@ -102,34 +100,6 @@ def test_a_cluster_that_is_away_for_a_while(
         assert process.stop() == 0
         assert [len(process.of(event)) for event in ("cluster_lost", "cluster_back")] == [1, 1]
         assert not process.of("halted")
-
-
-class Workers:
-    """A supervisor whose workers are words: what it tells them is kept."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-        path = folder / "mirror.yaml"
-        path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"]))
-        self.told: list[tuple[int, str]] = []
-        self.supervisor = Supervisor(load(path), **options)
-        for number, child in enumerate(self.supervisor._children, start=1):
-            monkeypatch.setattr(child, "send", partial(self._send, number))
-            self.supervisor.fleet.started(number, 1000 + number)
-
-    def _send(self, number: int, kind: str, **_: object) -> bool:
-        self.told.append((number, kind))
-        return True
-
-    def say(self, number: int, kind: str, **fields: object) -> None:
-        self.supervisor._hear(self.supervisor._children[number - 1], {"kind": kind, **fields})
-
-    def ready(self, number: int) -> None:
-        self.say(number, "ready", partitions=1, source_id="s", destination_id="d")
-
-    def dies(self, number: int) -> None:
-        self.supervisor.fleet.ended(number)
-        self.supervisor._died.add(number)
-        self.supervisor._begin_together()
 
 
 async def test_they_begin_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
