@@ -248,7 +248,8 @@ def test_deleted_among_others(two: Two, good: str, topic_name: str) -> None:
     """A source topic that a pattern has matched, among others, is gone: said once, as what it is."""
     create_topic(two.source, topic_name)
     produce(two.source, topic_name, 100)
-    with mirror(two.config, config_text(two.source, two.destination, [f"{topic_name}.*"])) as process:
+    flow = {"refresh.topics.interval.ms": 500}
+    with mirror(two.config, config_text(two.source, two.destination, [f"{topic_name}.*"], flow=flow)) as process:
         two.wait_equal(process, (topic_name, good))
         delete_topic(two.source, topic_name)
         line = process.wait_event("topic_gone", topic=topic_name)
@@ -256,6 +257,7 @@ def test_deleted_among_others(two: Two, good: str, topic_name: str) -> None:
         produce(two.source, good, 50, seed=9)
         two.wait_equal(process, (good,))
         assert process.stop() in (0, 2)  # its partition may have halted before the group took it away
+        assert {line["reason"] for line in process.of("halted")} <= {"topic_missing"}
         assert len(process.of("topic_gone")) == 1
         assert not process.of("group_trouble")
 
