@@ -24,6 +24,7 @@ from mirror.relay.ends import Ends
 from mirror.relay.gaps import Gaps
 from mirror.relay.halts import HEALING, Halted, Heals
 from mirror.relay.holes import Holes
+from mirror.relay.limits import Warnings
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.plain import InnerLoop
@@ -97,6 +98,7 @@ class Relay:
         self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
+        self._narrower = Warnings(log, destination.name)
         self._remembers_ms = 0.0
         self._draining = False
         self._nothing_pending = asyncio.Event()
@@ -166,6 +168,7 @@ class Relay:
             self._produce_version = PRODUCE_TOPIC_IDS - 1
             self.inner_loop = InnerLoop(self._produce_version)
         self._tell_unknown()
+        self._narrower.tell((pair.destination, pair.narrower) for pair in pairs)
         before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
         self._tell_gone(before)
         if self.assignment is not None:

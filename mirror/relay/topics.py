@@ -11,12 +11,12 @@ from mirror.net.cluster import Cluster, Topic
 from mirror.net.errors import NetworkError, Refused
 from mirror.records.admit import Terms
 from mirror.relay.halts import Halted, Trouble
+from mirror.relay.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, Narrower, narrower, taken_over
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode, error_name
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-MAX_MESSAGE_BYTES = "max.message.bytes"
 CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
@@ -57,6 +57,8 @@ class Pair:
     terms: Terms = field(default_factory=Terms)
     partitions_there: int = 0
     halted: Halted | None = None
+    narrower: tuple[Narrower, ...] = ()
+    """By what the destination refuses batches that the source takes: told, and no reason to halt before one comes."""
 
     def halt_of(self, index: int) -> Halted | None:
         """Why this partition cannot be mirrored, if so."""
@@ -152,7 +154,13 @@ def _pair(
     if terms.strict and terms.compacted:
         detail = f"{topic.name} is compacted: {CLEANUP_POLICY}={here[CLEANUP_POLICY]}"
         return Pair(source=topic, destination=name_there, halted=_halted(Trouble.NOT_STRICT, detail))
-    return Pair(source=topic, destination=name_there, terms=terms, partitions_there=len(there.leaders))
+    return Pair(
+        source=topic,
+        destination=name_there,
+        terms=terms,
+        partitions_there=len(there.leaders),
+        narrower=tuple(narrower(here, values)),
+    )
 
 
 async def producer_memory_ms(cluster: Cluster) -> float:
@@ -170,20 +178,33 @@ async def transactional_memory_ms(cluster: Cluster) -> float:
 
 async def _broker_ms(cluster: Cluster, name: str, default: int) -> int:
     """A broker's setting, of several the least; ``default`` where no broker tells."""
+    told = await _describe_brokers(cluster, [name])
+    return min((int(value) for values in told for value in values.values()), default=default)
 
-    async def ask(node_id: int) -> int:
+
+async def _describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str, str]]:
+    """Of each broker that answers, those of its settings that it knows; none where they may not be asked."""
+
+    async def ask(node_id: int) -> dict[str, str]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[name]
+            resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=names
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         answer = await cluster.call(request, node_id=node_id)
-        values = [entry.value for result in answer.results if not result.error_code for entry in result.configs]
-        return int(values[0]) if values and values[0] else default
+        entries = [entry for result in answer.results if not result.error_code for entry in result.configs]
+        return {entry.name: entry.value for entry in entries if entry.name in names and entry.value}
 
     try:
-        return min(await cluster.ask_all(ask, patience_s=PATIENCE_S))
+        return await cluster.ask_all(ask, patience_s=PATIENCE_S)
     except NetworkError:
-        return default
+        return []
+
+
+async def _defaults(cluster: Cluster) -> dict[str, str]:
+    """The limits that a new topic has by its brokers' settings: of those that all of them know, the least."""
+    told = [values for values in await _describe_brokers(cluster, list(OF_BROKERS)) if values]
+    known = [name for name in OF_BROKERS if told and all(name in values for values in told)]
+    return {OF_BROKERS[name]: min((values[name] for values in told), key=int) for name in known}
 
 
 async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -224,7 +245,9 @@ async def _create(
         Refused: the controller moves, is busy or does not answer in time, and goes on so.
         NetworkError: a cluster does not answer.
     """
-    configs = await describe_topics(source, [topic.name for topic in topics.values()])
+    entries = await describe_topics(source, [topic.name for topic in topics.values()])
+    defaults = await _defaults(destination)
+    configs = {name: _configs_for(entries.get(topic.name, {}), defaults, settings) for name, topic in topics.items()}
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
     halted: dict[str, Halted] = {}
     while True:
@@ -249,7 +272,7 @@ async def _create(
 
 
 async def _create_once(
-    destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, Any]], settings: RelaySettings
+    destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, str]], settings: RelaySettings
 ) -> dict[str, Any]:
     """One request to the controller; topic -> the broker's result, for those that do not exist now."""
     connection = await destination.control_of_controller()
@@ -265,7 +288,7 @@ async def _create_once(
             assignments=[],
             configs=[
                 CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value=value)
-                for name, value in _configs_for(configs.get(topic.name, {}), settings).items()
+                for name, value in configs[new_name].items()
             ],
         )
         for new_name, topic in topics.items()
@@ -279,16 +302,19 @@ async def _create_once(
     }
 
 
-def _configs_for(entries: dict[str, Any], settings: RelaySettings) -> dict[str, str]:
-    """What the new topic is given: the source topic's own settings that are synced, and its batch size limit."""
+def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: RelaySettings) -> dict[str, str]:
+    """What the new topic is given: the source topic's own settings that are synced, its batch size limit, and whatever
+    else it needs by its brokers' ``defaults`` to take what the source took."""
     configs = {
         name: entry.value
         for name, entry in entries.items()
         if name in settings.synced_configs
         and entry.value is not None
         and (entry.config_source == TOPIC_CONFIG_SOURCE or name == MAX_MESSAGE_BYTES)
+        and (name in defaults or name not in NAMES or not defaults)
     }
-    return configs | settings.fixed_configs
+    values = {name: entry.value for name, entry in entries.items()}
+    return taken_over(values, defaults) | configs | settings.fixed_configs
 
 
 async def _until_led(cluster: Cluster, names: list[str]) -> None:

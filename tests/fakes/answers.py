@@ -9,6 +9,7 @@ from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetFo
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 from kafka.protocol.producer import ProduceResponse
 
+from mirror.relay.limits import OF_BROKERS
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import KINDS, FakeBroker, FakeCluster, FakeTopic, handles, hits
 from tests.fakes.faults import Fault
@@ -186,26 +187,32 @@ async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: An
     results = []
     for resource in request.resources:
         if resource.resource_type == BROKER_RESOURCE:
-            found = one(
-                name="producer.id.expiration.ms",
-                value=str(cluster.producer_id_expiration_ms),
-                read_only=False,
-                config_source=DEFAULT_SETTING,
-                is_sensitive=False,
-                synonyms=[],
-                config_type=0,
-                documentation=None,
-            )
+            settings = {"producer.id.expiration.ms": str(cluster.producer_id_expiration_ms)} | cluster.broker_configs
+            found = [
+                one(
+                    name=name,
+                    value=value,
+                    read_only=False,
+                    config_source=DEFAULT_SETTING,
+                    is_sensitive=False,
+                    synonyms=[],
+                    config_type=0,
+                    documentation=None,
+                )
+                for name, value in settings.items()
+                if resource.configuration_keys is None or name in resource.configuration_keys
+            ]
             results.append(
                 result_class(
-                    error_code=0, error_message=None, resource_type=BROKER_RESOURCE,
-                    resource_name=resource.resource_name, configs=[found],
+                    error_code=fault.error, error_message=None, resource_type=BROKER_RESOURCE,
+                    resource_name=resource.resource_name, configs=[] if fault.error else found,
                 )
             )  # fmt: skip
             continue
         topic = cluster.topics.get(resource.resource_name)
         code = fault.error if hits(fault, topic, -1) or (fault.error and fault.only is None) else 0
-        values = DEFAULTS | (topic.configs if topic else {})
+        defaults = {OF_BROKERS[name]: value for name, value in cluster.broker_configs.items()}
+        values = DEFAULTS | defaults | (topic.configs if topic else {})
         results.append(
             result_class(
                 error_code=code or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

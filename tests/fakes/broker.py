@@ -116,6 +116,8 @@ class FakeCluster:
         """What mirrors have written down here (``tests.fakes.state``)."""
         self.producer_id_expiration_ms = 1 << 50
         """For ever: the timestamps of scripted batches are of no time in particular."""
+        self.broker_configs: dict[str, str] = {}
+        """The brokers' defaults for topics, by their own names for them; no others are known (``relay.limits``)."""
         self.requests: list[Seen] = []
         self._faults: dict[str, deque[tuple[int | None, Fault]]] = defaultdict(deque)
         self._errors: list[BaseException] = []
