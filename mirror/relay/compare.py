@@ -123,6 +123,22 @@ class Comparison:
 
     # -- where they part ---------------------------------------------------------------------------------------------
 
+    async def beyond(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> PartitionHalted:
+        """Why the destination ends behind the source.
+
+        Raises:
+            PartitionHalted: a batch of somebody else's stands before that.
+        """
+        holes_from = max(tail.holes_from, source_end)
+        if tail.holes_from <= source_end and await _Markers(self._there, holes_from, end).within(holes_from, end - 1):
+            return halt(
+                Trouble.OVERFILLED,
+                f"{self._rules.name}: the destination ends at {end} and the source at {source_end}; there are only "
+                f"markers from {tail.holes_from} on",
+            )
+        detail = "the source does not have what was copied last"
+        return await self.parted(detail, log_start, source_start, source_end, end)
+
     async def parted(
         self, detail: str, log_start: int, source_start: int, source_end: int, end: int
     ) -> PartitionHalted:

@@ -295,14 +295,7 @@ class Resync:
             await asyncio.sleep(self._rules.settle_s)
             source_end = await self._here.true_end()
         if source_end < end:
-            if tail.data is not None and tail.holes_from > source_end:
-                detail = "the source does not have what was copied last"
-                raise await self._comparison.parted(detail, log_start, source_start, source_end, end)
-            raise halt(
-                Trouble.OVERFILLED,
-                f"{name}: the destination ends at {end} and the source at {source_end}; there are only markers from "
-                f"{tail.holes_from} on",
-            )
+            raise await self._comparison.beyond(tail, log_start, source_start, source_end, end)
         if source_start > end and not self._rules.accept_gap:
             raise halt(
                 Trouble.RETENTION_OVERTOOK, f"{name}: offset {end} is due and the source begins at {source_start}"

@@ -90,6 +90,28 @@ async def test_nothing_agrees() -> None:
         assert "the source ends at 6, the destination at 12" in detail
 
 
+async def test_shorter_than_a_copy_that_was_deleted() -> None:
+    """The destination holds nothing any more, and ends behind the source: no marker is to blame for that."""
+    async with scene() as at:
+        at.copy(batches(4))
+        at.there.delete_before(12)
+        at.here.truncate(6)
+        reason, detail = await _halts(at)
+        assert reason == "not_a_copy"
+        assert "the source does not have what was copied last; the source ends at 6, the destination at 12" in detail
+
+
+async def test_markers_behind_the_end_of_the_source() -> None:
+    """They are too many, or the source lost its own: nothing that the source had is missing there."""
+    async with scene() as at:
+        at.copy(batches(2))
+        for _ in range(3):
+            at.there.store(marker_batch(at.there.end, at.owner, 1))
+        reason, detail = await _halts(at)
+        assert reason == "overfilled"
+        assert "the destination ends at 9 and the source at 6; there are only markers from 6 on" in detail
+
+
 async def test_without_a_common_past_a_truncated_source_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: where both last agreed is not looked for."""
 
