@@ -215,7 +215,7 @@ def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
 
     here, _, there = flow.name.partition("->")
     request = AuditRequest(
-        flow=flow.name,
+        flow=flow.id,
         source=endpoint(here, flow.source),
         destination=endpoint(there, flow.destination),
         selects=flow.settings.selects,

@@ -116,8 +116,9 @@ class State:
     tries, among them ``StateUnusable`` for a topic that holds something else than our records.
     """
 
-    def __init__(self, cluster: Cluster, flow: str, *, lean: bool = False) -> None:
-        self.topic = state_topic(flow)
+    def __init__(self, cluster: Cluster, flow: str, *, topic: str = "", lean: bool = False) -> None:
+        """``topic``: another flow's, to be read only."""
+        self.topic = topic or state_topic(flow)
         self._lean = lean
         self.ledger = Ledger(lean=lean)
         self._cluster = cluster

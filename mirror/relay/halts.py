@@ -48,12 +48,13 @@ class Trouble(Enum):
         "unproven",
         "the destination's log holds nothing to compare, and nothing that was written down shows that it is a copy of "
         "this source; compare what consumers of both sides have (counts, times), then 'mirror partition resume "
-        "--accept-unproven' goes on at the destination's end, or exclude the topic",
+        "--accept-unproven' goes on at the destination's end, or exclude the topic. If a cluster was renamed in the "
+        "configuration, set flow.id to what status showed before",
     )
     OTHER_FLOW = (
         "other_flow",
-        "the destination's last batch was written by a mirror under another flow id; if it is this flow under new "
-        "names, set flow.id to the id that wrote it; else exclude the topic from one of the two flows",
+        "a mirror under another flow id wrote this topic, and nothing is wrong with the copy; if it is this flow under "
+        "new names, set flow.id: {id} and resume; else exclude the topic from one of the two flows",
     )
     OVERFILLED = (
         "overfilled",
@@ -199,10 +200,10 @@ class PartitionHalted(Exception):
 
     ``writer``: the producer id of the batch that is not ours, if that is why; else -1."""
 
-    def __init__(self, halted: Halted, *, writer: int = -1) -> None:
+    def __init__(self, halted: Halted) -> None:
         super().__init__(f"{halted.reason}: {halted.detail}")
         self.halted = halted
-        self.writer = writer
+        self.writer = -1
 
 
 def halt(trouble: Trouble, detail: str) -> PartitionHalted:

@@ -12,6 +12,7 @@ from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import Cleanups
 from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, NotOwner, Pace, Writer
+from mirror.relay.flows import Flows
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
@@ -41,6 +42,7 @@ class Locator:
         self._destination = destination
         self._settings = settings
         self._pins = pins
+        self._flows = Flows(destination, flow=settings.flow, source_cluster=source.cluster_id)
         self.log = log
         self._told_no_owner = False
         self._opening = asyncio.Lock()
@@ -57,6 +59,12 @@ class Locator:
             PartitionHalted: it cannot go on, and looking again will not help.
             NetworkError: not to be known now; try again after a refresh of the metadata.
         """
+        try:
+            return await self._locate(partition, takeover=takeover)
+        except PartitionHalted as stop:
+            raise await self._flows.named(stop, partition) from stop
+
+    async def _locate(self, partition: Partition, *, takeover: bool) -> Location:
         here, there = self.logs(partition)
         if takeover:
             # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.

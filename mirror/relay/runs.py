@@ -90,7 +90,9 @@ async def _halted(
 def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
     """The halt for a batch of somebody else's."""
     told = f"{name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}"
-    return halt(Trouble.FOREIGN_WRITER, f"{told}; {more}" if more else told)
+    stop = halt(Trouble.FOREIGN_WRITER, f"{told}; {more}" if more else told)
+    stop.writer = header.producer_id
+    return stop
 
 
 async def _strangers(there: Run, last: BatchHeader, log_start: int, own: Own) -> str:

@@ -58,8 +58,10 @@ class WorkerView:
 class Fleet:
     """All workers of one supervisor."""
 
-    def __init__(self, flow: str) -> None:
+    def __init__(self, flow: str, *, flow_id: str = "") -> None:
         self.flow = flow
+        self.flow_id = flow_id or flow
+        """Who it is at the destination."""
         self.workers: dict[int, WorkerView] = {}
         self.flow_partitions = 0
         """Of the whole flow, whoever copies them."""

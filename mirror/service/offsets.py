@@ -59,7 +59,7 @@ class Translator:
         async with self._stack as stack:
             self._source = await self._open(stack, self._alias, self._flow.source)
             self._destination = await self._open(stack, self._alias_there, self._flow.destination)
-            self._state = State(self._destination, self._flow.name)
+            self._state = State(self._destination, self._flow.id)
             if not self.exact and not await self._state.open(create=False):
                 raise NotTranslated(
                     f"cluster {self._alias_there} has no topic {self._state.topic}: the flow has copied nothing yet"
@@ -109,9 +109,7 @@ class Translator:
             await self._log(self._source, topic, partition),
             await self._log(self._destination, settings.selection.destination_of(topic), partition),
             committed=settings.isolation_level == "read_committed",
-            own=[
-                producer_id(flow=self._flow.name, cluster_id=self._source.cluster_id, topic=topic, partition=partition)
-            ],
+            own=[producer_id(flow=self._flow.id, cluster_id=self._source.cluster_id, topic=topic, partition=partition)],
         )
         if found is None:
             raise NotTranslated(f"nothing of {topic}-{partition} has been copied yet")

@@ -29,7 +29,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
     """The config's flow as ``relay`` takes it. Every field but the functions is plain data (``service.handover``)."""
     settings = flow.settings
     return RelaySettings(
-        flow=flow.name,
+        flow=flow.id,
         **selecting(settings.selection),
         fetch_max_bytes=settings.fetch_max_bytes,
         max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
@@ -64,7 +64,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
 def group_settings(config: Config, number: int) -> GroupSettings:
     """The group as the worker of this number joins it."""
     return GroupSettings(
-        group_id=config.group_id or f"mirror-{config.enabled_flow().name}",
+        group_id=config.group_id or f"mirror-{config.enabled_flow().id}",
         protocol=config.group_protocol,
         instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else "",
         session_timeout_ms=config.session_timeout_ms,

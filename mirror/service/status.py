@@ -26,6 +26,7 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
     return {
         "version": version,
         "flow": fleet.flow,
+        "flow_id": fleet.flow_id,
         "group": group,
         "pid": pid,
         "address": address,
@@ -139,7 +140,7 @@ Table = tuple[str, Sequence[str], list[list[str]]]
 
 def _summary(now: Status) -> list[tuple[str, str]]:
     return [
-        ("flow", f"{now['flow']} (group {now['group']})"),
+        ("flow", f"{now['flow']} (id {now['flow_id']}, group {now['group']})"),
         *(("not ready", each) for each in now["not_ready"]),
         ("clusters", ", ".join(f"{each['cluster']} {'up' if each['up'] else 'away'}" for each in now["clusters"])),
         ("partitions", _partitions(now)),

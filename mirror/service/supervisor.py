@@ -52,7 +52,7 @@ class Supervisor:
         self._count = workers or config.workers
         self._fail_fast = fail_fast
         self._log = logs.get_logger(flow=self._flow.name)
-        self.fleet = Fleet(self._flow.name)
+        self.fleet = Fleet(self._flow.name, flow_id=self._flow.id)
         self._children = [Child(handover(config, number), self._hear) for number in range(1, self._count + 1)]
         self._stop = asyncio.Event()
         self.group = group_settings(config, 1).group_id

@@ -33,6 +33,13 @@ class Scene:
         self.partition = Partition("t", 0)
         self.owner = producer_id(flow=FLOW, cluster_id=source.cluster_id, topic="t", partition=0)
 
+    def named(self, flow: str) -> Locator:
+        """A locator of the same flow under another id."""
+        here, there = self.clusters
+        told = settings(flow=flow)
+        pins = Pins(MemoryState([]), source=here, destination=there, settings=told)
+        return Locator(source=here, destination=there, settings=told, pins=pins, log=self.log)
+
     @property
     def here(self) -> FakeLog:
         return self.source.log("t")

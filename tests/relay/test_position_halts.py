@@ -6,22 +6,23 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
+from mirror.net.state import State
 from mirror.records.identity import Identity
-from mirror.records.pins import LastCopied, header_digest
+from mirror.records.pins import Flow, LastCopied, header_digest
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.partition import Committed
+from mirror.relay.partition import Committed, Partition
 from mirror.relay.position import MISSING_LOOKS
 from tests.fakes import faults
 from tests.records.builders import legacy_message, raw_batch
-from tests.relay.flows import batch, batches, copies
+from tests.relay.flows import FLOW, batch, batches, copies
 from tests.relay.scenes import scene
 
 # What is there is not ours, or not the source's.
 
 
-@pytest.mark.parametrize("producer", [-1, 0, 12_345, (1 << 62) | 99 << 8])
+@pytest.mark.parametrize("producer", [-1, 0, 12_345])
 async def test_foreign_writer(producer: int) -> None:
-    """The last batch is somebody else's: an ordinary producer's or another flow's. Halt; nothing is written."""
+    """The last batch is somebody else's: an ordinary producer's. Halt; nothing is written."""
     async with scene() as at:
         at.copy(batches(2))
         at.source.store("t", 0, *batches(5, first=6))
@@ -32,13 +33,37 @@ async def test_foreign_writer(producer: int) -> None:
 
 
 async def test_another_flow_of_the_same_topic() -> None:
-    """The id is the flow's and the partition's: a copy made by another flow is foreign."""
+    """
+    1. The id is the flow's and the partition's: a copy made by another flow is that flow's, whoever that is.
+    2. Its id is written down at the destination: the halt names it, and what to set if it is this flow under new names.
+    """
     async with scene() as at:
         stored = batches(2)
         at.source.store("t", 0, *stored)
         for one in copies(stored, cluster_id="another-source"):
             at.there.produce(one)
-        assert (await at.halts())[0] == "foreign_writer"
+        reason, detail = await at.halts()
+        assert reason == "other_flow"
+        assert "a mirror whose flow id is not written down" in detail
+        state = State(at.clusters[1], "elsewhere->destination")
+        await state.open()
+        await state.put(Flow(flow=FLOW, source_cluster="another-source", destination_cluster=""))
+    async with scene() as at:
+        at.source.store("t", 0, *stored)
+        for one in copies(stored, cluster_id=at.source.cluster_id):
+            at.there.produce(one)
+        told = at.locator.rules(at.partition)
+        assert (await at.locate()).proven, told
+        state = State(at.clusters[1], FLOW)
+        await state.open()
+        await state.put(Flow(flow=FLOW, source_cluster=at.source.cluster_id, destination_cluster=""))
+        renamed = at.named("renamed->destination")
+        with pytest.raises(PartitionHalted) as caught:
+            await renamed.locate(Partition("t", 0), takeover=False)
+        halted = caught.value.halted
+        assert halted.reason == "other_flow"
+        assert f'of flow "{FLOW}"' in halted.detail
+        assert f'set flow.id: "{FLOW}"' in halted.remedy
 
 
 @pytest.mark.parametrize("ours_behind", [1, 5])

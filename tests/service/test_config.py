@@ -13,6 +13,7 @@ from mirror.service.config import (
     FlowSettings,
     HostPort,
 )
+from mirror.service.resolve import group_settings, relay_settings
 from tests.service.loading import AT_CLUSTER, AT_FLOW, CLUSTER, FLOW, TOP, Load, base
 
 
@@ -26,6 +27,21 @@ def test_the_least_configuration(loading: Load) -> None:
     assert flow.settings.topics == ("orders",)
     assert config.drain_timeout_ms == 15_000
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_who_the_flow_is(loading: Load) -> None:
+    """By its name, unless it is said; then identity, group and internal topic stay when a cluster's alias changes."""
+    assert loading(base()).enabled_flow().id == "source->destination"
+    config = loading(base(flow='flow.id: "west->east"'))
+    assert config.enabled_flow().id == "west->east"
+    assert relay_settings(config.enabled_flow(), config).flow == "west->east"
+    assert group_settings(config, 1).group_id == "mirror-west->east"
+    for wrong in ("a b", "->east", "a->b->c", "x" * 201, "..\u00e4"):
+        (error,) = loading.errors(base(flow=f'flow.id: "{wrong}"'))
+        assert error.startswith(f"{FLOW}: {AT_FLOW}flow.id: must be at most 200 letters, digits, dots, dashes")
+    text = base(top='  "destination->source": {topics: [a], enabled: false, flow.id: "source->destination"}')
+    (error,) = loading.errors(text)
+    assert "flow.id: is source->destination, and so is that of source->destination" in error
 
 
 def test_python_names_are_not_yaml_keys(loading: Load) -> None:

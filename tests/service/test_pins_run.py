@@ -62,6 +62,38 @@ def test_a_source_topic_made_anew(
     assert_identical(source, destination, [topic_name], 1)
 
 
+def test_a_cluster_is_renamed_in_the_configuration(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. A topic is copied. The source's alias is renamed: another flow by name, and the halt says whose copy it is and
+       what to set.
+    2. ``flow.id`` is set to that: it goes on where it was.
+    """
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    config, text = tmp_path / "mirror.yaml", config_text(source, destination, [topic_name])
+    create_topic(source, topic_name)
+    produce(source, topic_name, 100)
+    with mirror(config, text) as process:
+        process.wait_for(lambda: end_of(destination, topic_name) == 100, "100 records")
+        assert process.stop() == 0
+    produce(source, topic_name, 100, seed=1)
+    renamed = text.replace('"source"', '"origin"').replace("source->", "origin->")
+    with mirror(config, renamed) as process:
+        halted = process.wait_event("halted")
+        assert halted["reason"] == "other_flow"
+        assert 'of flow "source->destination"' in str(halted["detail"])
+        assert 'set flow.id: "source->destination"' in str(halted["remedy"])
+    with_id = config_text(source, destination, [topic_name], flow={"flow.id": "source->destination"})
+    with mirror(
+        config, with_id.replace('"source"', '"origin"').replace('"source->destination": {', '"origin->destination": {')
+    ) as process:
+        process.wait_for(lambda: end_of(destination, topic_name) == 200, "200 records")
+        assert "id source->destination" in cli(process, config, "status").stdout
+        assert process.stop() == 0
+    assert_identical(source, destination, [topic_name], 1)
+
+
 @pytest.fixture
 def cuttable() -> Iterator[Cluster]:
     """A source of one's own, whose log can be cut."""

@@ -1,5 +1,6 @@
 """Settings of one flow: what goes from one cluster to another, and within which bounds."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,9 @@ from mirror.service.config.settings import Settings
 from mirror.service.selection import GROUP_REFERENCE, Selection, is_internal, is_topic_name, topic_pattern
 
 DAY_MS = 86_400_000
+FLOW_ID_MAX = 200
+"""The internal topic's name has it, and no topic name has more than 249 characters."""
+_FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
 LATER = "is not in this release"
 
 DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
@@ -92,6 +96,16 @@ def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[
     return renames
 
 
+def _check_flow_id(value: str) -> str:
+    if value and (len(value) > FLOW_ID_MAX or not _FLOW_ID.fullmatch(value)):
+        raise refused(
+            f"must be at most {FLOW_ID_MAX} letters, digits, dots, dashes and underscores, with one -> between them or "
+            f"none, and is {value!r}",
+            "write the id that mirror status showed before, such as west->east",
+        )
+    return value
+
+
 def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
     if not entries:
         raise refused("names no topic", 'write at least one name or regular expression, or ".*" for all topics')
@@ -116,6 +130,10 @@ class FlowSettings(Settings):
     """Topics to leave out, written alike; wins over `topics`."""
     enabled: Annotated[bool, Switch()] = True
     """Whether the flow runs."""
+    flow_id: Annotated[str, AfterValidator(_check_flow_id)] = ""
+    """Who the flow is at the destination: producer ids, transactional ids, the internal topic and the default group
+    follow from it, so it has to stay what it was when the first record was copied. Set it when aliases of clusters are
+    renamed. Empty: the flow's name."""
     offsets: Annotated[Literal["exact", "mapped"], Choice(("exact", "mapped"))] = "exact"
     """exact: record N at the source is record N at the destination. mapped: appended where the destination's log ends,
     among what others write there; `mirror offsets translate` says which offset is which."""

@@ -35,6 +35,11 @@ class ResolvedFlow:
     destination: ClusterSettings
     settings: FlowSettings
 
+    @property
+    def id(self) -> str:
+        """Who it is at the destination (``flow.id``)."""
+        return self.settings.flow_id or self.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
@@ -85,7 +90,7 @@ class Config(Settings):
     """Processes that copy; the partitions are shared out among them. `mirror run --workers N` wins."""
     group_id: Annotated[str, AfterValidator(_check_group)] = ""
     """Consumer group at the source by which workers, on one machine or many, share the partitions and commit what is
-    copied. Empty: "mirror-" and the flow's name."""
+    copied. Empty: "mirror-" and the flow's id."""
     group_protocol: Annotated[Literal["classic", "consumer"], Choice(("classic", "consumer"), fold=str.lower)] = (
         "classic"
     )
@@ -129,6 +134,7 @@ def conflicts(
             )
     for name, flow in flows.items():
         yield from _flow_conflicts(name, flow, clusters)
+    yield from _id_conflicts(flows)
     yield from _enabled_conflicts(flows)
 
 
@@ -170,6 +176,20 @@ def _cluster_conflicts(
             remedy="lower it, or raise request.timeout.ms",
             at=("clusters", source_alias, "request.timeout.ms"),
         )
+
+
+def _id_conflicts(flows: Mapping[str, FlowSettings | None]) -> Iterator[Conflict]:
+    """Two flows under one id would take each other's batches for their own."""
+    known: dict[str, str] = {}
+    for name, flow in flows.items():
+        flow_id = (flow.flow_id if flow else "") or name
+        other = known.setdefault(flow_id, name)
+        if other != name:
+            yield Conflict(
+                path=("flows", name, "flow.id"),
+                problem=f"is {flow_id}, and so is that of {other}",
+                remedy="give each flow an id of its own",
+            )
 
 
 def _enabled_conflicts(flows: Mapping[str, FlowSettings | None]) -> Iterator[Conflict]:
