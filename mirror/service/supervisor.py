@@ -21,18 +21,15 @@ from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.fleet import Fleet, WorkerView
 from mirror.service.http import ListenFailed, Server
-from mirror.service.outages import Back, Outages
 from mirror.service.pages import Pages
+from mirror.service.reports import Reports
 from mirror.service.resolve import group_settings, handover
 from mirror.service.resumption import Resumption
-from mirror.service.snapshot import resident_bytes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
 """Beyond the drain: a worker leaves its group and says goodbye; one that does not is killed."""
-REBALANCED_S = 5.0
-"""Copying some of the partitions, and being through with them for so long: the others are somebody else's."""
 MISCONFIGURED = frozenset({"SameCluster"})
 """Failures that only another configuration cures."""
 RELOAD = "reloading is not supported yet: a restart reads the configuration anew; nothing stops"
@@ -66,9 +63,7 @@ class Supervisor:
         self._waits: dict[str, float] = {}
         """What workers wait for, in words, since when (monotonic): told once, until nobody waits any more."""
         self._failed: Message | None = None
-        self._caught_up = False
-        self._all_halted = False
-        self._outages = Outages()
+        self._reports = Reports(self.fleet, self._log)
         self._digest: Digest | None = None
         self._told: set[str] = set()
         self.resumption = Resumption(self.fleet, {child.number: child for child in self._children})
@@ -76,9 +71,6 @@ class Supervisor:
         self._drained = True
         self._orphans: list[str] = []
         """Members whose process has died while no worker could have them leave the group."""
-        self._complete_at: float | None = None
-        self._reported_at = time.monotonic()
-        self._reported_bytes = 0.0
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -128,7 +120,7 @@ class Supervisor:
             return EXIT_CONFIG if self._failed["reason"] in MISCONFIGURED else EXIT_FAILED
         halted = len(self.fleet.halted)
         if self.started:
-            self._report()
+            self._reports.progress()
         self._log.info(logs.STOPPED, drained=self._drained, pending=self._pending, halted=halted)
         return EXIT_HALTED if halted else EXIT_OK
 
@@ -143,48 +135,12 @@ class Supervisor:
             if self._fail_fast and self.fleet.all_halted:
                 self._log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
                 return
-            self._tell_all_halted()
-            self._tell_outages()
+            self._reports.look(started=self.started)
             if self.started and time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
-                self._report()
-            if not self._caught_up and self._has_caught_up():
-                self._caught_up = True
-                self._log.info(logs.CAUGHT_UP, bytes=round(self.fleet.counter("forwarded_bytes")))
+                self._reports.progress()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
-
-    def _tell_all_halted(self) -> None:
-        """Once, when nothing here goes on any more: it stays up, so that an operator can have partitions resumed."""
-        none_goes_on = self.fleet.none_goes_on
-        if none_goes_on and not self._all_halted:
-            self._log.error(
-                "all_halted",
-                partitions=len(self.fleet.halted),
-                detail="every partition here is halted, nothing is copied; see the lines above, or mirror status",
-                remedy="see to the reasons, then: mirror partition resume --all",
-            )
-        self._all_halted = none_goes_on
-
-    def _tell_outages(self) -> None:
-        """A cluster that answers no more, and one that does again."""
-        for change in self._outages.look(self.fleet.clusters, time.monotonic()) if self.started else ():
-            if isinstance(change, Back):
-                self._log.warning("cluster_back", cluster=change.cluster, duration_s=round(change.duration_s, 1))
-            else:
-                detail = f"cluster {change.cluster} does not answer; copying goes on once it does"
-                self._log.warning("cluster_lost", cluster=change.cluster, detail=detail)
-
-    def _has_caught_up(self) -> bool:
-        """At once if all partitions are here; else they are on other machines, or between two workers for a moment."""
-        if not self.fleet.caught_up:
-            self._complete_at = None
-            return False
-        if self.fleet.is_whole:
-            return True
-        if self._complete_at is None:
-            self._complete_at = time.monotonic()
-        return time.monotonic() - self._complete_at > REBALANCED_S
 
     async def _wait_ended(self, keeping: "list[asyncio.Task[None]]") -> None:
         """Until every worker has ended by itself; those that do not are killed."""
@@ -352,35 +308,6 @@ class Supervisor:
     def _hung_up(self) -> None:
         """A terminal that is closed, or a wish to reload: neither ends what copies."""
         self._log.warning("not_reloaded", signal="SIGHUP", detail=RELOAD, remedy="restart the mirror")
-
-    # -- reports -----------------------------------------------------------------------------------------------------
-
-    def _report(self) -> None:
-        """One line of progress: all workers together."""
-        fleet, now = self.fleet, time.monotonic()
-        elapsed_s = max(now - self._reported_at, 1e-9)
-        forwarded = fleet.counter("forwarded_bytes")
-        self._log.info(
-            logs.PROGRESS,
-            lag_records=fleet.lag_records,
-            lag_unknown_partitions=fleet.lag_unknown,
-            bytes=round(forwarded),
-            bytes_per_s=round((forwarded - self._reported_bytes) / elapsed_s),
-            batches_forwarded=round(fleet.counter("forwarded_batches")),
-            batches_opened=round(fleet.counter("opened_batches")),
-            partitions=fleet.states,
-            cpu_s=round(fleet.counter("cpu_s"), 3),
-            rss_bytes=round(fleet.gauge("rss_bytes")),
-            buffer_bytes=round(fleet.gauge("buffer_bytes")),
-            fetches=round(fleet.counter("fetch_requests")),
-            fetched_bytes=round(fleet.counter("fetched_bytes")),
-            requests=round(fleet.counter("produce_requests")),
-            resyncs={cause: round(count) for cause, count in fleet.labelled("resyncs").items()},
-            workers=sum(worker.up for worker in fleet.workers.values()),
-            supervisor_cpu_s=round(time.process_time(), 3),
-            supervisor_rss_bytes=resident_bytes(),
-        )
-        self._reported_at, self._reported_bytes = now, forwarded
 
 
 def _told(message: Message) -> dict[str, object]:

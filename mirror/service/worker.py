@@ -26,7 +26,6 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, ClusterOptions
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.relay.assignment import Committable, Key
-from mirror.relay.partition import Phase
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog, Message
@@ -35,6 +34,7 @@ from mirror.service.expulsion import expel
 from mirror.service.handover import Handover, bootstrap_text
 from mirror.service.membership import Membership
 from mirror.service.pauses import Pauses
+from mirror.service.resuming import flow_keys, resume
 from mirror.service.snapshot import Snapshots
 from mirror.service.watching import Watching
 
@@ -42,10 +42,6 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
 WATCH_S = 0.5
-RESUMED_S = 10.0
-"""What is resumed is watched for so long, to tell whether it goes on; it may take longer to be located."""
-RESUMED_LOOK_S = 0.02
-SEEKING = frozenset({Phase.LOCATING, Phase.DOUBT})
 CONTAINERS_MORE = 50_000
 """The collector runs when so many more containers live than at its last run. The batches that wait at any time are
 thousands, none of them in a cycle; by Python's own measure (700) it would walk through all of them again and again."""
@@ -320,7 +316,7 @@ class Worker:
             elif kind == say.STOP:
                 self.stop()
             elif kind == say.KEYS:
-                self._channel.send(say.REPLY, id=message["id"], keys=self._keys())
+                self._channel.send(say.REPLY, id=message["id"], keys=flow_keys(self._relay))
             elif kind in (say.RESUME, say.EXPEL):
                 self._spawn(self._resume(message) if kind == say.RESUME else self._expel(message))
         self.abandon()
@@ -345,29 +341,10 @@ class Worker:
         why_not = dict.fromkeys(keys, "the worker is still starting; try again")
         if self._relay is not None and self._member is not None:
             try:
-                why_not = await self._relay.resume_all(keys, **dict.fromkeys(message["accept"], True))
-                await self._look_at(self._relay, why_not)
+                why_not = await resume(self._relay, keys, message["accept"])
             except NetworkError as error:
                 why_not = dict.fromkeys(keys, str(error))
         self._channel.send(say.REPLY, id=message["id"], outcomes=[(*key, why) for key, why in why_not.items()])
-
-    async def _look_at(self, relay: Relay, why_not: dict[Key, str]) -> None:
-        """Waits a moment for the positions of what was resumed; what halts again is entered."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + RESUMED_S
-        resumed = {key: relay.partitions[key] for key, why in why_not.items() if not why and key in relay.partitions}
-        while loop.time() < until and any(each.phase in SEEKING for each in resumed.values()):  # noqa: ASYNC110
-            await asyncio.sleep(RESUMED_LOOK_S)
-        for key, partition in resumed.items():
-            if partition.halted is not None:
-                why_not[key] = f"halts again, {partition.halted.reason}: {partition.halted.detail}"
-
-    def _keys(self) -> dict[str, list[int]]:
-        """Every partition of the flow, whoever copies it: topic -> indices."""
-        found: dict[str, list[int]] = {}
-        for topic, partition in self._relay.keys if self._relay is not None else ():
-            found.setdefault(topic, []).append(partition)
-        return found
 
     async def _expel(self, message: Message) -> None:
         """A worker of this machine has died: the group need not wait for its session to end."""
