@@ -21,7 +21,7 @@ def test_help_says_what_it_does_and_its_exit_codes() -> None:
 @pytest.mark.parametrize("size", ["plenty", "1KB", "-3MB"])
 def test_a_wrong_size_is_refused(size: str) -> None:
     done = CliRunner().invoke(main, ["demo", f"--size={size}"])
-    assert done.exit_code == 2
+    assert done.exit_code == 64
     assert "Invalid value for '--size'" in done.output
     assert "give" in done.output
 
