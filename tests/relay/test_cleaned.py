@@ -24,6 +24,8 @@ pytestmark = pytest.mark.broker
 HOUR_MS = 3_600_000
 SEGMENT_MS = "60000"
 """Less than the age of the test's records: a marker of today goes into a segment of its own, and theirs is cleaned."""
+LONG = "value " * 20
+"""Worth compressing."""
 
 Written = Sequence[tuple[str, str | None]]
 """Key and value of each record of a batch."""
@@ -36,12 +38,13 @@ def destination() -> Iterator[Sandbox]:
         yield cluster
 
 
-def write(sandbox: Sandbox, topic: str, *written: Written, name: str, commit: bool = True) -> None:
+def write(sandbox: Sandbox, topic: str, *written: Written, name: str, codec: str = "none", commit: bool = True) -> None:
     """Batches of old records in one transaction, and so a marker behind them."""
     producer = Producer(
         {
             "bootstrap.servers": sandbox.bootstrap_servers,
             "transactional.id": f"{topic}-{name}",
+            "compression.type": codec,
             "linger.ms": 30_000,
             "log_level": 0,
         }
@@ -110,10 +113,10 @@ async def goes_on(source: Sandbox, destination: Sandbox, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "rewritten"),
+    ("last", "rewritten", "codec"),
     [
-        ([("key", "first"), ("key", "second")], lambda header: header.record_count == 1),
-        ([("key", "first"), ("gone", None)], lambda header: header.attributes & DELETE_HORIZON),
+        ([("key", LONG), ("key", LONG * 2)], lambda header: header.record_count == 1, "lz4"),
+        ([("key", LONG), ("gone", None)], lambda header: header.attributes & DELETE_HORIZON, "snappy"),
     ],
     ids=["two records of one key", "a tombstone"],
 )
@@ -124,6 +127,7 @@ async def test_the_last_batch_is_rewritten(
     monkeypatch: pytest.MonkeyPatch,
     last: Written,
     rewritten: Callable[[BatchHeader], Any],
+    codec: str,
 ) -> None:
     """
     1. Copied, and cleaned at the destination: its last data batch has other bytes than the source's.
@@ -131,9 +135,9 @@ async def test_the_last_batch_is_rewritten(
     3. Compared by the records that are left, it is; and goes on.
     """
     make(source_cluster, destination, topic_name, delete_retention_ms=str(HOUR_MS))
-    write(source_cluster, topic_name, last, name="last")
+    write(source_cluster, topic_name, last, name="last", codec=codec)
     await copy(source_cluster, destination, topic_name)
-    await until_cleaned(destination, topic_name, lambda found: rewritten(found[0]))
+    await until_cleaned(destination, topic_name, lambda found: found[0].codec_bits and rewritten(found[0]))
     with monkeypatch.context() as patched:
         patched.setattr(survivors, "cleaned", lambda header: False)
         assert await halts(source_cluster, destination, topic_name) == "not_a_copy"
