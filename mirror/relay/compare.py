@@ -143,7 +143,8 @@ class Comparison:
         self, detail: str, log_start: int, source_start: int, source_end: int, end: int
     ) -> PartitionHalted:
         """Why both logs differ. Within one leader epoch an offset has one batch only, so a source that goes on in a
-        later epoch from where both still agree has lost what it had, and so has one that ends there.
+        later epoch from where both still agree has lost what it had, and so has one that ends there, or that is known
+        by its id and ends before the copy.
 
         Args:
             detail: what was seen.
@@ -158,6 +159,11 @@ class Comparison:
         name = self._rules.name
         agreed = await self._last_agreed(max(log_start, source_start), source_end, end)
         ends = f"the source ends at {source_end}, the destination at {end}"
+        if agreed is None and source_end < end and self._rules.pinned:
+            alone = f"only the destination can have what the source had at offsets {source_end} to {end - 1}"
+            return halt(
+                Trouble.TRUNCATED, f"{name}: its id says that this is the source that was copied; {ends}; {alone}"
+            )
         if agreed is None:
             return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {ends}")
         behind = agreed.next_offset

@@ -226,6 +226,7 @@ class Locator:
             strict=settings.strict,
             filler=self._filler(partition),
             led_to=partition.begun.until,
+            pinned=partition.pin is not None and partition.source_id is not None,
             opening=self._opening,
         )
 

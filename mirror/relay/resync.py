@@ -95,6 +95,7 @@ class Rules:
         next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
         strict: whether the copy carries the source's producer fields, so that they must be equal, too.
         led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
+        pinned: whether the source is, by its id, the topic that was copied before.
         opening: held while batches are opened to be compared, one pair of a process at a time.
         vouch: what says that this is the source that was copied, where nothing can be compared (``relay.evidence``).
     """
@@ -110,6 +111,7 @@ class Rules:
     next_epoch: bool = False
     strict: bool = False
     led_to: int = -1
+    pinned: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
     vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
 

@@ -135,6 +135,7 @@ async def test_the_last_batches_have_nothing_in_common() -> None:
         assert (found.offset, found.proven, found.last_epoch) == (17, True, -1)
     async with scene() as at:
         await copied(at, LOOKS_BACK + 2)
+        assert (await at.locate()).proven  # and its topics' ids are written down
         for number in range(1, LOOKS_BACK + 2):
             at.there.batches[number] = cleaned(at.there.batches[number], [])
         found = await at.locate()
