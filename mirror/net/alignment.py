@@ -117,6 +117,7 @@ class Alignment:
     def __init__(
         self,
         fetch: Callable[[], Awaitable[Batch | None]],
+        room: Callable[[], int] = int,
         *,
         source_offset: int,
         source_start: int,
@@ -126,6 +127,7 @@ class Alignment:
         """
         Args:
             fetch: the next original, from ``source_offset`` or where the source begins on; None: not now.
+            room: offsets behind the last original that no batch takes.
             source_offset: all before it was copied.
             source_start: where the source begins.
             source_epoch: leader epoch of what was copied last.
@@ -135,6 +137,7 @@ class Alignment:
         self.source_epoch = source_epoch
         self.passed = 0
         self._fetch = fetch
+        self._last_room = room
         self._accept_gap = accept_gap
         self._deleted = max(0, source_start - source_offset)
         self._copies = 0
@@ -289,7 +292,7 @@ class Alignment:
     def _room(self, path: _Path, original: Batch | None) -> int:
         """Offsets before the path's next original that others may have taken."""
         deleted = self._deleted if path.at == 0 else 0
-        return deleted + (original.room if original is not None else 0) - path.used
+        return deleted + (original.room if original is not None else self._last_room()) - path.used
 
     def _narrow(self, found: Iterable[_Path]) -> None:
         paths = list(found)

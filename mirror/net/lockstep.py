@@ -43,7 +43,7 @@ class Originals:
         self.offset = offset
         self._committed = committed
         self._read: deque[Found] = deque()
-        self._room = 0
+        self.room = 0
 
     async def next(self) -> Found | None:
         """None at the visible end of the moment; asked again, there may be more."""
@@ -53,16 +53,16 @@ class Originals:
                 return None
             aborted = Aborted(segment.aborted)
             for header, batch in segment.batches:
-                self._room += max(0, header.base_offset - self.offset)
+                self.room += max(0, header.base_offset - self.offset)
                 if header.is_control:
                     aborted.ends(header, marker_kind(batch))
                 elif header.is_transactional and aborted.drops(header):
                     pass
                 elif header.record_count:
-                    self._read.append(Found(header, batch, self._room))
-                    self._room = 0
+                    self._read.append(Found(header, batch, self.room))
+                    self.room = 0
                 else:
-                    self._room += header.last_offset_delta + 1
+                    self.room += header.last_offset_delta + 1
                 self.offset = header.next_offset
         return self._read.popleft()
 
@@ -118,6 +118,7 @@ class LockStep:
         self._originals = Originals(source, max(source_offset, source_start), committed=committed)
         self.alignment = Alignment(
             self._originals.next_batch,
+            lambda: self._originals.room,
             source_offset=source_offset,
             source_start=source_start,
             source_epoch=source_epoch,

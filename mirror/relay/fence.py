@@ -55,10 +55,8 @@ async def look_before(there: PartitionLog) -> Before:
     return Before(end, await there.producers())
 
 
-async def fence(
-    coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, *, before: int
-) -> Ownership | None:
-    """Has a marker written under the owner's epoch, and waits until it is there. ``before``: where the log ended.
+async def fence(coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog) -> Ownership | None:
+    """Has a marker written under the owner's epoch, and waits until it is there.
 
     Returns:
         None where the topic or the id may not be used for transactions.
@@ -66,13 +64,14 @@ async def fence(
     Raises:
         NetworkError: not certain that it is there.
     """
+    end = await there.true_end()
     try:
         await coordinator.abort_empty(name, owner, there.topic.name, there.index)
     except Refused as error:
         if error.code in NOT_PERMITTED:
             return None
         raise
-    await _until_marked(there, owner, before)
+    await _until_marked(there, owner, end)
     return owner
 
 
@@ -121,6 +120,7 @@ async def _until_marked(there: PartitionLog, owner: Ownership, offset: int) -> N
     """Waits until the owner's marker stands in the log, replicated, at ``offset`` or behind."""
     give_up_at = time.monotonic() + MARKER_WAIT_S
     while time.monotonic() < give_up_at:
+        offset = max(offset, await there.start())
         segment = await there.read(offset, max_bytes=READ_BYTES)
         for header, _ in segment.batches:
             if header.is_control and (header.producer_id, header.producer_epoch) == owner:

@@ -147,12 +147,11 @@ class Copied:
         self.source = jump.end
         return jump
 
-    def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity) -> None:
-        """Landed without an answer, as both logs say; ``source`` is the offset behind."""
+    def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity, destination: int) -> None:
+        """Landed without an answer, as both logs say; ``source`` and ``destination`` are the offsets behind all of it."""
         for run in runs:
             self.journal.landed(*run)
-        if len(runs):
-            self.destination = runs.destination_end
+        self.destination = max(self.destination, destination)
         self.source, self.source_epoch, self.identity = source, source_epoch, identity
         self.jumps.clear()
 

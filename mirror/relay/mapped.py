@@ -60,7 +60,10 @@ class MappedLocator(Locator):
             return "another worker has taken the partition over"
         copied = partition.copied
         assert copied is not None, partition.name
-        offset, end = copied.destination, await barrier(there, self.log)
+        start, end = await asyncio.gather(there.start(), barrier(there, self.log))
+        offset = copied.destination
+        if start > offset:
+            return f"{there.name} has deleted what stood behind the last batch acknowledged, from {offset} on"
         while offset < end:
             segment = await there.read(offset, max_bytes=SCAN_BYTES)
             if not segment.batches:
@@ -71,13 +74,13 @@ class MappedLocator(Locator):
                     return f"{there.name} has a batch of this flow at {header.base_offset} that was not acknowledged"
         return ""
 
-    async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Ownership | None:
+    async def fence(self, partition: Partition, there: PartitionLog) -> Ownership | None:
         """Takes the partition over, and fences whoever had its producer id; None where transactional ids are not to be
         had."""
         owner = await self._own(partition)
         if owner is not None:
             name = transactional_id(self._settings.flow, partition)
-            owner = await fence(self.coordinator, name, owner, there, before=before.end)
+            owner = await fence(self.coordinator, name, owner, there)
         partition.ownership = owner
         return owner
 
@@ -118,7 +121,7 @@ class _Look:
         await self._count_gone(step, before, closed=False)
         source_end = await self._check_range(step)
         assert step.identity is not None
-        copied.found(step.map, step.source_offset, step.source_epoch, step.identity)
+        copied.found(step.map, step.source_offset, step.source_epoch, step.identity, step.destination_offset)
         return self._location(copied, source_end)
 
     async def anew(self) -> Location:
@@ -165,7 +168,7 @@ class _Look:
         """The partition is ours, and what a predecessor may still send is refused; whether that is certain. The
         internal topic is read behind it."""
         locator, partition, there = self._locator, self._partition, self._there
-        owner = await locator.fence(partition, there, before)
+        owner = await locator.fence(partition, there)
         await locator.state.load()
         fenced = owner is not None
         ours = owner.producer_id if owner is not None else self._rules.owner
@@ -262,7 +265,8 @@ class _Look:
                     raise self._halt(error) from error
                 return
         following = await step.next_of_source()
-        if following is None or following.length > most or self._rules.accept_gap:
+        possible = step.alignment.overtaken or (following is not None and following.length <= most)
+        if not possible or self._rules.accept_gap:
             return
         raise halt(
             Trouble.CHECKPOINT_BEHIND,
@@ -331,7 +335,7 @@ class _Look:
             journal=journal,
             source=step.source_offset,
             source_epoch=step.source_epoch,
-            destination=max(start.destination, runs.destination_end),
+            destination=max(step.destination_offset, runs.destination_end),
             identity=identity,
             own=own,
             source_id=self._here.topic.topic_id,

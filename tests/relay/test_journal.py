@@ -94,8 +94,8 @@ def test_jumps_are_passed_once_all_before_them_has_landed() -> None:
 def test_what_both_logs_say_is_taken_over() -> None:
     one = copied(source=10, destination=100)
     one.skip(12, 2, Cause.MARKER)
-    one.found(OffsetMap([Run(10, 103, 2), Run(14, 105, 2)]), 16, 4, Identity(1000, 5, 4))
+    one.found(OffsetMap([Run(10, 103, 2), Run(14, 105, 2)]), 16, 4, Identity(1000, 5, 4), 107)
     assert (one.source, one.destination, one.source_epoch, one.identity.sequence) == (16, 107, 4, 4)
     assert one.jump() is None
-    one.found(OffsetMap(), 16, 4, one.identity)
+    one.found(OffsetMap(), 16, 4, one.identity, 107)
     assert one.destination == 107

@@ -28,6 +28,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.troubles: list[BaseException] = []
         """What was raised in callbacks: bugs, all of them."""
         self.set_exception_handler(self._note)
+        self.skipped_s = 0.0
+        """By so much wall clocks have gone on without anything happening: idle days."""
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()

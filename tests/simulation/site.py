@@ -16,6 +16,7 @@ from mirror.net.state import Row
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.simulation.broker import Answer, CoordinatorModel, PartitionModel
+from tests.simulation.clock import VirtualLoop
 from tests.simulation.network import Broker, Reply, Trace
 from tests.simulation.source import START_MS
 
@@ -51,7 +52,7 @@ class Site:
     def __init__(
         self,
         name: str,
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         chance: random.Random,
         trace: Trace,
         *,
@@ -114,7 +115,7 @@ class Site:
     @property
     def now_ms(self) -> int:
         """The brokers' clock."""
-        return START_MS + round(self._loop.time() * 1000)
+        return START_MS + round((self._loop.time() + self._loop.skipped_s) * 1000)
 
     def owned(self, who: str, ownership: Ownership) -> None:
         """The coordinator gave the transactional id to this process."""

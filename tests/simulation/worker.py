@@ -46,7 +46,7 @@ class _Time:
 
     @staticmethod
     def time() -> float:
-        return START_MS / 1000 + _loop().time()
+        return START_MS / 1000 + _loop().time() + _loop().skipped_s
 
 
 class _Random:

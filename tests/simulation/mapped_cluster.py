@@ -1,0 +1,316 @@
+"""What ``offsets: mapped`` needs beyond ``tests.simulation.cluster``: a source with several topics that go into one of the
+destination, a coordinator that fences, renews and forgets, and the internal topic.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mirror.net.cluster import Leader, Topic
+from mirror.net.coordinator import NOBODY, Ownership
+from mirror.net.errors import NetworkError, Refused
+from mirror.records.state import Entry, Ledger, Side, Skipped
+from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import READ_COMMITTED
+from mirror.wire.versions import PRODUCE_KEY
+from tests.simulation.broker import Answer, PartitionModel
+from tests.simulation.cluster import TOPIC, TOPIC_ID, SimulatedCluster, SimulatedCoordinator, SimulatedLog
+from tests.simulation.connection import _HEADER, SimulatedConnection
+from tests.simulation.network import Reply
+from tests.simulation.site import Site
+
+ID_DAYS_MS = 7 * 86_400_000
+"""``transactional.id.expiration.ms``."""
+TRIES = 6
+Row = tuple[bytes, bytes | None]
+
+
+class SourceSite(Site):
+    """A source whose leaders never change, with a log for each topic."""
+
+    models: dict[str, PartitionModel]
+
+
+class DestinationSite(Site):
+    """One partition, its coordinator, and the internal topic."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.rows: list[Row] = []
+        """Of the internal topic."""
+        self.used_at: dict[str, int] = {}
+        """When each transactional id was last used, ms since 1970."""
+        self._pending: dict[str, int] = {}
+        """Markers of each transactional id that are not written yet."""
+        self._renewed: dict[str, Ownership] = {}
+        """What each id's owner had before it renewed it last: that may come again."""
+
+    def forget_ids(self) -> None:
+        """The coordinator's sweep."""
+        for name, at in list(self.used_at.items()):
+            if at < self.now_ms - ID_DAYS_MS and not self._pending.get(name):
+                self._trace(self.name, "{} is forgotten", name)
+                del self.used_at[name], self.coordinator.owners[name]
+
+    # -- requests to the coordinator ---------------------------------------------------------------------------------
+
+    def init_id(self, who: str, name: str, reply: Reply) -> None:
+        """InitProducerId: once the markers of the transaction before are written."""
+        if self._pending.get(name):
+            self._loop.call_later(0.05, self.init_id, who, name, reply)
+            return
+        owner = self.coordinator.init_producer_id(name)
+        self.used_at[name] = self.now_ms
+        self._renewed.pop(name, None)
+        self.owned(f"{who} {name}", owner)
+        reply(owner)
+
+    def renew_id(self, name: str, owner: Ownership, reply: Reply) -> None:
+        """The same for the owner only (KIP-360); an id that is not known is a new one."""
+        known = self.coordinator.owners.get(name)
+        if known is not None and known != owner:
+            reply(known if self._renewed.get(name) == owner else Answer(ErrorCode.INVALID_PRODUCER_EPOCH))
+            return
+        self.used_at[name] = self.now_ms
+        self._renewed[name] = owner
+        reply(self.coordinator.init_producer_id(name))
+
+    def abort_empty(self, name: str, owner: Ownership, reply: Reply) -> None:
+        """AddPartitionsToTxn and EndTxn: one marker, written soon, by the coordinator itself."""
+        if self.coordinator.owners.get(name) != owner:
+            reply(Answer(ErrorCode.INVALID_PRODUCER_EPOCH))
+            return
+        self._pending[name] = self._pending.get(name, 0) + 1
+        self._loop.call_later(self._chance.choice([0.001, 0.02, 1.0]) * self._chance.random(), self._mark, name, owner)
+        reply(Answer(ErrorCode.NONE))
+
+    def _mark(self, name: str, owner: Ownership) -> None:
+        broker, model = self.brokers[self.leader], self.model
+
+        def answered(answer: Answer) -> None:
+            if answer.error:
+                self._loop.call_later(0.1, self._mark, name, owner)
+            else:
+                self._pending[name] -= 1
+
+        if broker.paused or not broker.up:
+            answered(Answer(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        error = model.write_marker(*owner, now_ms=self.now_ms)
+        self._trace(self.name, "fence {} at {}: {}", tuple(owner), model.end - (not error), ErrorCode(error).name)
+        if error == ErrorCode.NOT_ENOUGH_REPLICAS:
+            answered(Answer(error))
+        elif error:
+            self._pending[name] -= 1
+        else:
+            self._when_replicated(model, model.end, Answer(ErrorCode.NONE), answered)
+
+
+class MappedCoordinator(SimulatedCoordinator):
+    """A ``Coordinator``."""
+
+    @property
+    def _site(self) -> DestinationSite:
+        site = self._cluster.site
+        assert isinstance(site, DestinationSite)
+        return site
+
+    async def init_producer_id(self, transactional_id: str) -> Ownership:
+        """InitProducerId, repeated when lost."""
+        who, site = self._cluster.process.name, self._site
+        for tries in range(TRIES):
+            try:
+                return _granted(await self._ask("init", lambda reply: site.init_id(who, transactional_id, reply)))
+            except NetworkError:
+                if tries == TRIES - 1:
+                    raise
+                await asyncio.sleep(0.05)
+        raise AssertionError
+
+    async def renew(self, transactional_id: str, owner: Ownership) -> Ownership:
+        """InitProducerId with the owner's epoch."""
+        site = self._site
+        result = await self._ask("renew", lambda reply: site.renew_id(transactional_id, owner, reply))
+        return _granted(result)
+
+    async def describe(self, transactional_id: str) -> Ownership | None:
+        """DescribeTransactions."""
+        found = await self._ask("describe", lambda reply: reply(self._model.describe(transactional_id) or NOBODY))
+        assert isinstance(found, Ownership)
+        return found
+
+    async def abort_empty(self, transactional_id: str, owner: Ownership, topic: str, index: int) -> None:
+        """The fence."""
+        site = self._site
+        result = await self._ask("abort", lambda reply: site.abort_empty(transactional_id, owner, reply))
+        if result.error:
+            raise Refused(f"EndTxn of {transactional_id}", result.error)
+
+
+def _granted(result: Any) -> Ownership:
+    if isinstance(result, Answer):
+        raise Refused("InitProducerId", result.error)
+    assert isinstance(result, Ownership)
+    return result
+
+
+class MappedState:
+    """The internal topic as a worker sees it: ``net.state.State`` by its methods; what is written may land twice."""
+
+    def __init__(self, cluster: Any, flow: str, *, lean: bool = False) -> None:
+        self.topic = f"mirror-internal.{flow}"
+        self.ledger = Ledger(lean=lean)
+        self._cluster = cluster
+        self._next = 0
+        self._lock = asyncio.Lock()
+
+    async def open(self, **_: Any) -> bool:
+        """It is always there."""
+        await self.load()
+        return True
+
+    async def load(self) -> None:
+        """Up to the end of now."""
+        async with self._lock:
+            for key, value in await self._ask(lambda rows: rows[self._next :]):
+                self.ledger.apply(key, value)
+                self._next += 1
+
+    async def put(self, entry: Entry) -> None:
+        """One entry."""
+        await self.save([entry])
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+        """All of it or nothing."""
+        rows: list[Row] = [(entry.key(), entry.value()) for entry in entries] + [(key, None) for key in forget]
+        async with self._lock:
+            await self._ask(lambda all_rows: all_rows.extend(rows))
+            for key, value in rows:
+                self.ledger.apply(key, value)
+
+    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
+        """A range that is not copied."""
+        skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=0)
+        await self.save([skipped])
+        return skipped
+
+    async def _ask(self, act: Callable[[list[Row]], Any]) -> Any:
+        site = self._cluster.site
+        for tries in range(TRIES):
+            nodes = [broker.node_id for broker in site.brokers.values() if broker.up]
+            try:
+                return await self._cluster.ask(nodes[0], "state", lambda reply: reply(act(site.rows)), lane="state")
+            except NetworkError:
+                if tries == TRIES - 1:
+                    raise
+                await asyncio.sleep(0.1)
+        raise AssertionError
+
+
+class MappedLog(SimulatedLog):
+    """A ``PartitionLog``, of one of several topics."""
+
+    def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader) -> None:
+        super().__init__(cluster, topic, index, leader)
+        self.topic = topic
+        self.index = index
+
+    async def _look(self, what: str, look: Callable[[PartitionModel], Any], *, fenced: bool = True) -> Any:
+        site = self._site
+        if isinstance(site, SourceSite):
+            model = site.models[self.topic.name]
+            return await super()._look(what, lambda _: look(model), fenced=fenced)
+        return await super()._look(what, look, fenced=fenced)
+
+
+class MappedCluster(SimulatedCluster):
+    """One worker's view of either site."""
+
+    async def refresh(self, topics: Any) -> dict[str, int]:
+        """The topics of the site."""
+        await super().refresh(topics)
+        if isinstance(self.site, SourceSite):
+            (known,) = self.topics.values()
+            leaders = known.leaders
+            self.topics = {
+                name: Topic(name=name, topic_id=name.encode() * 16, internal=False, leaders=dict(leaders))
+                for name in self.site.models
+            }
+        return {}
+
+    async def dial(self, node_id: int, **options: Any) -> SimulatedConnection:
+        """A data connection that asks for several topics at once."""
+        connection = MappedConnection(self.site, node_id, allocate=options.get("allocate"))
+        connection.link = self.link(node_id, on_lost=connection.lost)
+        connection.before_write = self.before_write
+        await asyncio.sleep(2 * connection.link.delay())
+        if connection.closed:
+            raise connection.closed
+        return connection
+
+
+_FETCH_HEAD = struct.Struct(">iiiibiii")
+_TOPIC = struct.Struct(">h1si")
+_ASKED = struct.Struct(">iiqqi")
+_FETCHED_HEAD = struct.Struct(">iihii")
+_FOUND = struct.Struct(">ihqqqi")
+
+
+class MappedConnection(SimulatedConnection):
+    """Fetches of several topics, a partition each."""
+
+    def _send(self, frame: bytes) -> None:
+        api_key, _, correlation_id, client = _HEADER.unpack_from(frame)
+        if api_key == PRODUCE_KEY:
+            super()._send(frame)
+            return
+        at = _HEADER.size + client
+        _, max_wait_ms, _, _, isolation, _, _, count = _FETCH_HEAD.unpack_from(frame, at)
+        at += _FETCH_HEAD.size
+        asked: list[tuple[bytes, int, int]] = []
+        for _ in range(count):
+            _, name, partitions = _TOPIC.unpack_from(frame, at)
+            assert partitions == 1
+            _, _, offset, _, most = _ASKED.unpack_from(frame, at + _TOPIC.size)
+            asked.append((name, offset, most))
+            at += _TOPIC.size + _ASKED.size
+        execute = self._fetch_all(correlation_id, asked, max_wait_ms, committed=isolation == READ_COMMITTED)
+        self._request("fetch", correlation_id, execute)
+
+    def _fetch_all(
+        self, correlation_id: int, asked: list[tuple[bytes, int, int]], max_wait_ms: int, *, committed: bool
+    ) -> Callable[[Reply], None]:
+        site = self._site
+        assert isinstance(site, SourceSite)
+
+        def execute(reply: Reply) -> None:
+            def again() -> None:
+                found = [_found(site.models[name.decode()], name, *rest, committed=committed) for name, *rest in asked]
+                if any(more for _, more in found) or self._loop.time() >= answer_at:
+                    head = _FETCHED_HEAD.pack(correlation_id, 0, 0, 0, len(found))
+                    reply(head + b"".join(part for part, _ in found))
+                else:
+                    site.when_grown(answer_at, again)
+
+            answer_at = self._loop.time() + max_wait_ms / 1000
+            again()
+
+        return execute
+
+
+def _found(model: PartitionModel, name: bytes, offset: int, most: int, *, committed: bool) -> tuple[bytes, bool]:
+    """A topic's part of a Fetch response v11, and whether it says anything new."""
+    if not model.start <= offset <= model.end:
+        head = _FOUND.pack(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, -1, 0)
+        return _TOPIC.pack(1, name, 1) + head + struct.pack(">ii", -1, 0), True
+    stored = model.read(offset, most, committed=committed)
+    aborted = model.aborted(offset, stored[-1].header.last_offset) if stored and committed else []
+    records = b"".join(one.data for one in stored)
+    head = _FOUND.pack(0, 0, model.replicated, model.last_stable, model.start, len(aborted))
+    transactions = b"".join(struct.pack(">qq", *one) for one in aborted)
+    return _TOPIC.pack(1, name, 1) + head + transactions + struct.pack(">ii", -1, len(records)) + records, bool(stored)
+
+
+assert TOPIC == "t"
+assert TOPIC_ID
