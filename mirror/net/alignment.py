@@ -231,7 +231,8 @@ class Alignment:
         """One way is left from here on.
 
         Where the source has deleted originals, it is the only one that fits. Where it has cleaned them away, it is the
-        one that finds most copies equal: an original that equals a copy of another says the same about every key.
+        one that finds most copies equal: an original that equals a copy of another says the same about every key. Where
+        no copies are left that tell, there must be one only.
 
         Returns:
             What was found since the last time: originals and their copies, and source offsets that never arrived.
@@ -240,15 +241,13 @@ class Alignment:
             Ambiguous: several fit.
         """
         paths = self._paths
-        if self._deleted and len({path.begun for path in paths}) > 1:
+        best = max(paths, key=lambda path: (path.matched, -path.at, -path.used))
+        equal = {path.at for path in paths if path.matched == best.matched}
+        if len(equal) > 1 or (self._deleted and len({path.begun for path in paths}) > 1):
             if not self._accept_gap:
-                raise Ambiguous(
-                    f"the source begins at {self._ends + self._deleted}, and what was copied from {self._ends} on fits "
-                    f"its batches in {len(paths)} places"
-                )
+                begins = f"the source begins at {self._ends + self._deleted}, and " if self._deleted else ""
+                raise Ambiguous(f"{begins}what was copied from {self._ends} on fits its batches in {len(paths)} places")
             best = min(paths, key=lambda path: (path.at, path.used))
-        else:
-            best = max(paths, key=lambda path: (path.matched, -path.at, -path.used))
         runs, lost = [], []
         step = best.steps
         while step is not None:

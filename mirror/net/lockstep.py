@@ -43,26 +43,34 @@ class Originals:
         self.offset = offset
         self._committed = committed
         self._read: deque[Found] = deque()
-        self.room = 0
+        self._room = self._behind = 0
+
+    @property
+    def room(self) -> int:
+        """Offsets behind the last of them that no batch takes, as of the last read."""
+        return self._room + self._behind
 
     async def next(self) -> Found | None:
         """None at the visible end of the moment; asked again, there may be more."""
         while not self._read:
             segment = await self._log.read(self.offset, max_bytes=READ_BYTES, committed=self._committed)
             if not segment.batches:
+                visible = segment.last_stable_offset if self._committed else segment.high_watermark
+                self._behind = max(0, visible - self.offset)
                 return None
+            self._behind = 0
             aborted = Aborted(segment.aborted)
             for header, batch in segment.batches:
-                self.room += max(0, header.base_offset - self.offset)
+                self._room += max(0, header.base_offset - self.offset)
                 if header.is_control:
                     aborted.ends(header, marker_kind(batch))
                 elif header.is_transactional and aborted.drops(header):
                     pass
                 elif header.record_count:
-                    self._read.append(Found(header, batch, self.room))
-                    self.room = 0
+                    self._read.append(Found(header, batch, self._room))
+                    self._room = 0
                 else:
-                    self.room += header.last_offset_delta + 1
+                    self._room += header.last_offset_delta + 1
                 self.offset = header.next_offset
         return self._read.popleft()
 

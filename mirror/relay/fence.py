@@ -30,12 +30,15 @@ class NotOurs(NetworkError):
 
 
 class Before(NamedTuple):
-    """The destination before the fence, which changes what its leader remembers."""
+    """What is known of producers as of an end of the destination's log; up to the fence, which changes what its leader
+    remembers."""
 
     end: int
-    """What is appended behind was not asked about."""
+    """What is appended behind was not looked at."""
     known: Sequence[Producer] | None
     """None: the leader cannot tell."""
+    complete: bool = False
+    """Whether nothing of a predecessor can stand behind: the fence does, and all before it was seen."""
 
     def last_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Of the producer's last batch; None: not known. -1: it has written nothing in this epoch."""
@@ -46,7 +49,8 @@ class Before(NamedTuple):
         """With what an earlier look has seen, before a fence that got no further."""
         if earlier is None:
             return self
-        return Before(earlier.end, [*(self.known or ()), *(earlier.known or ())])
+        known = [*(self.known or ()), *(earlier.known or ())]
+        return Before(self.end if earlier.complete else earlier.end, known)
 
 
 async def look_before(there: PartitionLog) -> Before:
@@ -55,24 +59,24 @@ async def look_before(there: PartitionLog) -> Before:
     return Before(end, await there.producers())
 
 
-async def fence(coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog) -> Ownership | None:
+async def fence(
+    coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, before: Before
+) -> Before | None:
     """Has a marker written under the owner's epoch, and waits until it is there.
 
     Returns:
-        None where the topic or the id may not be used for transactions.
+        With what was appended up to the marker; None where the topic or the id may not be used for transactions.
 
     Raises:
         NetworkError: not certain that it is there.
     """
-    end = await there.true_end()
     try:
         await coordinator.abort_empty(name, owner, there.topic.name, there.index)
     except Refused as error:
         if error.code in NOT_PERMITTED:
             return None
         raise
-    await _until_marked(there, owner, end)
-    return owner
+    return await _until_marked(there, owner, before)
 
 
 def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
@@ -85,11 +89,11 @@ def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
     return found
 
 
-async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: Log) -> bool:
+async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: Log) -> Before | None:
     """Fences each of these producer ids by its own id.
 
     Returns:
-        False where the mirror may not write markers.
+        With what was appended up to their markers; None where the mirror may not write markers.
 
     Raises:
         NetworkError: not certain that they are there.
@@ -100,7 +104,6 @@ async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, in
             continue  # it was fenced, by somebody who got no further
         marked = Ownership(producer_id, epoch + 1)
         coordinator_epoch = max([0, *(state.coordinator_epoch for state in states)])
-        end = await there.true_end()
         try:
             await there.write_markers(Marker(*marked, coordinator_epoch), 1)
         except Refused as error:
@@ -111,20 +114,25 @@ async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, in
                 detail=f"{error}; producer id {producer_id} is fenced by nothing but the time that has passed",
                 remedy="grant the mirror's principal Alter on the destination cluster (ClusterAction before Kafka 3.9)",
             )
-            return False
-        await _until_marked(there, marked, end)
-    return True
+            return None
+        before = await _until_marked(there, marked, before)
+    return before
 
 
-async def _until_marked(there: PartitionLog, owner: Ownership, offset: int) -> None:
-    """Waits until the owner's marker stands in the log, replicated, at ``offset`` or behind."""
+async def _until_marked(there: PartitionLog, owner: Ownership, before: Before) -> Before:
+    """Waits until the owner's marker stands in the log, replicated, and looks at all before it."""
+    known, offset, complete = list(before.known or ()), before.end, True
     give_up_at = time.monotonic() + MARKER_WAIT_S
     while time.monotonic() < give_up_at:
-        offset = max(offset, await there.start())
+        start = await there.start()
+        if start > offset:
+            offset, complete = start, False
         segment = await there.read(offset, max_bytes=READ_BYTES)
         for header, _ in segment.batches:
             if header.is_control and (header.producer_id, header.producer_epoch) == owner:
-                return
+                return Before(header.next_offset if complete else before.end, known, complete)
+            if not header.is_control and header.producer_id >= 0:
+                known.append(Producer(header.producer_id, header.producer_epoch, header.last_sequence))
             offset = header.next_offset
         if not segment.batches:
             await asyncio.sleep(POLL_S)

@@ -148,7 +148,7 @@ class Copied:
         return jump
 
     def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity, destination: int) -> None:
-        """Landed without an answer, as both logs say; ``source`` and ``destination`` are the offsets behind all of it."""
+        """Landed without an answer, as both logs say; ``source`` and ``destination``: the offsets behind all of it."""
         for run in runs:
             self.journal.landed(*run)
         self.destination = max(self.destination, destination)

@@ -74,15 +74,20 @@ class MappedLocator(Locator):
                     return f"{there.name} has a batch of this flow at {header.base_offset} that was not acknowledged"
         return ""
 
-    async def fence(self, partition: Partition, there: PartitionLog) -> Ownership | None:
-        """Takes the partition over, and fences whoever had its producer id; None where transactional ids are not to be
-        had."""
-        owner = await self._own(partition)
-        if owner is not None:
-            name = transactional_id(self._settings.flow, partition)
-            owner = await fence(self.coordinator, name, owner, there)
-        partition.ownership = owner
-        return owner
+    async def own(self, partition: Partition) -> Ownership | None:
+        """Takes the partition over by its transactional id; None where that is not to be had."""
+        partition.ownership = await self._own(partition)
+        return partition.ownership
+
+    async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Before | None:
+        """Fences whoever had the partition's producer id; see ``relay.fence``."""
+        if partition.ownership is None:
+            return None
+        name = transactional_id(self._settings.flow, partition)
+        after = await fence(self.coordinator, name, partition.ownership, there, before)
+        if after is None:
+            partition.ownership = None
+        return after
 
 
 class _Look:
@@ -106,6 +111,11 @@ class _Look:
         """After doubt, while the partition is ours all the time: on from what was acknowledged. None: it has to be
         taken over anew, because the destination lost some of that."""
         before = await look_before(self._there)
+        if any(
+            state.producer_id == copied.identity.producer_id and state.epoch > copied.identity.epoch
+            for state in before.known or ()
+        ):
+            raise NotOurs(f"{self._rules.name}: another worker has fenced it")
         end = await self._begin()
         if await self._beginning(copied.own).lost(copied.journal.last):
             return None
@@ -128,9 +138,8 @@ class _Look:
         """At a takeover: fenced, then on from what was written down. Writes down where it begins before anything is
         produced, so that whatever is found there later has a checkpoint before it."""
         partition, state = self._partition, self._locator.state
-        # The fence changes what the leader remembers; a try that failed behind it has asked before.
-        before = partition.before = (await look_before(self._there)).after(partition.before)
-        owner, fenced = await self._fence(before)
+        before, fenced = await self._fence()
+        owner = partition.ownership
         ledger, side = state.ledger, partition.side
         checkpoint = ledger.checkpoint(side)
         own = {self._rules.owner, *ledger.own(side)}
@@ -164,19 +173,26 @@ class _Look:
         partition.copied, partition.before = copied, None
         return self._location(copied, source_end)
 
-    async def _fence(self, before: Before) -> tuple[Ownership | None, bool]:
+    async def _fence(self) -> tuple[Before, bool]:
         """The partition is ours, and what a predecessor may still send is refused; whether that is certain. The
         internal topic is read behind it."""
         locator, partition, there = self._locator, self._partition, self._there
-        owner = await locator.fence(partition, there)
+        owner = await locator.own(partition)
+        # The fence changes what the leader remembers; a try that failed behind it has asked before.
+        before = partition.before = (await look_before(there)).after(partition.before)
+        after = await locator.fence(partition, there, before)
+        fenced, complete = after is not None, after is not None and after.complete
+        before = partition.before = after or before
         await locator.state.load()
-        fenced = owner is not None
-        ours = owner.producer_id if owner is not None else self._rules.owner
+        ours = owner.producer_id if owner is not None and fenced else self._rules.owner
         old = others(locator.state.ledger.checkpoints(partition.side), ours)
         if old:
-            fenced = await fence_others(there, before, old, self._log) and fenced
+            after = await fence_others(there, before, old, self._log)
+            fenced = fenced and after is not None
+            complete = complete and after is not None and (after.complete or after is before)
+            before = partition.before = after or before
             await locator.state.load()
-        return owner, fenced
+        return before._replace(complete=fenced and complete), fenced
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -254,7 +270,7 @@ class _Look:
         if identity is None or not most or closed:
             return
         last = before.last_sequence(identity.producer_id, identity.epoch)
-        if last is not None and self._bounds.log_start <= before.end:
+        if last is not None and (before.complete or self._bounds.log_start <= before.end):
             if last < 0 and not identity.sequence:
                 return
             if last >= 0:

@@ -1,5 +1,5 @@
-"""What ``offsets: mapped`` needs beyond ``tests.simulation.cluster``: a source with several topics that go into one of the
-destination, a coordinator that fences, renews and forgets, and the internal topic.
+"""What ``offsets: mapped`` needs beyond ``tests.simulation.cluster``: a source with several topics that go into one of
+the destination, a coordinator that fences, renews and forgets, and the internal topic.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """One run with ``offsets: mapped``: two sources into one destination partition that others write to as well.
 
-What must hold: the copies of a source, in the order of their offsets, are its batches in their order, each once; at the
-end all of them, or the partition has halted for something that was played; and what the map says is so. Beside what goes
-wrong in exact mode: DeleteRecords and log cleaners on both sides, ids that coordinators forget, an internal topic that
-answers late or not at all. ``python -m tests.simulation.mapped_run SEED`` prints a run, ``FIRST LAST`` plays many.
+What must hold: the copies of a source, in the order of their offsets, are its batches in their order, each once; at
+the end all of them, or the partition has halted for something that was played; and what the map says is so. Beside
+what goes wrong in exact mode: DeleteRecords and log cleaners on both sides, ids that coordinators forget, an internal
+topic that answers late or not at all. ``python -m tests.simulation.mapped_run SEED`` prints a run, ``FIRST LAST`` plays
+many.
 """
 
 import asyncio
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mirror.net.alignment import REWRITTEN
-from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL
+from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, PREFIX_SIZE, TRANSACTIONAL
 from mirror.records.mapping import OffsetMap
 from mirror.records.state import Ledger, Side
+from mirror.relay.partition import Partition, Phase
 from tests.records.builders import raw_batch
 from tests.simulation import run as exact
 from tests.simulation.broker import Stored
@@ -35,6 +37,9 @@ OTHER = 500
 """Producer id of somebody else at the destination."""
 REST_S = 20.0
 """Virtual seconds in which all has to be copied and quiet, or no idle time begins."""
+
+ROLLED_S = 2.0
+"""A batch is in a segment that is cleaned after so many virtual seconds."""
 
 
 class Taste(NamedTuple):
@@ -139,6 +144,8 @@ class Source(SourceLog):
     def delete(self, copied_to: int) -> None:
         """Whole batches at the beginning; mostly none that nobody has copied."""
         model = self.model
+        if self.equal and not copied_to:
+            return  # nobody could say which of them is the first that is copied
         bases = [stored.header.base_offset for stored in model.batches] + [model.last_stable]
         most = model.last_stable if self._chance.random() < 0.1 else min(copied_to, model.last_stable)
         possible = [base for base in bases if model.start < base <= most]
@@ -187,6 +194,7 @@ class MappedRun(Run):
         self.own: dict[str, list[tuple[int, Stored]]] = {name: [] for name in TOPICS}
         """What consumers of the destination have seen of each source: index among what it holds, and the copy."""
         self._checked = 0
+        self._seen_at: dict[int, float] = {}
         self._named = 0
         self._others = 0
 
@@ -271,7 +279,11 @@ class MappedRun(Run):
             self.check_workers()
         # What is late comes, and must not do any harm; and all of it is written down.
         await asyncio.sleep(15)
-        self.check_workers()
+        while not all(_written(partition) for partition in worker.partitions):
+            if self.loop.time() > until + 15:
+                raise Violation("the last of it is not written down")
+            await asyncio.sleep(0.2)
+            self.check_workers()
 
     def _all_else_halted(self, worker: MappedWorker) -> bool:
         left = [partition for partition in worker.partitions if partition.topic not in self._whole()]
@@ -327,17 +339,27 @@ class MappedRun(Run):
         self.trace("dest", "records before {} are deleted", model.start)
 
     def clean_there(self) -> None:
-        """The destination's cleaner takes a batch; never one of the last, which lie in the active segment."""
+        """The destination's cleaner takes a batch, none of the last, which lie in the active segment. Of a producer
+        that the leader remembers, the last batch stays, emptied."""
         model = self.there.model
         candidates = [
             at
             for at, one in enumerate(model.batches[:-4])
-            if not one.header.is_control and one.header.next_offset <= min(self._checked, model.replicated)
+            if not one.header.is_control
+            and self.loop.time() - self._seen_at.get(one.header.base_offset, self.loop.time()) > ROLLED_S
         ]
-        if candidates:
-            gone = model.batches.pop(self.chance.choice(candidates))
-            self.played.add("cleaned there")
-            self.trace("dest", "the cleaner takes the batch at {}", gone.header.base_offset)
+        if not candidates:
+            return
+        at = self.chance.choice(candidates)
+        header = model.batches[at].header
+        state = model.producers.get(header.producer_id)
+        if state is not None and (header.producer_epoch, header.last_sequence) == (state.epoch, state.last_sequence):
+            empty = header._replace(record_count=0, length=HEADER_SIZE - PREFIX_SIZE)
+            model.batches[at] = Stored(empty, empty.pack())
+        else:
+            del model.batches[at]
+        self.played.add("cleaned there")
+        self.trace("dest", "the cleaner takes the batch at {}", header.base_offset)
 
     async def idle(self) -> None:
         """All is copied, and for days nothing is written. Who is running uses its ids; who is stopped does not."""
@@ -413,7 +435,8 @@ class MappedRun(Run):
         if reason == "retention_overtook":
             return source.overtaken or (source.deleted and holes)
         if reason == "ambiguous_position":
-            return source.deleted and (holes or source.equal)
+            gone_there = bool({"deleted there", "cleaned there"} & self.played)
+            return (source.deleted or bool(source.cleaned)) and (holes or source.equal or gone_there)
         if reason == "checkpoint_behind":
             return bool({"deleted there", "cleaned there"} & self.played)
         return False
@@ -430,6 +453,7 @@ class MappedRun(Run):
             if header.base_offset < self._checked:
                 continue
             self._checked = header.next_offset
+            self._seen_at[header.base_offset] = self.loop.time()
             name = stored.payload[:1].decode()
             if header.is_control or name not in TOPICS:
                 continue
@@ -495,6 +519,13 @@ class MappedRun(Run):
             len(self.there.model.batches),
             self.loop.time(),
         )
+
+
+def _written(partition: Partition) -> bool:
+    """Whether it is at rest, and what it has copied is in the internal topic."""
+    if partition.halted is not None:
+        return True
+    return partition.phase is Phase.ACTIVE and partition.copied is not None and not partition.copied.changed
 
 
 def _same(original: Stored, copy: Stored) -> bool:
