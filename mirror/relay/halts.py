@@ -101,8 +101,8 @@ class Trouble(Enum):
     )
     AMBIGUOUS = (
         "ambiguous_position",
-        "the source has deleted records that were copied behind the last checkpoint, and what is left of the copies fits "
-        "in several places; resume with accept-gap to go on from the first of them (records may then be there twice)",
+        "the source has deleted records that were copied behind the last checkpoint, and what is left of them fits in "
+        "several places; resume with accept-gap to go on from the first of them (records may then be there twice)",
     )
     NEVER_ARRIVED = (
         "never_arrived",
