@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mirror.net.cluster import Leader, Topic
-from mirror.net.coordinator import NOBODY, Ownership
+from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
 from mirror.records.state import Entry, Ledger, Side, Skipped
 from mirror.wire.errors import ErrorCode
@@ -136,7 +136,7 @@ class MappedCoordinator(SimulatedCoordinator):
 
     async def describe(self, transactional_id: str) -> Ownership | None:
         """DescribeTransactions."""
-        found = await self._ask("describe", lambda reply: reply(self._model.describe(transactional_id) or NOBODY))
+        found = await self._ask("describe", lambda reply: reply(self._model.describe(transactional_id)))
         assert isinstance(found, Ownership)
         return found
 
@@ -215,6 +215,12 @@ class MappedLog(SimulatedLog):
         super().__init__(cluster, topic, index, leader)
         self.topic = topic
         self.index = index
+        self.floor = 0
+
+    async def start(self) -> int:
+        """ListOffsets EARLIEST, which is the least that a Fetch may ask for."""
+        self.floor = await super().start()
+        return self.floor
 
     async def _look(self, what: str, look: Callable[[PartitionModel], Any], *, fenced: bool = True) -> Any:
         site = self._site
