@@ -122,6 +122,8 @@ class Terms:
         append_times: whether the source topic has LogAppendTime: its times say when it was written, not what.
         accept_gaps: whether gaps without a cause are gone over (``on.gap: continue``).
         strict: whether batches go with the source's producer fields (``identity: strict``): nothing is filled then.
+        refuses: the configs by which the destination takes less than the source did, with both values. Brokers judge by
+            them.
     """
 
     max_batch_size: int | None = None
@@ -130,6 +132,7 @@ class Terms:
     append_times: bool = False
     accept_gaps: bool = False
     strict: bool = False
+    refuses: tuple[tuple[str, int, int], ...] = ()
 
 
 KNOWN_ATTRIBUTES = 0x7F

@@ -5,10 +5,11 @@ A halt has a stable reason (for metrics and alerts), a detail with the values at
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from mirror.net.errors import Damaged
 from mirror.records.admit import Halt as BatchHalt
-from mirror.records.admit import HaltReason
+from mirror.records.admit import HaltReason, Terms
 from mirror.wire.errors import HALTING, ErrorCode, error_name
 
 _ANEW = "delete the destination topic and run 'mirror partition resume TOPIC': it is created and copied anew"
@@ -163,6 +164,7 @@ HEALING: dict[str, Heals] = {
     Trouble.CREATE_FAILED.reason: Heals.TOPICS,
     Trouble.DESTINATION_REWRITES.reason: Heals.TOPICS,
     HaltReason.TOO_LARGE.slug: Heals.TERMS,
+    HALTING[ErrorCode.INVALID_TIMESTAMP][0]: Heals.TERMS,
     HaltReason.NOT_STRICT.slug: Heals.ANEW,
     HaltReason.UNKNOWN_ATTRIBUTES.slug: Heals.ANEW,
     Trouble.STRICT_REFUSED.reason: Heals.ANEW,
@@ -193,6 +195,16 @@ class Halted:
     remedy: str
     at_ms: int = 0
     """When somebody else found it, in ms since 1970; 0: just now, here."""
+
+
+class Suspicion(NamedTuple):
+    """A verdict that is to be confirmed (``relay.verdicts``)."""
+
+    halted: Halted
+    terms: Terms
+    """That it was judged by."""
+    size: int
+    """Bytes of the batch that a broker refused; 0: none was sent."""
 
 
 class PartitionHalted(Exception):

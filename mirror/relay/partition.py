@@ -15,7 +15,7 @@ from mirror.records.identity import Identity
 from mirror.records.state import Pin, Side
 from mirror.relay.fence import Before
 from mirror.relay.freshness import Freshness
-from mirror.relay.halts import Halted
+from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.journal import Copied, Jump
 from mirror.relay.leading import Begun
 from mirror.relay.native import new_outbox
@@ -210,6 +210,7 @@ class Partition:
         "source_leader",
         "source_leader_epoch",
         "source_start",
+        "suspected",
         "tally",
         "terms",
         "topic",
@@ -317,6 +318,8 @@ class Partition:
         self.record_size = 0.0
         """Mean size in bytes of an offset in the last record set: 0 until there was one."""
         self.terms = Terms()
+        self.suspected: Suspicion | None = None
+        """It halts for this when the topics' configs of now confirm it; looked at when its position is sought."""
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.tally = Tally()
         self.filled = 0

@@ -38,6 +38,7 @@ from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
 from mirror.relay.topics import PATIENCE_S, Pair, pair_topics, producer_memory_ms
+from mirror.relay.verdicts import Verdicts
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
@@ -85,6 +86,7 @@ class Relay:
         self._holes = Holes(self)
         self._proofs = Proofs(self)
         self._gaps = Gaps(self)
+        self.verdicts = Verdicts(self)
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
         self._fetchers: dict[int, Fetcher] = {}
@@ -179,6 +181,7 @@ class Relay:
                     self.adopt(key)
         for partition in self.halted:
             self._heal(partition)
+        self.verdicts.renew(self.pairs)
         return len(pairs)
 
     def _heal(self, partition: Partition) -> None:
@@ -430,7 +433,10 @@ class Relay:
             self._look_for(partition, takeover=partition.released)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition stops, the others go on."""
+        """The partition stops, the others go on. A verdict that rests on topics' configs is confirmed first."""
+        if partition.phase is Phase.ACTIVE and not self._draining and self.verdicts.suspect(partition, halted):
+            self.doubt_now(partition, halted.reason, halted.detail)
+            return
         partition.stop_with(halted)
         if not halted.at_ms:
             # Else it was counted, and written down, when it was found.
@@ -457,6 +463,14 @@ class Relay:
         else:
             partition.ending = halted
             self._ending.add(partition)
+
+    def rewrites(self, partition: Partition) -> None:
+        """See ``SinkOwner``."""
+        self._spawn(self._look_at_configs(partition))
+
+    async def _look_at_configs(self, partition: Partition) -> None:
+        with suppress(NetworkError):
+            await self.verdicts.look(partition)
 
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The first batch after a resync landed where it belongs, by the broker's answer. It is read back."""

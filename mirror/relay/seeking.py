@@ -16,6 +16,7 @@ from mirror.relay.pins import Pins
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
+from mirror.relay.verdicts import Verdicts
 
 AT_ONCE = 64
 """Positions sought at the same time at one destination broker; each takes about eight small requests. One that hangs
@@ -37,6 +38,7 @@ class SeekingOwner(Protocol):
     log: Log
     locator: Locator
     pins: Pins
+    verdicts: Verdicts
     partitions: dict[Key, Partition]
 
     def halt(self, partition: Partition, halted: Halted) -> None:
@@ -66,23 +68,18 @@ class Seeking:
             await _pause(partition, backoff)
         while True:
             try:
-                async with self._seats_at(partition):
-                    # At a takeover metadata may be as old as the last look for topics: another topic under the name.
-                    await self._refresh(began if takeover and not backoff.tries else time.monotonic())
-                    if takeover:
-                        await owner.pins.recall(partition)
-                    location = await owner.locator.locate(partition, takeover=takeover)
+                # At a takeover metadata may be as old as the last look for topics: another topic under the name.
+                since = began if takeover and not backoff.tries else time.monotonic()
+                found = await self._look(partition, since, takeover=takeover)
+                if isinstance(found, Location):
                     break
-            except PartitionHalted as stop:
-                owner.halt(partition, stop.halted)
+                owner.halt(partition, found)
                 return
-            except Unsupported as error:
-                trouble = Trouble.NO_COMMON_VERSION
-                owner.halt(partition, Halted(trouble.reason, str(error), trouble.remedy))
-                return
-            except Damaged as error:
-                owner.halt(partition, halted_by_damage(error, owner.source.name))
-                return
+            except (PartitionHalted, Unsupported, Damaged) as error:
+                halted = _halted_by(error, owner.source.name)
+                if not owner.verdicts.suspect(partition, halted):
+                    owner.halt(partition, halted)
+                    return
             except NotOurs as error:
                 owner.log.info(
                     "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
@@ -95,7 +92,21 @@ class Seeking:
                 tell = owner.log.warning if backoff.tries >= WARN_AFTER_TRIES else owner.log.info
                 tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
                 await asyncio.sleep(backoff.next_s())
-        owner.place(partition, location)
+        owner.place(partition, found)
+
+    async def _look(self, partition: Partition, since: float, *, takeover: bool) -> Location | Halted:
+        """One look, in a seat, on metadata that is not older than ``since``; or why the partition halts, by a verdict
+        that is confirmed now. Raises what ``Locator.locate`` does."""
+        owner = self._owner
+        async with self._seats_at(partition):
+            await self._refresh(since)
+            if takeover:
+                await owner.pins.recall(partition)
+            if partition.suspected is not None:
+                halted = await owner.verdicts.confirmed(partition)
+                if halted is not None:
+                    return halted
+            return await owner.locator.locate(partition, takeover=takeover)
 
     def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
         """Those at the destination broker that leads the partition, as last heard; -1: nobody does."""
@@ -125,3 +136,13 @@ async def _pause(partition: Partition, backoff: Backoff) -> None:
     for _ in range(min(partition.doubts - 1, MOST_STEPS)):
         backoff.next_s()
     await asyncio.sleep(backoff.next_s())
+
+
+def _halted_by(error: PartitionHalted | Unsupported | Damaged, source: str) -> Halted:
+    """``source``: the cluster's name."""
+    if isinstance(error, PartitionHalted):
+        return error.halted
+    if isinstance(error, Damaged):
+        return halted_by_damage(error, source)
+    trouble = Trouble.NO_COMMON_VERSION
+    return Halted(trouble.reason, str(error), trouble.remedy)

@@ -81,6 +81,9 @@ class SinkOwner(Protocol):
         """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
         time: their producer's state expires by it."""
 
+    def rewrites(self, partition: Partition) -> None:
+        """The destination answered with an append time: its topic has LogAppendTime now, or the batch is a repeat."""
+
     def drained(self) -> None:
         """Frames were let go, or partitions have nothing under way any more: there may be something to fetch."""
 
@@ -255,6 +258,8 @@ class Lane(Link):
             if answer.error:
                 self._refused(partition, answer, response)
             else:
+                if answer.log_append_time >= 0:
+                    self._owner.rewrites(partition)
                 batch = partition.in_flight[0] if partition.in_flight else None
                 self._acknowledge_one(partition, answer.base_offset)
                 if batch is not None and partition.acknowledged == answer.base_offset + batch[2]:

@@ -98,6 +98,17 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
     ]
 
 
+async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, settings: RelaySettings) -> Pair:
+    """One topic with its counterpart, and the configs of now.
+
+    Raises:
+        NetworkError: one of the clusters does not answer.
+    """
+    name = settings.destination_of(topic.name)
+    origin, configs = await describe_topics(source, [topic.name]), await describe_topics(destination, [name])
+    return _pair(topic, name, destination, origin.get(topic.name), configs.get(name), None, settings)
+
+
 def _wanted(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
     """Destination topic -> the source topic that it is created after: of several, the one with the most partitions."""
     wanted: dict[str, Topic] = {}
@@ -143,6 +154,7 @@ def _pair(
             return Pair(source=topic, destination=name_there, halted=_halted(Trouble.DESTINATION_REWRITES, detail))
     largest = values.get(MAX_MESSAGE_BYTES)
     here = {name: entry.value for name, entry in (origin or {}).items()}
+    lacks = tuple(narrower(here, values))
     terms = Terms(
         max_batch_size=int(largest) if largest else None,
         compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
@@ -150,6 +162,7 @@ def _pair(
         append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
         accept_gaps=settings.accept_gaps,
         strict=settings.strict,
+        refuses=lacks,
     )
     if terms.strict and terms.compacted:
         detail = f"{topic.name} is compacted: {CLEANUP_POLICY}={here[CLEANUP_POLICY]}"
@@ -159,7 +172,7 @@ def _pair(
         destination=name_there,
         terms=terms,
         partitions_there=len(there.leaders),
-        narrower=tuple(narrower(here, values)),
+        narrower=lacks,
     )
 
 

@@ -207,10 +207,11 @@ class _Clean(NamedTuple):
 LEAST_PLAIN = 5
 MOST_EXPECTED = 128
 """Partitions of an answer that is known as a whole: such numbers are kept, some 70 bytes for each partition."""
-_NO_ERROR = ((4, 0), (5, 0))
-_CLEAN_V5 = _Clean(30, _NO_ERROR)
-_CLEAN_V8 = _Clean(36, (*_NO_ERROR, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
-_CLEAN_V9 = _Clean(33, (*_NO_ERROR, (30, 1), (31, 0), (32, 0)))
+_PLAIN = ((4, 0), (5, 0), (14, 0xFF))
+"""No error; and the append time is -1, which says that the broker kept the batch's times: a time begins with 0."""
+_CLEAN_V5 = _Clean(30, _PLAIN)
+_CLEAN_V8 = _Clean(36, (*_PLAIN, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
+_CLEAN_V9 = _Clean(33, (*_PLAIN, (30, 1), (31, 0), (32, 0)))
 
 
 def _clean(version: int) -> _Clean:

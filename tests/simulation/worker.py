@@ -16,7 +16,7 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay import cleanup, position
+from mirror.relay import cleanup, position, verdicts
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
@@ -65,12 +65,17 @@ def simulated() -> Iterator[None]:
         patches.enter_context(patch.object(position, "SourceLog", SimulatedLog))
         patches.enter_context(patch.object(position, "Coordinator", SimulatedCoordinator))
         patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
+        patches.enter_context(patch.object(verdicts.Verdicts, "_describe", _not_described))
         for name, module in list(sys.modules.items()):
             if name.startswith("mirror.relay.") and hasattr(module, "time"):
                 patches.enter_context(patch.object(module, "time", _Time))
             if (name.startswith("mirror.relay.") or module is backoff) and hasattr(module, "random"):
                 patches.enter_context(patch.object(module, "random", _Random))
         yield
+
+
+async def _not_described(*_: object) -> None:
+    """Every verdict stands."""
 
 
 async def _no_configs(*_: object) -> dict[str, object]:

@@ -1,0 +1,140 @@
+"""Verdicts that rest on topics' configs are confirmed before a partition halts.
+
+What is known of the configs is as old as the last look for topics, ten minutes by default. So where a verdict rests on
+them, the partition comes into doubt instead of a halt, and before its position is sought the two topics are described
+anew. Where that says something else than what the verdict rested on, the partition goes on under the new terms, and
+whatever is in question is judged again; else it halts, with the numbers of now.
+"""
+
+import asyncio
+from typing import Protocol
+
+from mirror.net.cluster import Cluster
+from mirror.records.admit import HaltReason, Terms
+from mirror.records.header import HEADER_SIZE
+from mirror.relay.assignment import Key
+from mirror.relay.halts import Halted, Suspicion, Trouble
+from mirror.relay.partition import Partition, Phase
+from mirror.relay.resync import Log
+from mirror.relay.settings import RelaySettings
+from mirror.relay.topics import Pair, describe_pair
+from mirror.wire.errors import HALTING, ErrorCode
+
+RESTS_ON_CONFIGS = frozenset(
+    {
+        HaltReason.TOO_LARGE.slug,
+        HaltReason.LOG_APPEND_TIME.slug,
+        HaltReason.UNEXPLAINED_GAP.slug,
+        Trouble.NOT_A_COPY.reason,
+        Trouble.OVERFILLED.reason,
+        *(HALTING[code][0] for code in (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD)),
+    }
+)
+"""Reasons that would not be, were a config of one of the topics another: its limits, its cleanup policy, its times."""
+TRIES = 6
+"""Doubts in a row in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
+
+
+class VerdictsOwner(Protocol):
+    """What is reported to: the relay."""
+
+    source: Cluster
+    destination: Cluster
+    settings: RelaySettings
+    log: Log
+    pairs: dict[str, Pair]
+    partitions: dict[Key, Partition]
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+
+class Verdicts:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: VerdictsOwner) -> None:
+        self._owner = owner
+        self._looking: set[str] = set()
+
+    def suspect(self, partition: Partition, halted: Halted) -> bool:
+        """Whether the verdict is to be confirmed first; it is then remembered, until a position is sought."""
+        if halted.reason not in RESTS_ON_CONFIGS or partition.suspected is not None:
+            return False
+        waits = partition.in_flight[0] if partition.in_flight else None
+        size = HEADER_SIZE + len(waits[1]) if waits is not None else 0
+        partition.suspected = Suspicion(halted, partition.terms, size)
+        return True
+
+    async def confirmed(self, partition: Partition) -> Halted | None:
+        """Why a suspected partition halts, by the configs of now; None: it goes on, under new terms as a rule.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
+        suspicion = partition.suspected
+        assert suspicion is not None, partition.name
+        pair = await self._describe(partition.topic)
+        partition.suspected = None
+        if pair is None:
+            return suspicion.halted
+        if pair.halted is not None:
+            return pair.halted
+        partition.terms = pair.terms
+        if pair.terms != suspicion.terms:
+            self._owner.log.info(
+                "configs_changed",
+                topic=partition.topic,
+                partition=partition.index,
+                detail=f"judged again: {suspicion.halted.reason}, {suspicion.halted.detail}",
+            )
+            return None
+        if suspicion.size and suspicion.halted.reason == HaltReason.TOO_LARGE.slug:
+            return _too_large(suspicion, pair.terms, again=partition.doubts < TRIES)
+        return suspicion.halted
+
+    async def look(self, partition: Partition) -> None:
+        """The destination may change what it gets (an answer came with an append time): if so, the topic's partitions
+        halt. One look at a time for each topic.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
+        if partition.topic in self._looking:
+            return
+        self._looking.add(partition.topic)
+        try:
+            pair = await self._describe(partition.topic)
+            if pair is not None:
+                self.renew({partition.topic: pair})
+            await asyncio.sleep(1)
+        finally:
+            self._looking.discard(partition.topic)
+
+    def renew(self, pairs: dict[str, Pair]) -> None:
+        """Terms of now for the partitions that run. One whose verdict waits to be confirmed keeps those that it was
+        judged by beside them; one that has halted keeps its own, by which it is known whether they have changed."""
+        for partition in list(self._owner.partitions.values()):
+            pair = pairs.get(partition.topic)
+            if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
+                continue
+            if pair.halted is None:
+                partition.terms = pair.terms
+            elif pair.halted.reason in (Trouble.DESTINATION_REWRITES.reason, Trouble.NOT_STRICT.reason):
+                self._owner.halt(partition, pair.halted)
+
+    async def _describe(self, topic: str) -> Pair | None:
+        owner, pair = self._owner, self._owner.pairs.get(topic)
+        if pair is None:
+            return None
+        return await describe_pair(owner.source, owner.destination, pair.source, owner.settings)
+
+
+def _too_large(suspicion: Suspicion, terms: Terms, *, again: bool) -> Halted | None:
+    """A broker's word that a batch is too large, with the numbers; None if it should take it, soon."""
+    halted, most = suspicion.halted, terms.max_batch_size
+    if most is None:
+        return halted
+    if suspicion.size <= most and again:
+        return None
+    detail = f"{halted.detail}; {suspicion.size} bytes, and the destination takes {most}"
+    return Halted(halted.reason, detail, halted.remedy)
