@@ -1,0 +1,53 @@
+"""What a worker tells of a partition's lag: what is known, and nothing else."""
+
+import time
+
+import pytest
+
+from mirror.relay.partition import Partition
+from mirror.relay.relay import Relay
+from mirror.service import snapshot
+from mirror.service.pauses import Pauses
+from mirror.service.snapshot import FRESH_S, Snapshots
+from tests.relay.flows import clusters, fill, mirroring
+
+
+def lag(relay: Relay) -> int | None:
+    """As a new snapshot has it."""
+    (row,) = Snapshots(Pauses()).take(relay, {}, joined=1)["partitions"]
+    told: int | None = row.lag_records
+    return told
+
+
+def unheard(partition: Partition) -> None:
+    """The source's end was heard of too long ago."""
+    partition.heard(partition.high_watermark, time.monotonic() - FRESH_S - 1)
+
+
+async def test_nothing_to_copy_as_far_as_was_heard() -> None:
+    """
+    1. All is copied: 0, while the source's end is heard of.
+    2. It was not heard of for a while: not known.
+    3. What is known to wait goes on waiting, whatever else there may be.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            assert lag(flow.relay) == 0
+            unheard(flow.partition())
+            assert lag(flow.relay) is None
+            flow.partition().heard(100, time.monotonic())
+            unheard(flow.partition())
+            assert lag(flow.relay) == 40
+
+
+async def test_mutation_an_end_counts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were an end that was heard of once good for ever, lag would be 0 while the source is away."""
+    monkeypatch.setattr(snapshot, "FRESH_S", float("inf"))
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            unheard(flow.partition())
+            assert lag(flow.relay) == 0
