@@ -76,7 +76,7 @@ class Fleet:
         worker = self.workers.setdefault(number, WorkerView(number))
         if worker.started_at:
             worker.restarts += 1
-        worker.pid, worker.up = pid, True
+        worker.pid, worker.up, worker.member = pid, True, ""
         worker.started_at = worker.heard_at = time.time()
         return worker
 

@@ -164,7 +164,9 @@ def _partitions(now: Status) -> str:
 def _worker_state(worker: Mapping[str, Any]) -> str:
     if not worker["up"]:
         return "down"
-    return "in group" if worker["joined"] else "waiting" if worker["waits"] else "joining"
+    if worker["joined"]:
+        return "in group"
+    return "waiting" if worker["waits"] else "out of group" if worker["member"] else "joining"
 
 
 def _tables(now: Status) -> list[Table]:

@@ -53,14 +53,13 @@ class Watching:
         while True:
             every_s, now = ASK_GROUP_EVERY_S, time.monotonic()
             missing = [key for key in relay.keys if key not in relay.partitions]
-            unassigned = None if missing else 0
-            if missing and settings.protocol == "classic":
+            if not missing:
+                self._unassigned, self._unassigned_until = 0, now + FRESH_FOR * every_s
+            elif settings.protocol == "classic":
                 with suppress(NetworkError):
                     found = await holders(source, settings.group_id, missing)
-                    unassigned = found.unassigned
                     every_s = max(every_s, found.members)
-            if unassigned is not None:
-                self._unassigned, self._unassigned_until = unassigned, now + FRESH_FOR * every_s
+                    self._unassigned, self._unassigned_until = found.unassigned, now + FRESH_FOR * every_s
             await asyncio.sleep(every_s)
 
     @property

@@ -331,6 +331,9 @@ def test_partitions_that_nobody_holds() -> None:
     now = told(found)
     assert (now["lag_records"], now["lag_unknown_partitions"]) == (None, 2)
     assert now["not_ready"] == ["worker 1 is not in the group"]
+    assert "joining" in as_text(now)
+    found.workers[1].member = "m"
+    assert "out of group" in as_text(told(found))
     assert "partitions: none; 2 in the flow, 2 held by nobody" in as_text(now)
     found.heard(1, snapshot() | {"unassigned": 1})
     assert found.unassigned == 1
