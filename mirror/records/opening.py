@@ -15,7 +15,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Codec
 
-MOST_OPENED = 64 << 20
+MOST_OPENED = 16 << 20
 """Bytes of a batch's records, decompressed: a megabyte of nothing can be a thousand times as much."""
 _GZIP = 31
 """zlib's way to ask for gzip framing with the largest window."""
