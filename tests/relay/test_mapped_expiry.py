@@ -1,17 +1,17 @@
-"""``offsets: mapped`` with brokers that forget transactional ids, and clean compacted logs, within seconds."""
+"""Brokers that forget transactional ids, and clean compacted logs, within seconds: ``offsets: mapped``, mostly."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from mirror.net.coordinator import NOBODY, Coordinator
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.state import state_topic
 from mirror.relay import mapped
 from mirror.relay.partition import Committed
 from mirror.relay.renewal import Renewal
 from mirror.sandbox import Cluster as Sandbox
-from tests.net.real import create, log_of, opened, records
+from tests.net.real import create, log_of, opened, records, transaction
 from tests.patience import PATIENT
 from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
 from tests.service.kafka_side import delete_topic
@@ -189,3 +189,53 @@ async def test_a_source_whose_cleaner_took_whole_batches(
     with pytest.raises(AssertionError, match="copied twice"):
         # The copies of what the source has not any more are not in the map, and stand there once.
         await assert_exact(forgetful, destination_cluster, topic_name, found)
+
+
+# ``offsets: exact``: who may fill holes.
+
+
+def transactions(sandbox: Sandbox, topic: str, first: int, count: int) -> None:
+    """So many, each with a marker behind it: a hole of the copy."""
+    for number in range(first, first + count):
+        values = [f"{topic} {number} {at}" for at in range(3)]
+        transaction(sandbox, topic, values, commit=True, transactional_id=f"{topic}-{number}")
+
+
+@pytest.mark.parametrize("forgotten_is_ours", [False, True])
+@pytest.mark.usefixtures("unrenewed")
+async def test_what_the_coordinator_has_forgotten_is_not_ours(
+    source_cluster: Sandbox,
+    forgetful: Sandbox,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    forgotten_is_ours: bool,
+) -> None:
+    """
+    1. A worker has the partition, and its transactional id is forgotten. A hole comes: it takes the partition over
+       anew, without waiting for anybody, and goes on.
+    2. Taken for its own, the hole is filled by whoever thinks so, also by a worker that has lost the partition.
+    """
+    if forgotten_is_ours:
+        describe = Coordinator.describe
+
+        async def naive(coordinator: Coordinator, name: str) -> Ownership | None:
+            owner = await describe(coordinator, name)
+            return None if owner == NOBODY else owner
+
+    create(source_cluster, topic_name)
+    create(forgetful, topic_name)
+    await asyncio.to_thread(transactions, source_cluster, topic_name, 0, 2)
+    async with mapping(source_cluster, forgetful, topic_name, mapped=False) as flow:
+        await flow.copied(topic_name)
+        before = flow.relay.partitions[topic_name, 0].ownership
+        await forgotten(forgetful, topic_name)
+        if forgotten_is_ours:
+            monkeypatch.setattr(Coordinator, "describe", naive)
+        await asyncio.to_thread(transactions, source_cluster, topic_name, 10, 2)
+        await flow.copied(topic_name)
+        after = flow.relay.partitions[topic_name, 0].ownership
+        assert before is not None
+        assert after is not None
+        assert (after == before) is forgotten_is_ours
+        assert ("not_owner" in flow.relay.stats.resyncs) is not forgotten_is_ours

@@ -8,6 +8,7 @@ import pytest
 from mirror.net.errors import NetworkError
 from mirror.records.state import Halt, Ledger, Pin, Side
 from mirror.relay import pins
+from mirror.relay.assignment import read_committed
 from mirror.relay.halts import HEALING, Heals, Trouble, is_durable
 from mirror.relay.partition import Phase
 from tests.fakes.broker import FakeCluster
@@ -16,6 +17,7 @@ from tests.records.builders import raw_batch
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
 
 SIDE = Side("t", 0, "t")
+FIRST = ("t", 0)
 
 
 def ledger(destination: FakeCluster) -> Ledger:
@@ -167,6 +169,36 @@ async def test_a_source_truncated_while_it_runs() -> None:
             assert destination.log("t").end == 60
 
 
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_source_truncated_before_a_mere_takeover(asked: bool) -> None:
+    """
+    1. The group takes the partition away and gives it back: what was committed comes along. In between, the source has
+       lost its end and grown again, and the destination's records have expired: halt.
+    2. Without asking the source for it, four of its batches never arrive.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination, assigned=True) as flow:
+            assignment = flow.relay.assignment
+            assert assignment is not None
+            assignment.assign({FIRST})
+            await flow.copied()
+            committable = (await assignment.revoke({FIRST}, 5))[FIRST]
+            empty(destination)
+            source.log("t").truncate(48)
+            source.store("t", 0, *(batch(at, 3, b"other" * 9, leader_epoch=1) for at in range(48, 90, 3)))
+            committed = {FIRST: read_committed(committable.offset, committable.metadata)}
+            if asked:
+                assignment.assign({FIRST}, committed)
+                assert await flow.halted() == "source_truncated"
+                assert destination.log("t").end == 60
+                return
+            with patch.object(pins, "vouch", _vouches):
+                assignment.assign({FIRST}, committed)
+                await until(lambda: flow.relay.partitions[FIRST].acknowledged == 90)
+                assert destination.log("t").start == 60
+
+
 async def test_a_healthy_source_goes_on() -> None:
     """The destination's records expired, and nothing else happened: as before, with what was noted, at a start."""
     async with clusters() as (source, destination):
@@ -258,6 +290,23 @@ async def test_a_halt_stays_for_whoever_takes_the_partition_over() -> None:
             assert ledger(destination).halts == []
         async with mirroring(source, destination) as flow:
             await flow.copied()
+
+
+async def test_without_the_note_of_it_a_halt_is_forgotten() -> None:
+    """The same halt, not looked for: the next start goes on."""
+    async with clusters() as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        destination.log("t").produce(raw_batch(b"x", base_offset=0))
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "foreign_writer"
+            await until(lambda: ledger(destination).halts)
+        log = destination.log("t")
+        log.batches.clear()
+        log.end = 0
+        with patch.object(Ledger, "halt", lambda *_: None):
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
 
 
 async def test_a_halt_is_of_these_topics() -> None:
