@@ -42,6 +42,7 @@ class MappedLocator(Locator):
 
         Raises:
             NotOurs: somebody else has taken it over since we did.
+            PartitionHalted: also where another flow id has copied it before.
         """
         here, there = self.logs(partition)
         look = _Look(self, partition, here, there, self.rules(partition))
@@ -51,6 +52,8 @@ class MappedLocator(Locator):
             location = await look.again(partition.copied)
             if location is not None:
                 return location
+        if self.state.ledger.checkpoint(partition.side) is None and not partition.accept_unproven:
+            await self._flows.check_new(partition)
         return await look.anew()
 
     async def moved(self, partition: Partition) -> str:

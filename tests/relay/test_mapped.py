@@ -11,6 +11,7 @@ from mirror.net.errors import Refused
 from mirror.net.state import state_topic
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.mapping import Run
+from mirror.relay.flows import Flows
 from mirror.relay.mapped import write_down
 from mirror.relay.partition import Partition
 from mirror.relay.position import Locator
@@ -19,7 +20,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, records, transaction
 from tests.records.builders import kafka_batch
-from tests.relay.mapping import assert_exact, mapping, written_map
+from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
 from tests.service.kafka_side import delete_topic
 
 pytestmark = pytest.mark.broker
@@ -227,3 +228,43 @@ async def test_two_workers_that_fence_each_other(
         assert await second.relay.drain()
     found = await written_map(destination_cluster, topic_name)
     assert await assert_exact(source_cluster, destination_cluster, topic_name, found) == 0
+
+
+@pytest.mark.parametrize("looked", [True, False])
+async def test_under_another_flow_id(
+    source_cluster: Sandbox,
+    destination_cluster: Sandbox,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    looked: bool,
+) -> None:
+    """
+    1. Copied; then the flow has another name, and with it another internal topic: halt, and the old id is told.
+    2. Without a look at what other flows have written down, everything is copied a second time.
+    """
+    create(source_cluster, topic_name)
+    create(destination_cluster, topic_name)
+    records(source_cluster, topic_name, [f"record {at}" for at in range(20)])
+    async with mapping(source_cluster, destination_cluster, topic_name) as flow:
+        await flow.copied(topic_name)
+    if not looked:
+        monkeypatch.setattr(Flows, "check_new", _unlooked)
+    async with mapping(source_cluster, destination_cluster, topic_name, flow=f"{topic_name}->there") as flow:
+        if not looked:
+            await flow.copied(topic_name)
+            copies = await payloads(await log_of(flow.destination, topic_name))
+            assert sum(content.length for _, content in copies.values()) == 40
+            return
+        assert await flow.halted(topic_name) == "other_flow"
+        halted = flow.relay.partitions[topic_name, 0].halted
+        assert halted is not None
+        assert f'by flow "{FLOW}"' in halted.detail
+        assert f'set flow.id: "{FLOW}"' in halted.remedy
+    async with mapping(source_cluster, destination_cluster, topic_name) as flow:
+        records(source_cluster, topic_name, ["one more"])
+        await flow.copied(topic_name)
+
+
+async def _unlooked(*_: object) -> None:
+    """As if there were no other flows."""
