@@ -218,7 +218,11 @@ class State:
                 f"Write and Describe on it; or create it by hand: one partition, {_POLICY}={_COMPACT})"
             )
             raise Refused(what, result.error_code, result.error_message)
-        await self._cluster.refresh([self.topic])
+        for _ in range(LOOKS):
+            await self._cluster.refresh([self.topic])
+            if self._cluster.leader(self.topic, 0) is not None:
+                return
+            await asyncio.sleep(PAUSE_S)
 
     async def _check_policy(self) -> None:
         resource = DescribeConfigsRequest.DescribeConfigsResource(

@@ -172,6 +172,8 @@ HEALING: dict[str, Heals] = {
     Trouble.NO_COMMON_VERSION.reason: Heals.ANEW,
     Trouble.FILL_NOT_PERMITTED.reason: Heals.ANEW,
     HALTING[ErrorCode.TOPIC_AUTHORIZATION_FAILED][0]: Heals.ANEW,
+    HALTING[ErrorCode.INVALID_TIMESTAMP][0]: Heals.ANEW,
+    HALTING[ErrorCode.UNSUPPORTED_COMPRESSION_TYPE][0]: Heals.ANEW,
     HALTING[ErrorCode.UNSUPPORTED_VERSION][0]: Heals.ANEW,
     HALTING[ErrorCode.POLICY_VIOLATION][0]: Heals.ANEW,
 }
