@@ -302,9 +302,13 @@ class Relay:
         self, keys: Iterable[Key], *, accept_gap: bool = False, accept_unproven: bool = False
     ) -> dict[Key, str]:
         """The same for several partitions, with one look at the topics; partition -> why not, or nothing."""
+        halted = {(each.topic, each.index) for each in self.halted}
         await self._find_topics()
         told = {key: self._why_not(key) for key in keys}
         wanted = [self.partitions[key] for key, why_not in told.items() if not why_not]
+        # Some may have healed at that look, and go on already.
+        going = {key for key in halted if key in self.partitions and self.partitions[key].halted is None}
+        told |= {key: "" for key in told if key in going}
         await self.pins.resumed(wanted)
         for partition in wanted:
             key = (partition.topic, partition.index)

@@ -383,6 +383,21 @@ async def test_what_heals_heals_while_it_runs() -> None:
             assert flow.log.of("healed")
 
 
+async def test_resumed_and_healed_at_the_same_look() -> None:
+    """An operator adds the partitions, and resumes: the look for topics heals it, and that is no refusal."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=2)
+        destination.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted(index=1) == "fewer_partitions"
+            assert (await flow.relay.resume(("t", 1))).startswith("still fewer_partitions")
+            log = destination.topics["t"].logs[0]
+            destination.topics["t"].logs[1] = type(log)(leader=log.leader)
+            assert await flow.relay.resume(("t", 1)) == ""
+            await flow.copied()
+            assert await flow.relay.resume(("t", 1)) == "not halted but active"
+
+
 async def test_a_larger_limit_heals_too_large() -> None:
     """``max.message.bytes`` was too small, and is raised: the partition goes on."""
     async with clusters() as (source, destination):
