@@ -194,6 +194,7 @@ def test_a_service_whose_partitions_have_all_halted(
         assert get(process, "/-/ready") == (503, "every partition here is halted (2): see mirror status\n")
         assert get(process, "/metrics")[1].count("\nmirror_partition_halted{") == 2
         assert cli(process, config, "status").returncode == 2
+        assert len(process.of("all_halted")) == 1
         told = cli(process, config, "partition", "resume", "--all")
         assert told.returncode == 1
         assert f"{topic_name}-1 is not resumed: halts again, foreign_writer" in told.stderr
@@ -205,4 +206,3 @@ def test_a_service_whose_partitions_have_all_halted(
         process.wait_for(lambda: status(process)["states"] == {"active": 2}, "both to be active")
         assert get(process, "/-/ready")[0] == 200
         assert process.stop() == 0
-        assert len(process.of("all_halted")) == 1
