@@ -16,7 +16,7 @@ from chaos.waiting import until
 from mirror.records.header import CRC_AT, CRC_FROM, HEADER_SIZE, PRODUCER_ID_AT, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity
 
-__all__ = ["Stored", "batches", "plant", "topic_id", "write_marker"]
+__all__ = ["Answer", "Stored", "answer_at", "batches", "plant", "topic_id", "write_marker"]
 
 _FETCH_VERSION = 11
 _PRODUCE_VERSION = 9
@@ -31,6 +31,19 @@ class Stored(NamedTuple):
 
     header: BatchHeader
     data: bytes
+
+
+class Answer(NamedTuple):
+    """What a leader answers to one Fetch."""
+
+    error: int
+    records: bytes
+
+
+def answer_at(side: Side, topic: str, index: int, offset: int) -> Answer:
+    """What a consumer that asks for this offset is given, whatever it is."""
+    found = _ask(side, topic, index, offset)
+    return Answer(found.error_code, bytes(found.records or b""))
 
 
 def batches(side: Side, topic: str, index: int = 0, *, offset: int = 0, most: int = 1 << 30) -> list[Stored]:
@@ -57,7 +70,7 @@ def batches(side: Side, topic: str, index: int = 0, *, offset: int = 0, most: in
     return found
 
 
-def _fetch(side: Side, topic: str, index: int, offset: int) -> bytes:
+def _ask(side: Side, topic: str, index: int, offset: int) -> Any:
     wanted = FetchRequest.FetchTopic
     one = wanted.FetchPartition(
         partition=index, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=4 << 20
@@ -71,7 +84,11 @@ def _fetch(side: Side, topic: str, index: int, offset: int) -> bytes:
         found = ask(side.leader(topic, index).address, request, _FETCH_VERSION).responses[0].partitions[0]
         return None if found.error_code in _NOT_YET else found
 
-    found = until(answer, f"an answer of the leader of {topic}-{index} at {side.name}")
+    return until(answer, f"an answer of the leader of {topic}-{index} at {side.name}")
+
+
+def _fetch(side: Side, topic: str, index: int, offset: int) -> bytes:
+    found = _ask(side, topic, index, offset)
     if found.error_code:
         raise ChaosError(f"Fetch of {topic}-{index} at {side.name}: error {found.error_code}")
     return bytes(found.records or b"")

@@ -9,7 +9,7 @@ from typing import Literal
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from chaos.errors import ChaosError
-from chaos.sides import Name
+from chaos.sides import Name, Offsets
 from chaos.waiting import PATIENCE_S
 
 __all__ = ["Isolation", "Reading", "digest", "read", "read_together"]
@@ -35,9 +35,11 @@ def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name])
         return list(threads.map(lambda view: read(view[0], wanted, view[1]), asked))
 
 
-def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) -> Reading:
-    """Everything that a consumer of this isolation level gets, up to where each partition ends by now, and of what is
-    written meanwhile some.
+def read(
+    bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None
+) -> Reading:
+    """Everything that a consumer of this isolation level gets, from the beginning (or ``since`` an offset), up to where
+    each partition ends by now, and of what is written meanwhile some.
 
     Raises:
         ChaosError: the cluster failed, or an end was not reached.
@@ -58,7 +60,8 @@ def read(bootstrap_servers: str, names: Iterable[Name], isolation: Isolation) ->
         "log_level": 0,
     })  # fmt: skip
     try:
-        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in found])
+        starts = since or {}
+        consumer.assign([TopicPartition(*name, starts.get(name, OFFSET_BEGINNING)) for name in found])
         _drain(consumer, found)
     finally:
         consumer.close()

@@ -48,6 +48,7 @@ class Stage:
     Attributes:
         source, destination: the two sides.
         topics: the plans, under their full names.
+        seed: how many repetitions other stages of the scenario have had.
         chance: draws moments, victims and so on.
         stream: the producers; running when the act begins, unless the stage is bare.
         mirror: the first mirror; likewise.
@@ -69,6 +70,7 @@ class Stage:
         self.quick = quick
         plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
         self.topics = named(plans, prefix)
+        self.seed = seed
         self.chance = random.Random(f"{scenario.name}/{seed}")
         self.outcome = Outcome()
         self.mirrors: list[MirrorProcess] = []
@@ -76,6 +78,7 @@ class Stage:
         self._workers = scenario.workers if workers is None else max(workers, scenario.workers)
         self.check_starts = False
         self._expected: dict[Name, tuple[str, ...]] = {}
+        self._tolerated: dict[Name, tuple[str, ...]] = {}
         self._since: dict[Name, int] = {}
         self._left: list[Name] = []
         self.strangers: Counter[Name] = Counter()
@@ -106,8 +109,8 @@ class Stage:
 
     @property
     def copied(self) -> list[Name]:
-        """Those that are not expected to halt."""
-        return [name for name in self.names if name not in self._expected]
+        """Those that are not expected to halt, nor may."""
+        return [name for name in self.names if name not in self._expected and name not in self._tolerated]
 
     def topic(self, part: str) -> str:
         """The full name of the stage's topic whose plan was named so."""
@@ -287,6 +290,14 @@ class Stage:
         """From now on this partition may halt with one of these reasons, and in the end it must have."""
         self._expected[topic, index] = reasons
 
+    @property
+    def _halts_are_meant(self) -> bool:
+        return bool(self._expected or self._tolerated)
+
+    def tolerate_halt(self, topic: str, index: int, *reasons: str) -> None:
+        """From now on this partition may halt with one of these reasons, or go on: the act itself looks at it."""
+        self._tolerated[topic, index] = reasons
+
     def expect_halt(self, topic: str, index: int, *reasons: str) -> None:
         """This partition is to halt with one of these reasons, and the others are to go on. Waits for it, and for them.
 
@@ -322,7 +333,7 @@ class Stage:
         for mirror in self.mirrors:
             mirror.look()
             for name, halt in mirror.halts.items():
-                reasons = self._expected.get(name)
+                reasons = self._expected.get(name) or self._tolerated.get(name)
                 if reasons is None:
                     raise ChaosError(f"halted: {halt}")
                 if halt.reason not in reasons:
@@ -331,7 +342,7 @@ class Stage:
                 raise ChaosError(f"mirror run failed with a bug: {mirror.bugs[0]}; {mirror.told()}")
             if mirror.exit_code == EXIT_CONFIG:
                 raise ChaosError(f"mirror run refused its configuration; {mirror.told()}")
-            if mirror.wanted and not mirror.running and not self._expected:
+            if mirror.wanted and not mirror.running and not self._halts_are_meant:
                 self.note("starts")
                 mirror.start()
 
@@ -394,7 +405,7 @@ class Stage:
         for mirror in self.mirrors:
             mirror.look()
             wanted, code = mirror.wanted, mirror.stop()
-            if wanted and code not in (0, None) and not (code == _EXIT_ALL_HALTED and self._expected):
+            if wanted and code not in (0, None) and not (code == _EXIT_ALL_HALTED and self._halts_are_meant):
                 self.outcome.problems.append(f"mirror run ended with exit code {code}; {mirror.told()}")
         say("comparing")
         self.verify()
@@ -433,7 +444,7 @@ class Stage:
             starts = self.destination.starts(names)
             out.problems += compare_ends("the start", self.source.starts(names), starts)
         out.halted += self._halted()
-        spoilt = {topic for topic, _ in (*self._expected, *self._since, *self.strangers)}
+        spoilt = {topic for topic, _ in (*self._expected, *self._tolerated, *self._since, *self.strangers)}
         out.audited += [plan.name for plan in self.topics if plan.name not in spoilt]
 
     def _compared(self, read: Reading) -> Reading:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 
 from confluent_kafka import Producer
 
@@ -14,6 +13,7 @@ from chaos.proxy import Direction, watch_request
 from chaos.proxy.answers import entries
 from chaos.raw import Stored, batches, write_marker
 from chaos.scenario import Shape, scenario
+from chaos.segments import flip
 from chaos.sides import Side
 from chaos.stage import Stage
 from chaos.topics import PLAIN, TopicPlan
@@ -118,7 +118,7 @@ def damaged(stage: Stage) -> None:
         stage.source.network.stall([Direction.REQUESTS])
         (before,) = stage.source.ends([(topic, 0)]).values()
         victim = until(lambda: _later(stage, topic, before, 4), "some batches that nobody has fetched")[1]  # noqa: B023
-        damage(stage.source, topic, 0, victim.data)
+        flip(stage.source, topic, 0, victim.data, 8 * len(victim.data) - 1)
         stage.source.network.clear()
         stage.expect_halt(topic, 0, "corrupt")
         stage.mirror.kill_worker()
@@ -133,29 +133,6 @@ def _later(stage: Stage, topic: str, before: int, least: int) -> list[Stored]:
     """The batches behind an offset, if there are enough of them."""
     found = [one for one in batches(stage.source, topic, offset=before) if one.header.base_offset > before]
     return found if len(found) >= least else []
-
-
-def damage(side: Side, topic: str, index: int, batch: bytes) -> None:
-    """Turn over a bit in the last byte of a batch, in the leader's log on disk.
-
-    Raises:
-        ChaosError: it is not there.
-    """
-    folder = side.leader(topic, index).data_dir / f"{topic}-{index}"
-    for path in sorted(folder.glob("*.log")):
-        at = path.read_bytes().find(batch)
-        if at >= 0:
-            _flip(path, at + len(batch) - 1)
-            return
-    raise ChaosError(f"no such batch in {folder}")
-
-
-def _flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        (byte,) = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte ^ 1]))
 
 
 @scenario("data-retention", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(OLD, FRESH), bare=True,

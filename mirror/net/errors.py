@@ -8,6 +8,7 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── UnderReplicated    a log's end is not replicated yet: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
+│   └── Unreadable       it fails at what its own log holds at an offset
 └── Damaged            it answered with bytes that nobody has written
 """
 
@@ -63,6 +64,15 @@ class Refused(NetworkError):
         super().__init__(f"{what}: {error_name(code)}" + (f", {message}" if message else ""))
         self.code = code
         self.slug = error_slug(code)
+
+
+class Unreadable(Refused):
+    """What a broker says to a Fetch when it meets a batch that cannot be (``wire.errors.UNREADABLE``). ``cluster`` is
+    the name of whose it is."""
+
+    def __init__(self, cluster: str, what: str, code: int) -> None:
+        super().__init__(what, code)
+        self.cluster = cluster
 
 
 class Damaged(NetworkError):

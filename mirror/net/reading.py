@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from mirror.net import questions
 from mirror.net.cluster import Cluster, Leader
-from mirror.net.errors import ConnectionLost, Damaged, Refused
+from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
 from mirror.net.questions import LATEST, TRUE_END
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
-from mirror.wire.errors import ErrorCode, error_slug
+from mirror.wire.errors import UNREADABLE, ErrorCode, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -60,6 +60,7 @@ async def read_segment(
 
     Raises:
         Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
+        Unreadable: the broker fails at what it has there.
         Damaged: a checksum is wrong, or offsets that cannot be.
         NetworkError: it did not answer.
     """
@@ -87,7 +88,10 @@ async def read_segment(
     found = fetched.partitions[0]
     if found.error or fetched.error:
         cluster.failed("Fetch", error_slug(found.error or fetched.error))
-        raise Refused(f"{cluster.name}: Fetch of {what}", found.error or fetched.error)
+        code = found.error or fetched.error
+        if code in UNREADABLE:
+            raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
+        raise Refused(f"{cluster.name}: Fetch of {what}", code)
     try:
         batches, next_base = verified(frame[found.start : found.end], offset)
     except OldFormat as error:

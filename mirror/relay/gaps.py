@@ -18,14 +18,15 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError
-from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.net.errors import Damaged, NetworkError, Refused
+from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
 from mirror.relay.partition import Ahead, Partition
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log, Readable
 from mirror.relay.settings import RelaySettings
+from mirror.wire.errors import ErrorCode
 
 
 class Contradiction(Exception):
@@ -42,6 +43,9 @@ class GapsOwner(Protocol):
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """The position is not certain any more, and with nothing under way it is sought at once."""
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
         """The partition cannot go on, once what was fetched before is acknowledged."""
@@ -90,18 +94,47 @@ class Gaps:
         elif doubt is not None:
             owner.doubt_now(partition, doubt.slug, str(doubt))
         else:
-            if ahead is None and partition.empties:
-                detail = f"nothing at offset {partition.due}, and the log can be read to {partition.high_watermark}"
-                owner.log.warning(
-                    "source_gives_nothing", topic=partition.topic, partition=partition.index, detail=detail
-                )
             owner.drained()
+
+    def diverged(self, partition: Partition, truncated: Halted) -> None:
+        """The source's leader says that its log never went on to ``due`` in the epoch of the batch before. It halts as
+        ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is damaged."""
+        if not partition.looking:
+            partition.looking = True
+            self._owner.work(partition, self._diverged(partition, partition.generation, truncated))
+
+    async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
+        owner, due, epoch = self._owner, partition.due, partition.last_epoch
+        doubt: NetworkError | None = None
+        there = False
+        try:
+            here, _ = owner.locator.logs(partition)
+            here.floor = partition.floor
+            segment = await here.read(due - 1)
+            there = any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
+        except PartitionHalted as stop:
+            truncated = stop.halted
+        except Refused as error:
+            doubt = None if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else error
+        except NetworkError as error:
+            doubt = error
+        if partition.generation != generation:
+            return
+        partition.looking = False
+        if doubt is not None:
+            owner.doubt_now(partition, doubt.slug, str(doubt))
+        elif there:
+            partition.last_epoch = NO_LEADER_EPOCH
+            epoch_damaged(owner.log, partition, f"{epoch}, and {truncated.detail}")
+            owner.drained()
+        else:
+            owner.halt(partition, truncated)
 
     async def _seen(self, partition: Partition) -> Ahead | None:
         settings = self._owner.settings
         here, _ = self._owner.locator.logs(partition)
         here.floor = floor = partition.floor
-        look = Look(here, floor, committed=settings.committed, compacted=partition.terms.compacted)
+        look = Look(here, floor, committed=settings.committed)
         try:
             return await look.at(partition.due)
         except Contradiction:
@@ -110,14 +143,19 @@ class Gaps:
             return await look.at(partition.due)
 
 
+def epoch_damaged(log: Log, partition: Partition, says: str) -> None:
+    """Tells of a leader epoch that is not used: it would have the broker call its log truncated."""
+    detail = f"the batch before offset {partition.due} has leader epoch {says}"
+    log.warning("leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail)
+
+
 class Look:
     """At one place of the source's log. ``floor``: nothing below is answered."""
 
-    def __init__(self, log: Readable, floor: int, *, committed: bool, compacted: bool) -> None:
+    def __init__(self, log: Readable, floor: int, *, committed: bool) -> None:
         self._log = log
         self._floor = floor
         self._committed = committed
-        self._compacted = compacted
 
     async def at(self, due: int) -> Ahead | None:
         """The gap at ``due``, proven as far as it can be; None if there is none.
@@ -177,9 +215,8 @@ class Look:
             found = await self._log.read(due - 1, committed=self._committed)
             if found.batches:
                 await self._check_next(due, found.batches[0][0], len(found.batches[0][1]), NOT_SEEN)
-        last = await self._log.read(readable - 1, committed=self._committed)
-        if last.batches or not self._compacted:
-            raise Contradiction(f"the log can be read to {readable}, and offset {due} is answered with nothing")
+        # Compaction leaves the newest segment alone: there is a batch that ends where the log does.
+        raise Contradiction(f"the log can be read to {readable}, and offset {due} is answered with nothing")
 
     async def _check_next(self, due: int, before: BatchHeader, size: int, expected: int) -> None:
         """Behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""

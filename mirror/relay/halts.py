@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from mirror.net.errors import Damaged
+from mirror.net.errors import Damaged, Unreadable
 from mirror.records.admit import Halt as BatchHalt
 from mirror.records.admit import HaltReason, Terms
 from mirror.wire.errors import HALTING, ErrorCode, error_name
@@ -230,7 +230,7 @@ def halted_by_batch(verdict: BatchHalt) -> Halted:
     return Halted(verdict.reason.slug, verdict.detail, verdict.reason.remedy)
 
 
-def halted_by_damage(error: Damaged, source: str) -> Halted:
+def halted_by_damage(error: Damaged | Unreadable, source: str) -> Halted:
     """What was read off the data path is damaged: the source's, if ``source`` is the name of its cluster."""
     trouble = Trouble.CORRUPT if error.cluster == source else Trouble.CORRUPT_DESTINATION
     return Halted(trouble.reason, str(error), trouble.remedy)

@@ -488,6 +488,10 @@ class Relay:
         """See ``SourceOwner``."""
         self._gaps.look(partition)
 
+    def diverged(self, partition: Partition, truncated: Halted) -> None:
+        """See ``SourceOwner``."""
+        self._gaps.diverged(partition, truncated)
+
     def fill(self, partition: Partition) -> None:
         """The next thing to send is a hole, and nothing is under way."""
         self._holes.fill(partition)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError, Unsupported
+from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
 from mirror.relay.assignment import Key
 from mirror.relay.fence import NotOurs
 from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
@@ -23,6 +23,8 @@ AT_ONCE = 64
 keeps no seats from the partitions of the others."""
 REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
+UNREADABLE_LOOKS = 8
+"""Looks in which a broker fails to read a log, until that counts as damage. About 13 s with the usual backoff."""
 RELEASED_FOR_SETTLES = (5.0, 15.0)
 """A partition that another worker has taken over is left to it for so many times ``settle.ms``."""
 MOST_STEPS = 16
@@ -66,6 +68,7 @@ class Seeking:
             partition.released = partition.unowned = False
         elif partition.doubts:
             await _pause(partition, backoff)
+        unreadable = 0
         while True:
             try:
                 # At a takeover metadata may be as old as the last look for topics: another topic under the name.
@@ -75,9 +78,12 @@ class Seeking:
                     break
                 owner.halt(partition, found)
                 return
-            except (PartitionHalted, Unsupported, Damaged) as error:
+            except (PartitionHalted, Unsupported, Damaged, Unreadable) as error:
+                unreadable += isinstance(error, Unreadable)
                 halted = _halted_by(error, owner.source.name)
-                if not owner.verdicts.suspect(partition, halted):
+                if isinstance(error, Unreadable) and unreadable < UNREADABLE_LOOKS:
+                    await asyncio.sleep(backoff.next_s())
+                elif not owner.verdicts.suspect(partition, halted):
                     owner.halt(partition, halted)
                     return
             except NotOurs as error:
@@ -138,11 +144,11 @@ async def _pause(partition: Partition, backoff: Backoff) -> None:
     await asyncio.sleep(backoff.next_s())
 
 
-def _halted_by(error: PartitionHalted | Unsupported | Damaged, source: str) -> Halted:
+def _halted_by(error: PartitionHalted | Unsupported | Damaged | Unreadable, source: str) -> Halted:
     """``source``: the cluster's name."""
     if isinstance(error, PartitionHalted):
         return error.halted
-    if isinstance(error, Damaged):
+    if isinstance(error, Damaged | Unreadable):
         return halted_by_damage(error, source)
     trouble = Trouble.NO_COMMON_VERSION
     return Halted(trouble.reason, str(error), trouble.remedy)

@@ -17,6 +17,7 @@ from mirror.records.admit import Halt, HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.scan import Tail, measure
 from mirror.relay.forward import Unproven, forward
+from mirror.relay.gaps import epoch_damaged
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.parking import worth_asking
@@ -25,7 +26,7 @@ from mirror.relay.plain import InnerLoop
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
-from mirror.wire.errors import Outcome, error_name, error_slug, outcome_of
+from mirror.wire.errors import UNREADABLE, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -50,6 +51,8 @@ LEAST_SHARE = 64 * 1024
 BATCHES_PER_SHARE = 16
 LEAST_EMPTIES = 4
 """Empty answers in a row below the source's end, before its log is looked at; then after twice as many, and so on."""
+UNREADABLE_DOUBTS = 8
+"""Doubts in a row until UNKNOWN_SERVER_ERROR counts as damage."""
 HURRY_MS = 10
 """``max_wait`` while some partition is left out for want of room: it must not wait for the others' data."""
 FRESH_FOR_SETTLES = 2
@@ -83,6 +86,9 @@ class SourceOwner(Protocol):
 
     def look(self, partition: Partition) -> None:
         """What the source has at ``due`` is looked at from all sides (``relay.gaps``)."""
+
+    def diverged(self, partition: Partition, truncated: Halted) -> None:
+        """The source's leader says that its log was truncated."""
 
     def pump_sinks(self) -> None:
         """There is something to send."""
@@ -280,7 +286,7 @@ class Fetcher(Link):
                     f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
                     f"destination has what the source had from there on"
                 )
-                owner.halt(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
+                owner.diverged(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
             elif fetched.end > fetched.start:
                 due = partition.due
                 first = fetched.start == first_at
@@ -347,10 +353,7 @@ class Fetcher(Link):
         epoch, most = partition.last_epoch, partition.source_leader_epoch
         if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
             partition.last_epoch = NO_LEADER_EPOCH
-            detail = f"the batch before offset {partition.due} has leader epoch {epoch}, behind {before}, of {most}"
-            self._owner.log.warning(
-                "leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail
-            )
+            epoch_damaged(self._owner.log, partition, f"{epoch}, behind {before}, of {most}")
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
         """An error code for one partition."""
@@ -360,8 +363,13 @@ class Fetcher(Link):
             owner.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
         owner.source.failed("Fetch", error_slug(code))
         outcome = outcome_of(code)
-        if outcome is Outcome.HALT:
-            owner.halt(partition, halted_by_error(code, f"{owner.source.name}, fetch at {partition.due}", None))
+        where = f"{owner.source.name}, fetch at {partition.due}"
+        if code in UNREADABLE and (outcome is Outcome.HALT or partition.doubts >= UNREADABLE_DOUBTS):
+            owner.halt(
+                partition, Halted(Trouble.CORRUPT.reason, f"{where}: {error_name(code)}", Trouble.CORRUPT.remedy)
+            )
+        elif outcome is Outcome.HALT:
+            owner.halt(partition, halted_by_error(code, where, None))
         else:
             self._doubt(partition, error_slug(code), f"{owner.source.name} broker {self.node_id}: {error_name(code)}")
 

@@ -101,6 +101,9 @@ _FIND_LEADER = frozenset(
     }
 )
 
+UNREADABLE = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+"""What brokers answer to a Fetch that meets a length, a checksum or a magic that cannot be."""
+
 HALTING: dict[int, tuple[str, str]] = {
     ErrorCode.CORRUPT_MESSAGE: (
         "corrupt",

@@ -159,3 +159,39 @@ async def test_a_refusal_of_a_sound_batch() -> None:
                 destination.next("Produce", faults.refuse(ErrorCode.CORRUPT_MESSAGE))
             source.store("t", 0, *batches(1, first=9))
             assert await flow.halted() == "refused"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD])
+async def test_a_broker_that_names_it(code: int) -> None:
+    """What it calls a magic that cannot be is not what it says when it refuses a batch."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(3))
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            for _ in range(100):
+                source.next("Fetch", faults.refuse(code))
+            assert await flow.halted() == "corrupt"
+            source.forgive()
+
+
+@pytest.mark.parametrize("while_locating", [True, False])
+async def test_a_broker_that_fails_at_what_it_has(while_locating: bool) -> None:
+    """Brokers say UNKNOWN_SERVER_ERROR when they meet a length that cannot be. Once may be anything."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(3))
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            source.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+            source.store("t", 0, *batches(1, first=9))
+            await flow.copied()
+            for _ in range(100):
+                if not while_locating:
+                    source.next("Fetch", faults.Fault())
+                source.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+            assert await flow.halted() == "corrupt"
+            halted = flow.partition().halted
+            assert halted is not None
+            assert "UNKNOWN_SERVER_ERROR" in halted.detail
+            source.forgive()

@@ -143,7 +143,7 @@ def take(partition: Partition, due: int, out: dict[int, bytes]) -> tuple[int, bo
 
 def look(disk: Disk, partition: Partition) -> bool:
     """As ``relay.gaps`` does; whether it halts."""
-    sees = Look(disk, 0, committed=True, compacted=partition.terms.compacted)  # type: ignore[arg-type]
+    sees = Look(disk, 0, committed=True)  # type: ignore[arg-type]
     try:
         sees.at(partition.due).send(None)  # the model never waits: no loop is needed
     except StopIteration as done:

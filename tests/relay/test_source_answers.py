@@ -146,7 +146,10 @@ async def test_truncated_at_the_source() -> None:
 
 
 async def test_diverging_epoch() -> None:
-    """The answer itself says where the log that was read ends."""
+    """
+    1. The answer itself says where the log that was read ends.
+    2. It says so of a batch that is still there: then that batch's leader epoch is damaged. It is told, and copied on.
+    """
     async with clusters() as (source, destination):
         fill(source, partitions=2, count=4)
 
@@ -158,11 +161,18 @@ async def test_diverging_epoch() -> None:
         async with mirroring(source, destination) as flow:
             await until_quiet(flow)
             source.next("Fetch", faults.alter(change))
+            await until(lambda: flow.log.of("leader_epoch_damaged"))
+            assert not flow.relay.halted
+            for index in range(2):
+                source.store("t", index, *batches(1, first=12))
+            await flow.copied()
+            log = source.log("t", 0)
+            log.batches = [one[:12] + (1).to_bytes(4) + one[16:] for one in log.batches]
             await until(lambda: flow.relay.halted)
             (partition,) = flow.relay.halted
             assert partition.halted is not None
             assert partition.halted.reason == "source_truncated"
-            assert "offset 12 is due, the source's log of epoch 0 ends at 6" in partition.halted.detail
+            assert "offset 15 is due, the source's log of epoch -1 ends at 0" in partition.halted.detail
 
 
 async def test_retention_overtakes() -> None:

@@ -1,0 +1,303 @@
+"""Bits turn over in the segments on the brokers' disks, of the source and of the destination.
+
+Each partition of three topics (plain, transactional, compacted) gets one: each of the 61 bytes of a header in turn,
+then bits of whole batches at random. Right is: what a consumer of the source reads that verifies checksums is at the
+destination, at its offset; or the partition has halted, with a reason that is true, and is right up to there.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+
+from chaos.errors import ChaosError
+from chaos.proxy import Direction
+from chaos.raw import Stored, answer_at, batches
+from chaos.reading import Reading, read
+from chaos.scenario import scenario
+from chaos.scenarios.data import GROUP, SHAPE
+from chaos.segments import flip
+from chaos.sides import Name, Offsets, Side
+from chaos.stage import Stage
+from chaos.topics import PLAIN, TopicPlan
+from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
+from chaos.writing import add, transactional
+from mirror.records.header import HEADER_SIZE
+
+PARTITIONS = 24
+ROUNDS = 3
+"""Of writing, before the mirror begins and after."""
+ROLL_S = 0.25
+LOOKED_AT = 8
+"""Batches in which there are gaps once the cleaner has been there."""
+TURNS = 2
+STRIDE = 23
+"""Bytes that follow each other are struck far apart: a short run has some of every field."""
+SMALL_SEGMENTS = {"segment.ms": "200"}
+FRESH = PLAIN[1]
+KINDS = tuple(
+    TopicPlan(name=name, writing="nobody", partitions=PARTITIONS, replicas=1, configs=SMALL_SEGMENTS)
+    for name in ("flip-plain", "flip-txn", "flip-keyed")
+)
+AT_SOURCE = ("corrupt", "unexplained_gap")
+AT_DESTINATION = ("corrupt_destination",)
+
+
+class Flipped(NamedTuple):
+    """A bit that was turned over."""
+
+    name: Name
+    batch: Stored
+    bit: int
+    """Of the batch."""
+
+    def __str__(self) -> str:
+        header = self.batch.header
+        return (
+            f"{self.name[0]}-{self.name[1]}, offsets {header.base_offset} to {header.last_offset}, "
+            f"byte {self.bit >> 3}, bit {self.bit & 7}"
+        )
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes into all partitions of the three topics, a batch into each at a time; every round begins a new segment."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._topics = {name: stage.topic(f"flip-{name}") for name in ("plain", "txn", "keyed")}
+        self._seed = 0
+        self._plain = Producer({"bootstrap.servers": stage.source.bootstrap_servers, "linger.ms": 20, "log_level": 0})
+        # Nothing of such a producer is left when its records are cleaned: whole batches vanish.
+        self._keyed = Producer({
+            "bootstrap.servers": stage.source.bootstrap_servers, "linger.ms": 0, "batch.num.messages": 1,
+            "log_level": 0,
+        })  # fmt: skip
+        self._transactional = transactional(stage.source, f"{stage.prefix}-flip")
+
+    def rounds(self, count: int) -> None:
+        """Of plain records and of transactions, one in three of which is aborted."""
+        for _ in range(count):
+            for _ in range(2):
+                self._seed += 1
+                for index in range(PARTITIONS):
+                    add(self._plain, self._topics["plain"], 3, index=index, seed=self._seed)
+                _flush(self._plain)
+                self._transaction(abort=self._seed % 3 == 1)
+            time.sleep(ROLL_S)
+
+    def _transaction(self, *, abort: bool) -> None:
+        producer = self._transactional
+        producer.begin_transaction()
+        for index in range(PARTITIONS):
+            add(producer, self._topics["txn"], 3, index=index, seed=self._seed)
+        _flush(producer)
+        (producer.abort_transaction if abort else producer.commit_transaction)(PATIENCE_S)
+
+    def keyed(self, count: int) -> None:
+        """Records of three keys, each in a batch of its own."""
+        for number in range(count):
+            for index in range(PARTITIONS):
+                value = b"%d" % time.monotonic_ns()
+                self._keyed.produce(self._topics["keyed"], key=b"%d" % (number % 3), value=value, partition=index)
+            _flush(self._keyed)
+            time.sleep(0.01)
+
+
+def _flush(producer: Producer) -> None:
+    if producer.flush(PATIENCE_S):
+        raise ChaosError("records were not taken")
+
+
+def cleaned(stage: Stage, writer: Writer) -> None:
+    """The third topic, compacted: gaps in each partition. It is not cleaned any further."""
+    topic = stage.topic("flip-keyed")
+    writer.keyed(24)
+    stage.source.alter(topic, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", delete_retention_ms="0")
+
+    left = list(range(PARTITIONS))
+
+    def gaps() -> bool:
+        while left and _has_gap(batches(stage.source, topic, left[-1], most=LOOKED_AT)):
+            left.pop()
+        if left:
+            writer.keyed(1)  # no segment ends without
+        return not left
+
+    until(gaps, lambda: f"the cleaner to have been at {topic}; it lacks {left}", moving=lambda: len(left), every_s=1.0)
+    stage.source.alter(topic, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="86400000", segment_ms="86400000")
+    writer.keyed(3)
+
+
+def _has_gap(found: list[Stored]) -> bool:
+    return any(one.header.next_offset < other.header.base_offset for one, other in pairwise(found))
+
+
+# -- turning bits over -----------------------------------------------------------------------------------------------
+
+
+def strike(
+    stage: Stage, side: Side, names: list[Name], victims: Callable[[list[Stored]], list[Stored]]
+) -> list[Flipped]:
+    """One bit in each of these partitions; each is shown to have struck.
+
+    Raises:
+        ChaosError: a broker answers as before.
+    """
+    done: list[Flipped] = []
+    for name in names:
+        victim = stage.chance.choice(victims(batches(side, *name)))
+        # Over all stages, each kind of topic has each byte of a header in turn, and in turn again.
+        number = stage.seed // len(KINDS) + name[1]
+        in_turn = number < TURNS * HEADER_SIZE
+        at = number * STRIDE % HEADER_SIZE if in_turn else stage.chance.randrange(len(victim.data))
+        one = Flipped(name, victim, 8 * at + stage.chance.randrange(8))
+        offset = victim.header.base_offset
+        before = answer_at(side, *name, offset)
+        flip(side, *name, victim.data, one.bit)
+        if answer_at(side, *name, offset) == before:
+            raise ChaosError(f"{one}: the broker answers as if nothing had happened")
+        stage.note("bits turned over")
+        done.append(one)
+    return done
+
+
+def settled(stage: Stage, flips: list[Flipped]) -> list[Flipped]:
+    """Waits until each of these partitions has halted, or has all that its source has committed; those that halted."""
+    names = [one.name for one in flips]
+    wanted = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
+
+    def over() -> bool:
+        stage.look()
+        ends = stage.destination.ends(names)
+        return bool(ends) and all(name in stage.mirror.halts or ends[name] >= end for name, end in wanted.items())
+
+    def waiting() -> str:
+        ends = stage.destination.ends(names)
+        late = [str(one) for one in flips if one.name not in stage.mirror.halts and ends[one.name] < wanted[one.name]]
+        return f"a halt or the end of {'; '.join(late)}; {stage.told()}"
+
+    until(over, waiting, every_s=NOW_AND_THEN_S)
+    return [one for one in flips if one.name in stage.mirror.halts]
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+
+
+def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Reading) -> Iterator[str]:
+    """What is wrong at the destination, in words. ``written``: what the source held before."""
+    stopped = {one.name for one in halted}
+    ends = until(lambda: stage.destination.ends([one.name for one in flips]), "the destination's ends")
+    there = read(stage.destination.bootstrap_servers, [one.name for one in flips], "read_uncommitted")
+    gone_on = [one.name for one in flips if one.name not in stopped]
+    checked = read(stage.source.bootstrap_servers, gone_on, "read_committed")
+    for one in flips:
+        right, copied = written[one.name], there[one.name]
+        if one.name in stopped:
+            right = {offset: record for offset, record in right.items() if offset < ends[one.name]}
+        elif checked[one.name] != right:
+            # Only an offset that is in its order, and wrong all the same: every reader of the source is given this.
+            stage.note("not to be told by anybody")
+            right = checked[one.name]
+        stage.outcome.compared.records += len(copied)
+        if copied != right:
+            differ = sorted({*copied.items()} ^ {*right.items()})[:3]
+            yield f"{one}: {len(copied)} records, {len(right)} expected; they differ at {[at for at, _ in differ]}"
+
+
+def tell(stage: Stage, halted: list[Flipped]) -> None:
+    """Counts why partitions have halted."""
+    for one in halted:
+        stage.outcome.halted.append(stage.mirror.halts[one.name].reason)
+
+
+# -- the scenarios ---------------------------------------------------------------------------------------------------
+
+
+@scenario("disk-source", group=GROUP, full=504, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH), bare=True,
+          does="bits turn over in the source's segments, each byte of a header in turn; kill -9")  # fmt: skip
+def source(stage: Stage) -> None:
+    stage.create_topics()
+    writer = Writer(stage)
+    cleaned(stage, writer)
+    writer.rounds(ROUNDS)
+    by_kind = _victims(stage)
+    keyed = [name for name in by_kind if name[0] == stage.topic("flip-keyed")]
+    others = [name for name in by_kind if name not in keyed]
+    began = dict(until(lambda: stage.source.ends(others), "the source's ends"))
+    for name in by_kind:
+        stage.tolerate_halt(*name, *AT_SOURCE)
+    # Cleaned data cannot wait for the mirror, which would copy them before: they are damaged before it begins.
+    written = read(stage.source.bootstrap_servers, keyed, "read_committed")
+    flips = strike(stage, stage.source, keyed, lambda found: found[:-3])
+    stage.start_mirror()
+    stage.start_stream(_streamed(stage))
+    stage.caught_up(others)
+    stage.source.network.stall([Direction.REQUESTS])
+    writer.rounds(ROUNDS)
+    written |= read(stage.source.bootstrap_servers, others, "read_committed")
+    least = max(began.values())
+    flips += strike(
+        stage, stage.source, others, lambda found: [one for one in found[:-2] if one.header.base_offset >= least]
+    )
+    stage.source.network.clear()
+    settled(stage, flips)
+    stage.mirror.kill_worker()
+    stage.recovered()
+    halted = settled(stage, flips)
+    tell(stage, halted)
+    stage.outcome.problems += judge(stage, flips, halted, written)
+    stage.outcome.repetitions += len(flips)
+
+
+@scenario("disk-destination", group=GROUP, full=216, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH),
+          bare=True, does="the same in the destination's segments, mostly in the last batch; kill -9")  # fmt: skip
+def destination(stage: Stage) -> None:
+    stage.create_topics()
+    writer = Writer(stage)
+    cleaned(stage, writer)
+    writer.rounds(ROUNDS)
+    names = _victims(stage)
+    stage.start_mirror()
+    stage.start_stream(_streamed(stage))
+    stage.caught_up()
+    before = dict(until(lambda: stage.destination.ends(names), "the destination's ends"))
+    for name in names:
+        stage.tolerate_halt(*name, *AT_DESTINATION)
+    flips = strike(stage, stage.destination, names, lambda found: found[-1:] if stage.chance.random() < 0.7 else found)
+    stage.mirror.kill_worker()
+    stage.recovered()
+    writer.rounds(1)
+    writer.keyed(3)
+    halted = settled(stage, flips)
+    tell(stage, halted)
+    stage.outcome.problems += judge_behind(stage, flips, halted, before)
+    stage.outcome.repetitions += len(flips)
+
+
+def judge_behind(stage: Stage, flips: list[Flipped], halted: list[Flipped], before: Offsets) -> Iterator[str]:
+    """What is wrong behind what had been copied ``before``, in words: nothing there where a partition has halted."""
+    stopped = {one.name for one in halted}
+    names = [one.name for one in flips]
+    ends = until(lambda: stage.destination.ends(names), "the destination's ends")
+    here = read(stage.source.bootstrap_servers, names, "read_committed", since=before)
+    gone_on = [name for name in names if name not in stopped]
+    there = read(stage.destination.bootstrap_servers, gone_on, "read_uncommitted", since=before)
+    for one in flips:
+        if one.name in stopped and ends[one.name] != before[one.name]:
+            yield f"{one}: halted, and ends at {ends[one.name]} instead of {before[one.name]}"
+        elif one.name not in stopped and there[one.name] != here[one.name]:
+            yield f"{one}: {len(there[one.name])} records behind it, {len(here[one.name])} expected"
+
+
+def _streamed(stage: Stage) -> list[TopicPlan]:
+    return [plan for plan in stage.topics if plan.name == stage.topic(FRESH.name)]
+
+
+def _victims(stage: Stage) -> list[Name]:
+    """As many partitions as there are repetitions, of the three kinds in turn."""
+    names = [(stage.topic(plan.name), index) for index in range(PARTITIONS) for plan in KINDS]
+    return names[: stage.repetitions]
