@@ -32,18 +32,24 @@ class Identity:
         return Identity(self.producer_id, self.epoch, (self.sequence + records) % SEQUENCES)
 
     @property
-    def marker_epoch(self) -> int:
-        """Epoch of the markers in a hole behind data of this identity: late data is refused from then on (47)."""
-        return self.epoch | 1
+    def marker(self) -> "Identity":
+        """Of the markers in a hole behind data of this identity: late data is refused from then on (47).
 
-    def behind_markers(self) -> "Identity":
-        """The identity of the data behind a hole: late markers are refused from then on. Past the last epoch, the
-        partition's next producer id begins."""
-        epoch = self.marker_epoch + 1
-        if epoch <= MAX_EPOCH:
+        Past the last epoch, the partition's next producer id begins, with these markers and not behind them: the data
+        that follows has to be of the markers' id, or late ones would not be refused. Late data of the id before is then
+        known to be a repeat, for it is among the last that this id wrote.
+        """
+        epoch = self.epoch | 1
+        if epoch < MAX_EPOCH:
             return Identity(self.producer_id, epoch, 0)
         rotation = (self.producer_id + 1) % ROTATIONS
-        return Identity(self.producer_id & ~(ROTATIONS - 1) | rotation, 0, 0)
+        return Identity(self.producer_id & ~(ROTATIONS - 1) | rotation, 1, 0)
+
+    def behind_markers(self) -> "Identity":
+        """The identity of the data behind a hole, after data of this identity or after the markers: late markers are
+        refused from then on."""
+        marker = self if self.epoch & 1 else self.marker
+        return Identity(marker.producer_id, marker.epoch + 1, 0)
 
 
 def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotation: int = 0) -> int:

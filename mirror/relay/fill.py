@@ -84,7 +84,7 @@ class ByMarkers:
         """``before``: what a data batch in the hole's place would carry. ``coordinator_epoch``: that of a predecessor
         is lower, and its late markers are refused from the first of these on."""
         self._there = there
-        self._marker = Marker(before.producer_id, before.marker_epoch, coordinator_epoch)
+        self._marker = Marker(before.marker.producer_id, before.marker.epoch, coordinator_epoch)
 
     async def write(self, count: int) -> None:
         """One request."""

@@ -68,9 +68,9 @@ class Gaps:
         again, with the gap proven, or halts. May be called again meanwhile."""
         if not partition.looking:
             partition.looking = True
-            self._owner.work(partition, self._look(partition, partition.generation))
+            self._owner.work(partition, self._look(partition, partition.positions, partition.generation))
 
-    async def _look(self, partition: Partition, generation: int) -> None:
+    async def _look(self, partition: Partition, position: int, generation: int) -> None:
         owner = self._owner
         ahead: Ahead | None = None
         halted: Halted | None = None
@@ -85,9 +85,13 @@ class Gaps:
             halted = stop.halted
         except NetworkError as error:
             doubt = error
-        if partition.generation != generation:
+        if partition.positions != position:
             return
         partition.looking = False
+        if partition.generation != generation:
+            # It is fetched again from before what was looked at.
+            owner.drained()
+            return
         partition.ahead = ahead
         if halted is not None:
             owner.halt_when_drained(partition, halted)

@@ -8,7 +8,7 @@ wrote since then is found by its producer ids and compared with the source, batc
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,11 +31,10 @@ from mirror.relay.resync import Rules, barrier
 class MappedLocator(Locator):
     """Seeks positions in a flow with ``offsets: mapped``; what it learns of a partition is in ``Partition.copied``."""
 
-    def __init__(self, *, state: Memory, forgets_before_ms: Callable[[], float], **rest: Any) -> None:
-        """``forgets_before_ms``: see ``relay.source.SourceOwner``; the rest: see ``Locator``."""
+    def __init__(self, *, state: Memory, **rest: Any) -> None:
+        """The rest: see ``Locator``."""
         super().__init__(**rest)
         self.state = state
-        self.forgets_before_ms = forgets_before_ms
 
     async def locate(self, partition: Partition, *, takeover: bool) -> Location:
         """See ``Locator``.

@@ -96,6 +96,9 @@ class Pins:
         """See ``relay.evidence``: with what was written down of this partition, by whomever."""
         if partition.accept_unproven:
             return -1
+        if partition.pin is None:
+            # Who had it when this one recalled it may have written it down since, and then copied.
+            await self.recall(partition)
         pin, committed = partition.pin, partition.committed
         source_id = partition.source_id.hex() if partition.source_id else ""
         of_these = committed is not None and committed.topic_id == source_id

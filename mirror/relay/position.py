@@ -1,6 +1,7 @@
 """The two logs of a partition found in their clusters, and looked at: where it goes on (``relay.resync``)."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -34,10 +35,26 @@ def transactional_id(flow: str, partition: Partition) -> str:
     return f"mirror.{flow}.{partition.topic}.{partition.index}"
 
 
+LOOKS_PER_OWNER = 64
+"""Coordinator epochs for each owner of a partition: one more with each look at what the log has. Beyond them, or once
+the coordinator counts owners from 0 again, an owner's are those of the next one, too."""
+
+
 class Locator:
     """Seeks positions; holds no state of a partition."""
 
-    def __init__(self, *, source: Cluster, destination: Cluster, settings: RelaySettings, pins: Pins, log: Log) -> None:
+    def __init__(
+        self,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: RelaySettings,
+        pins: Pins,
+        log: Log,
+        forgets_before_ms: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``forgets_before_ms``: see ``relay.sink.SinkOwner``."""
+        self.forgets_before_ms = forgets_before_ms
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -223,6 +240,8 @@ class Locator:
             terms=partition.terms,
             accept_gap=settings.accept_gaps or partition.accept_gap,
             next_epoch=partition.forgotten,
+            forgets_before_ms=self.forgets_before_ms(),
+            coordinator_epoch=partition.ownership.epoch * LOOKS_PER_OWNER if partition.ownership else 0,
             strict=settings.strict,
             filler=self._filler(partition),
             led_to=partition.begun.until,

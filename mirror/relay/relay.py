@@ -111,7 +111,14 @@ class Relay:
     def _make_locator(self) -> Locator:
         source, destination, settings, log = self.source, self.destination, self.settings, self.log
         if not settings.mapped:
-            return Locator(source=source, destination=destination, settings=settings, pins=self.pins, log=log)
+            return Locator(
+                forgets_before_ms=self.forgets_before_ms,
+                source=source,
+                destination=destination,
+                settings=settings,
+                pins=self.pins,
+                log=log,
+            )
         return MappedLocator(
             state=self.books.state,
             forgets_before_ms=self.forgets_before_ms,

@@ -98,6 +98,8 @@ class Rules:
         pinned: whether the source is, by its id, the topic that was copied before.
         opening: held while batches are opened to be compared, one pair of a process at a time.
         vouch: what says that this is the source that was copied, where nothing can be compared (``relay.evidence``).
+        coordinator_epoch: of markers at least: above any of an owner before, although it may have seen the same log.
+        forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
     """
 
     name: str
@@ -110,6 +112,8 @@ class Rules:
     accept_gap: bool = False
     next_epoch: bool = False
     strict: bool = False
+    coordinator_epoch: int = 0
+    forgets_before_ms: float = 0.0
     led_to: int = -1
     pinned: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
@@ -128,7 +132,7 @@ class Found(NamedTuple):
     identity: Identity
     """Of the next data batch."""
     coordinator_epoch: int
-    """Of the next markers: one more than any that the destination's leader remembers of ours."""
+    """Of the next markers: more than any that the destination's leader remembers of ours."""
     last_epoch: int
     """Leader epoch of the source batch before ``offset``; -1: not known."""
     source_start: int
@@ -216,7 +220,7 @@ class Resync:
         known = await there.producers()
         end = await barrier(there, self._log)
         tail = await self._comparison.tail(log_start, end, whole=True)
-        if settle or not armed(tail, known) or await self._hole_at(source_start, end):
+        if settle or not armed(tail, known) or await self._is_late_wrong(source_start, end):
             known, end, tail = await self._stand_still(log_start, end, tail)
         await self._check_run(tail, log_start)
         try:
@@ -237,7 +241,7 @@ class Resync:
         return Found(
             offset=end,
             identity=continued(tail, known, rules, end),
-            coordinator_epoch=1 + max((state.coordinator_epoch for state in ours(known, rules.owner)), default=-1),
+            coordinator_epoch=coordinator_epoch(known, rules),
             last_epoch=proof.epoch,
             source_start=source_start,
             source_end=source_end,
@@ -277,8 +281,9 @@ class Resync:
 
     # -- the source --------------------------------------------------------------------------------------------------
 
-    async def _hole_at(self, source_start: int, end: int) -> bool:
-        """Whether what comes next is a hole: then nothing may be on its way to it."""
+    async def _is_late_wrong(self, source_start: int, end: int) -> bool:
+        """Whether nothing may be on its way to what comes next: a hole, or a batch so old that the destination may have
+        forgotten it by the time that it comes again."""
         if end < source_start:
             return True
         try:
@@ -287,7 +292,10 @@ class Resync:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             return False
-        return bool(segment.batches) and not _is_record(segment, end, self._rules.terms)
+        if not segment.batches:
+            return False
+        old = segment.batches[0][0].max_timestamp < self._rules.forgets_before_ms
+        return old or not _is_record(segment, end, self._rules.terms)
 
     async def _check_range(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> int:
         """The source must still have what is due, and must have had what was copied. Its end, looked at again."""
@@ -308,6 +316,16 @@ class Resync:
 def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
     """Of the producers that a leader remembers, this partition's own, whatever their rotation."""
     return [state for state in known or () if same_owner(state.producer_id, owner)]
+
+
+def coordinator_epoch(known: Sequence[Producer] | None, rules: Rules) -> int:
+    """Of the next markers: late ones of another look at the log, or of another owner, are refused from then on. 0 where
+    the leader cannot be asked: it would refuse a lower one than it has for ever."""
+    if known is None:
+        return 0
+    return max(
+        1 + max((state.coordinator_epoch for state in ours(known, rules.owner)), default=-1), rules.coordinator_epoch
+    )
 
 
 def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:

@@ -149,6 +149,9 @@ class PartitionModel:
         self.producers: dict[int, ProducerState] = {}
         self.tells_unknown = False
         """Kafka 1.0 to 2.4: a producer that is not remembered must begin with sequence 0, or is told so (59)."""
+        self.swept: set[int] = set()
+        """Producers whose state has expired, now or before."""
+        self._swept_before_ms = 0
         self._start_on_disk = 0
         self._open: dict[int, int] = {}
         self._aborted: list[_Aborted] = []
@@ -307,7 +310,11 @@ class PartitionModel:
 
     def sweep(self, before_ms: int) -> None:
         """Producer state whose last batch is older than ``producer.id.expiration.ms`` goes."""
-        self.producers = {key: state for key, state in self.producers.items() if state.timestamp >= before_ms}
+        self._swept_before_ms = before_ms
+        expired = [key for key, state in self.producers.items() if state.timestamp < before_ms]
+        self.swept.update(expired)
+        for key in expired:
+            del self.producers[key]
 
     # -- leaders come and go -----------------------------------------------------------------------------------------
 
@@ -347,6 +354,7 @@ class PartitionModel:
         self.producers, self._open, self._aborted = {}, {}, []
         for stored in self.batches:
             self._remember(stored)
+        self.sweep(self._swept_before_ms)
 
 
 def _refusal(header: BatchHeader, batch: bytes) -> int:

@@ -8,7 +8,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest.mock import patch
 
+from mirror.records import identity
+from mirror.records.identity import MAX_EPOCH
+from mirror.relay import parking
+from mirror.relay.parking import MOST_BYTES
 from tests.simulation.broker import Stored
 from tests.simulation.clock import Stuck, VirtualLoop, run_virtually
 from tests.simulation.cluster import SimulatedCluster
@@ -19,7 +24,9 @@ from tests.simulation.worker import SETTLE_S, Worker, simulated
 
 PATIENCE_S = 600.0
 """Virtual seconds in which a copy must be complete once nothing goes wrong any more."""
-AFTER_OVERFILL = frozenset({"overfilled", "not_a_copy"})
+IDLE_WITHIN_S = 40.0
+"""Virtual seconds in which all has to be copied and quiet, or no idle time begins."""
+AFTER_OVERFILL = frozenset({"overfilled", "not_a_copy", "mid_batch", "sparse_batch", "foreign_writer", "corrupt"})
 """How a partition halts when a marker has outlived everything that is done about it (design, section 4)."""
 
 
@@ -50,32 +57,38 @@ class Run:
         self.chance = loop.chance
         self.loop = loop
         self.trace = Trace(loop)
-        self.recipe = Recipe.draw(self.chance)
+        self.recipe = Recipe.draw(self.chance).mixed(self.chance)
         self.weather = Weather(
             slow=self.chance.choice([0.0, 0.02, 0.2]),
             slowest=self.chance.choice([0.05, 0.2]),
             silent=self.chance.choice([0.0, 0.3, 1.0]),
         )
+        # Undone by ``play``.
+        identity.MAX_EPOCH = self.recipe.max_epoch
+        parking.MOST_BYTES = self.recipe.parked_bytes
         self.source = SourceLog(self.recipe, self.chance)
         self.here = Site("source", loop, self.chance, self.trace)
         self.here.model = self.source.model
         lag = self.chance.choice([0.001, 0.01, 0.2])
         self.there = Site("dest", loop, self.chance, self.trace, lag=(lag / 10, lag))
+        self.there.forgetful = self.chance.choice([0.0, 0.1, 0.3]) if self.recipe.old else 0.0
         self.there.on_replicated = self._look_at_new
         self.there.on_markers = self._markers_come
-        self.there.on_unknown = self._unknown_comes
+        self.there.on_forgotten = self._forgotten_comes
         self.there.model.tells_unknown = self.chance.random() < 0.15
         self.workers: list[Worker] = []
         self.strays = 0
         self.damaged = False
         self.malice = self.chance.choice([0.0, 0.2, 0.6])
         """How often something happens just when markers are written."""
-        self.care = 0.3 if self.recipe.old else 0.05
+        self.care = 0.3 if self.recipe.old or self.recipe.idle or self.recipe.max_epoch < MAX_EPOCH else 0.05
         """So much less often just when data is sent."""
         self.calm = False
         """Nothing more goes wrong."""
+        self.resting = False
+        """Nothing is written to the source."""
         self._checked = 0
-        self._early: list[Stored] = []
+        self._wrong: list[Stored] = []
         self._named = 0
 
     # -- the play ----------------------------------------------------------------------------------------------------
@@ -91,6 +104,10 @@ class Run:
                 break
             await self._until_copying()
             await asyncio.sleep(self.chance.choice([0.01, 0.1, 1.0]) * self.chance.random())
+            if self.chance.random() < self.recipe.idle:
+                await self._idle()
+            if self.chance.random() < self.recipe.cleaner:
+                clean_source(self)
             self.chance.choices(*EVENTS)[0](self)
             self.check_workers()
         await self._calm_down()
@@ -109,10 +126,53 @@ class Run:
         """The rest of the source, over a few seconds."""
         while not self.source.finished:
             await asyncio.sleep(self.chance.choice([0.0, 0.02, 1.0]) * self.chance.random())
-            self.source.grow(self.there.now_ms)
+            if self.resting:
+                continue
+            for _ in range(self.chance.choice([1, 1, 1, 6])):
+                self._write()
             self.here.grown()
             if self.recipe.old and self.chance.random() < 0.3:
                 self.there.model.sweep(self.there.now_ms - DAY_MS)
+
+    def _write(self) -> None:
+        if not self.source.finished:
+            self.source.grow(self.there.now_ms)
+
+    async def _idle(self) -> None:
+        """All is copied, and for days nothing is written; brokers forget who wrote. They close the connections of a
+        process that is stopped so long."""
+        self.resting = True
+        until = self.loop.time() + IDLE_WITHIN_S
+        while not self._at_rest() and self.loop.time() < until:
+            await asyncio.sleep(0.1)
+            self.check_workers()
+        if self._at_rest():
+            for worker in self.alive:
+                if worker.process.paused:
+                    for link in [*worker.here.links, *worker.there.links]:
+                        link.cut()
+            await asyncio.sleep(self.weather.late)
+            days = self.chance.uniform(1, 3)
+            self.loop.skipped_s += days * DAY_MS / 1000
+            self.trace("run", "nothing is written for {:.1f} days", days)
+            sweep(self)
+            for _ in range(self.chance.choice([0, 6])):
+                self._write()
+            self.here.grown()
+            if self.chance.random() < 0.7:
+                odd_errors(self)
+        self.resting = False
+
+    def _at_rest(self) -> bool:
+        """Nothing is left to do, nothing on its way, and who is not stopped is where it should be."""
+        model, running = self.there.model, [worker for worker in self.alive if not worker.process.paused]
+        return (
+            model.end == model.replicated == self.source.model.end
+            and any(worker.copying for worker in running)
+            and not any(worker.sending for worker in running)
+            and not any(link.late or link.waiting for broker in self.there.brokers.values() for link in broker.links)
+            and not any(broker.paused for broker in self.there.brokers.values())
+        )
 
     async def _calm_down(self) -> None:
         """Everything is repaired, and one worker is left, or a new one comes."""
@@ -146,7 +206,10 @@ class Run:
         # What is late comes, and must not do any harm.
         await asyncio.sleep(15)
         self.check_workers()
-        self.damaged = self.damaged or any(self._wrong_with(stored) for stored in self._early)
+        self.damaged = any(self._wrong_with(stored) for stored in self._wrong)
+        partition = worker.partition
+        if worker.copying and partition is not None and not (partition.checking or partition.proven):
+            raise Violation("the first batch after a takeover was never read back")
         if self.damaged and not worker.halted:
             await self._must_halt()
 
@@ -250,10 +313,10 @@ class Run:
             self.strays += 1
             self.trace(who, "STRAY: these markers have outlived all that is done about them")
 
-    def _unknown_comes(self, who: str, late_by: float) -> None:
-        """Another residue: old records of a worker that is not the owner any more, when the broker has forgotten the
-        producer, so that it cannot tell a repeat."""
-        if self.recipe.old and (late_by > SETTLE_S or not self._is_owner(who)):
+    def _forgotten_comes(self, who: str, late_by: float) -> None:
+        """Another residue: old records of a worker that is not the owner any more, or records when the broker has
+        forgotten the producer, so that it cannot tell a repeat: whether these or the owner's come first."""
+        if late_by > SETTLE_S or not self._is_owner(who):
             self.strays += 1
             self.trace(who, "STRAY: this batch has outlived all that is done about it")
 
@@ -270,27 +333,26 @@ class Run:
             self.trace("run", "WRONG: {}", wrong)
             if not self.strays:
                 raise Violation(wrong)
-            if stored.header.is_control and stored.header.base_offset >= self.source.model.last_stable:
-                # Too early, and not too many if the source turns out to have a hole there.
-                self._early.append(stored)
-            else:
-                self.damaged = True
+            # Not for good if it is a marker, and the source turns out to have a hole there, or has one by compaction.
+            self._wrong.append(stored)
 
     def _wrong_with(self, stored: Stored) -> str:
         header = stored.header
         origin = self.source.model
         base, last = header.base_offset, header.last_offset
-        at = origin.at(base)
-        there = origin.batches[at] if at < len(origin.batches) else None
-        inside = there is not None and there.header.base_offset <= last
         if header.is_control:
+            at = origin.at(base)
+            there = origin.batches[at] if at < len(origin.batches) else None
+            inside = there is not None and there.header.base_offset <= last
             if base >= origin.last_stable:
                 return f"a marker at offset {base}, and the source is stable to {origin.last_stable} only"
             record = inside and there is not None and self._is_record(there)
             return f"a marker at offset {base}, where the source has a record" if record else ""
-        if there is None or not inside or not self._is_record(there):
+        # Compaction may have taken it meanwhile.
+        there = self.source.written.get(base)
+        if there is None or not self._is_record(there):
             return f"a record at offset {base}, where the source has none"
-        if there.header.base_offset != base or there.header.last_offset != last or there.payload != stored.payload:
+        if there.header.last_offset != last or there.payload != stored.payload:
             return f"the batch at offset {base} is not the source's"
         return "" if last < origin.last_stable else f"offset {base} was copied before it was stable"
 
@@ -307,12 +369,12 @@ class Run:
             for stored in model.batches
             if not stored.header.is_control
         }
-        expected = self.source.visible()
+        expected, written = self.source.visible(), self.source.visible(self.source.written.values())
         if self.damaged or self.alive[0].halted:
             return
-        if copied != expected:
+        if not expected.items() <= copied.items() <= written.items():
             lost = sorted(expected.keys() - copied.keys())
-            raise Violation(f"records lost at {lost}, or others at {sorted(copied.keys() - expected.keys())}")
+            raise Violation(f"records lost at {lost}, or others at {sorted(copied.keys() - written.keys())}")
         taken = sum(stored.header.last_offset_delta + 1 for stored in model.batches)
         if taken != model.end:
             raise Violation(f"{taken} offsets are taken, and the log ends at {model.end}")
@@ -421,6 +483,13 @@ def sweep(run: Run) -> None:
     run.trace("dest", "old producers are forgotten")
 
 
+def clean_source(run: Run) -> None:
+    """Compaction takes a batch that the source has had for a while."""
+    base = run.source.clean()
+    if base is not None:
+        run.trace("source", "the cleaner takes the batch at {}", base)
+
+
 EVENTS: tuple[list[Callable[[Run], None]], list[int]] = (
     [
         kill_and_replace,
@@ -436,7 +505,7 @@ EVENTS: tuple[list[Callable[[Run], None]], list[int]] = (
         too_few_replicas,
         sweep,
     ],
-    [20, 10, 15, 20, 8, 8, 6, 8, 4, 4, 3, 8],
+    [20, 10, 15, 20, 8, 8, 6, 8, 4, 8, 3, 8],
 )
 """What may go wrong, and how often."""
 
@@ -457,7 +526,8 @@ def play(seed: int) -> Outcome:
         await runs[0].play()
 
     try:
-        with simulated():
+        kept = patch.object(identity, "MAX_EPOCH", MAX_EPOCH), patch.object(parking, "MOST_BYTES", MOST_BYTES)
+        with simulated(), kept[0], kept[1]:
             run_virtually(main(), chance)
     except (Violation, Stuck) as error:
         raise Violation(f"seed {seed}: {error}\n{runs[0].trace}\nseed {seed}: {error}") from None

@@ -18,7 +18,7 @@ from mirror.wire.errors import ErrorCode
 from tests.simulation.broker import Answer, CoordinatorModel, PartitionModel
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.network import Broker, Reply, Trace
-from tests.simulation.source import START_MS
+from tests.simulation.source import DAY_MS, START_MS
 
 PRODUCE_TIMEOUT_S = 10.0
 """Brokers are told to answer within it."""
@@ -65,6 +65,8 @@ class Site:
         self.coordinator = CoordinatorModel()
         self.odd = 0.0
         """Share of the appends that are answered with an error, done or not."""
+        self.forgetful = 0.0
+        """How likely it is that just before an append old producers are forgotten."""
         self.stalled = False
         """The followers do not follow."""
         self.owner: tuple[str, Ownership] | None = None
@@ -77,8 +79,8 @@ class Site:
         """When a process last had a batch appended, or recognised."""
         self.on_markers: Callable[[str, float], None] = lambda who, late_by: None
         """Called before markers are appended: whose, and how long ago their sender let go of them."""
-        self.on_unknown: Callable[[str, float], None] = lambda who, late_by: None
-        """The same for data of a producer that the leader does not remember."""
+        self.on_forgotten: Callable[[str, float], None] = lambda who, late_by: None
+        """The same for data of a producer that the leader has forgotten, or will have at its next sweep."""
         self.on_replicated: Callable[[], None] = lambda: None
         self._deposed: dict[int, PartitionModel] = {}
         self._loop = loop
@@ -163,8 +165,11 @@ class Site:
             reply(Answer(error))
             return
         end = model.end
-        if header.producer_id not in model.producers:
-            self.on_unknown(who, self.brokers[node_id].late_by)
+        if self._chance.random() < self.forgetful:
+            model.sweep(self.now_ms - DAY_MS)
+        forgotten = header.producer_id in model.swept and header.producer_id not in model.producers
+        if forgotten or header.max_timestamp < self.now_ms - DAY_MS:
+            self.on_forgotten(who, self.brokers[node_id].late_by)
         answer = model.produce(batch)
         new = model.end != end
         self._trace(who, "data {} at broker {}: {}", told, node_id, _told(answer, new=new, deposed=model.deposed))

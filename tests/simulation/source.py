@@ -1,11 +1,13 @@
 """What the source holds in one run, drawn from a seed: records in and out of transactions, markers, gaps."""
 
 import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL
+from mirror.records.identity import MAX_EPOCH
 from tests.records.builders import raw_batch
-from tests.simulation.broker import ABORT, COMMIT, PartitionModel, marker_batch
+from tests.simulation.broker import ABORT, COMMIT, PartitionModel, Stored, marker_batch
 
 START_MS = 1_800_000_000_000
 """What the clock says when a run begins."""
@@ -22,8 +24,16 @@ class Recipe(NamedTuple):
     """Share of the transactions that are aborted."""
     gaps: float = 0.0
     """Offsets that compaction took, and batches that it emptied."""
-    old: bool = False
-    """The records are two days old: the destination forgets their producer at its next sweep."""
+    old: float = 0.0
+    """Share of the batches that are two days old: the destination forgets their producer at its next sweep."""
+    cleaner: float = 0.0
+    """How likely it is, at each event, that compaction takes a batch that was written long ago."""
+    max_epoch: int = MAX_EPOCH
+    """The flow's producer ids rotate behind it: every few holes, where it is low."""
+    idle: float = 0.0
+    """How likely it is, at each event, that nothing is written for days."""
+    parked_bytes: int = 1 << 17
+    """What is kept of what waits behind a hole."""
 
     @classmethod
     def draw(cls, chance: random.Random) -> "Recipe":
@@ -33,7 +43,17 @@ class Recipe(NamedTuple):
             transactional=chance.choice([0.0, 0.5, 0.9]),
             aborted=chance.choice([0.2, 0.5, 1.0]),
             gaps=chance.choice([0.0, 0.0, 0.1, 0.3]),
-            old=chance.random() < 0.25,
+            old=float(chance.random() < 0.25),
+        )
+
+    def mixed(self, chance: random.Random) -> "Recipe":
+        """The same with more that goes on in years, in exact mode."""
+        return self._replace(
+            old=chance.choice([0.0, 0.0, 0.0, 0.3, 1.0]),
+            cleaner=chance.choice([0.0, 0.1, 0.3]) if self.gaps else 0.0,
+            max_epoch=chance.choice([MAX_EPOCH, MAX_EPOCH, 0, 2, 6]),
+            idle=chance.choice([0.0, 0.1, 0.3]),
+            parked_bytes=chance.choice([1 << 17, 1 << 17, 100]),
         )
 
 
@@ -43,6 +63,8 @@ class SourceLog:
     def __init__(self, recipe: Recipe, chance: random.Random) -> None:
         self.recipe = recipe
         self.model = PartitionModel()
+        self.written: dict[int, Stored] = {}
+        """Base offset -> every batch that there ever was."""
         self._chance = chance
         self._open: dict[int, int] = {}
         """Producer id -> batches that its transaction has."""
@@ -72,7 +94,7 @@ class SourceLog:
     def _batch(self, count: int, now_ms: int, producer_id: int, *, records: int | None = None) -> None:
         base = self.model.end
         transactional = producer_id != NO_PRODUCER_ID
-        stamp = now_ms - (2 * DAY_MS if self.recipe.old else 0)
+        stamp = now_ms - (2 * DAY_MS if self._chance.random() < self.recipe.old else 0)
         batch = raw_batch(
             b"records %d to %d;" % (base, base + count - 1),
             base_offset=base,
@@ -86,7 +108,29 @@ class SourceLog:
             base_sequence=base if transactional else -1,
             record_count=count if records is None else records,
         )
+        self._store(batch)
+
+    def _store(self, batch: bytes) -> None:
         self.model.store(batch)
+        stored = self.model.batches[-1]
+        self.written[stored.header.base_offset] = stored
+
+    def clean(self) -> int | None:
+        """Compaction takes a batch, any but the last one, of offsets that are decided. Where it began."""
+        model = self.model
+        candidates = [
+            at
+            for at, stored in enumerate(model.batches[:-1])
+            if not stored.header.is_control
+            and stored.header.record_count
+            and stored.header.next_offset <= model.last_stable
+        ]
+        if not candidates:
+            return None
+        at = self._chance.choice(candidates)
+        base = model.batches[at].header.base_offset
+        del model.batches[at]
+        return base
 
     def _gap(self, now_ms: int) -> None:
         """Compaction left nothing there, or an empty batch to keep the offsets; the next batch is an ordinary one."""
@@ -100,15 +144,16 @@ class SourceLog:
     def _end(self, producer_id: int, now_ms: int) -> None:
         del self._open[producer_id]
         kind = ABORT if self._chance.random() < self.recipe.aborted else COMMIT
-        self.model.store(marker_batch(self.model.end, producer_id, 0, kind=kind, timestamp=now_ms))
+        self._store(marker_batch(self.model.end, producer_id, 0, kind=kind, timestamp=now_ms))
 
     # -- what a copy of it must be -------------------------------------------------------------------------------------
 
-    def visible(self) -> dict[int, tuple[int, bytes]]:
-        """Base offset -> (offsets, payload) of each batch that a read_committed consumer gets."""
+    def visible(self, batches: Iterable[Stored] | None = None) -> dict[int, tuple[int, bytes]]:
+        """Base offset -> (offsets, payload) of each batch that a read_committed consumer gets, of those of now, or of
+        ``batches``."""
         model = self.model
         found: dict[int, tuple[int, bytes]] = {}
-        for stored in model.batches:
+        for stored in model.batches if batches is None else batches:
             header = stored.header
             if header.base_offset >= model.last_stable:
                 break

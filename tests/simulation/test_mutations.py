@@ -13,13 +13,17 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import NetworkError
+from mirror.records import identity
 from mirror.records.identity import Identity
 from mirror.relay import fill, resync
+from mirror.relay.freshness import Freshness
 from mirror.relay.partition import Partition, Phase
+from mirror.relay.plain import NEVER_MS
 from mirror.relay.position import Locator
 from mirror.relay.resync import Resync
 from mirror.relay.sink import Lane
 from tests.simulation.run import Violation, play
+from tests.simulation.source import Recipe
 
 pytestmark = pytest.mark.long
 
@@ -67,7 +71,8 @@ _start = Partition.start
 def _with_full_window(self: Partition, location: Any, *, topic_head: bytes) -> None:
     _start(self, location, topic_head=topic_head)
     self.checking = False
-    self.window = 5
+    self.proven, self.old, self.window = True, False, 5
+    self.freshness.appended(self.acknowledged, NEVER_MS)
 
 
 def _believing(self: Any, partition: Partition, answer: Any, response: Any) -> None:
@@ -98,6 +103,50 @@ async def _asked_later(self: Any, *arguments: Any) -> Any:
     return await self._there.producers(), end, tail
 
 
+_appended, _pass = Freshness.appended, Freshness._pass
+
+
+def _always_fresh(self: Freshness, acknowledged: int, _: int) -> None:
+    """What was acknowledged last counts as fresh for ever."""
+    _appended(self, acknowledged, NEVER_MS)
+
+
+def _passed_as_fresh(self: Freshness, acknowledged: int) -> None:
+    last_ms = self._last_ms
+    _pass(self, acknowledged)
+    self._last_ms = max(last_ms, self._last_ms)
+
+
+def _by_the_last(self: Freshness, next_offset: int, _: int, last_ms: int) -> None:
+    """Of a record set only the last batch is looked at."""
+    self._sets.append((next_offset, last_ms, last_ms))
+
+
+def _another_id(self: Freshness, acknowledged: int) -> None:
+    """A producer id that has written nothing is as good as any."""
+
+
+def _behind_markers(self: Identity) -> Identity:
+    """Past the last epoch the next producer id begins with data."""
+    epoch = (self.epoch | 1) + 1
+    return Identity(self.producer_id, epoch, 0) if epoch <= identity.MAX_EPOCH else Identity(self.producer_id + 1, 0, 0)
+
+
+_without_markers = property(lambda self: Identity(self.producer_id, self.epoch | 1, 0))
+
+
+def _mostly(**changes: Any) -> tuple[Any, str, Any]:
+    """Sources of this kind only, so that fewer seeds are needed."""
+
+    def mixed(self: Recipe, _: Any) -> Recipe:
+        return self._replace(**changes)
+
+    return Recipe, "mixed", mixed
+
+
+_generation = property(lambda self: self.generation, lambda self, _: None)
+
+
 MUTATIONS = (
     Mutation("barrier: unreplicated offsets", ((resync, "barrier", _true_end), (fill, "barrier", _true_end)), 300),
     Mutation("barrier: hidden offsets", ((resync, "barrier", _visible_end), (fill, "barrier", _visible_end)), 300),
@@ -114,12 +163,38 @@ MUTATIONS = (
     Mutation(
         "markers: an epoch of their own",
         (
-            (Identity, "marker_epoch", property(lambda self: self.epoch)),
+            (Identity, "marker", property(lambda self: self)),
             (Identity, "behind_markers", lambda self: self),
         ),
         300,
     ),
     Mutation("producers before the end", ((Resync, "_stand_still", _asked_later),), 6000),
+    Mutation(
+        "window 1 after an idle time",
+        (
+            (Freshness, "appended", _always_fresh),
+            (Freshness, "_pass", _passed_as_fresh),
+            _mostly(batches=32, transactional=0.0, gaps=0.0, idle=0.5, old=0.0),
+        ),
+        300,
+    ),
+    Mutation(
+        "window 1 while an old batch waits among fresh ones",
+        ((Freshness, "put", _by_the_last), _mostly(batches=32, transactional=0.0, gaps=0.0, old=0.3)),
+        300,
+    ),
+    # With markers of the new id, or with window 1 for its first batch.
+    Mutation(
+        "a producer id begins with markers, or one batch",
+        (
+            (Identity, "marker", _without_markers),
+            (Identity, "behind_markers", _behind_markers),
+            (Freshness, "another_id", _another_id),
+            _mostly(batches=32, max_epoch=0),
+        ),
+        300,
+    ),
+    Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 300),
 )
 
 

@@ -165,6 +165,12 @@ class Worker:
         return self.partition is not None and self.partition.phase is Phase.ACTIVE
 
     @property
+    def sending(self) -> bool:
+        """Whether it has something to send, or something under way."""
+        partition = self.partition
+        return partition is not None and bool(partition.outbox or partition.in_flight or partition.filling)
+
+    @property
     def halted(self) -> str:
         """The reason, if its partition has halted."""
         partition = self.partition
