@@ -71,6 +71,8 @@ class FramePool:
         self._touched = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._waking = False
+        self.grants = 0
+        """Reservations so far."""
 
     @property
     def used(self) -> int:
@@ -102,6 +104,7 @@ class FramePool:
         if not self._has_room(size) or (self._waiting and not self._waking):
             return False
         self._used += size
+        self.grants += 1
         return True
 
     def cancel(self, size: int) -> None:
@@ -124,7 +127,7 @@ class FramePool:
             self._wake()
         return frame
 
-    def copy(self, pieces: Sequence[memoryview | bytes]) -> Frame:
+    def copy(self, pieces: Sequence[memoryview | bytes | bytearray]) -> Frame:
         """These bytes in a frame of their own size, so that the frames that they lie in can go back. Never refused: it
         is there to make room, and ``copy_room`` says how much of it is wise."""
         size = sum(map(len, pieces))
@@ -155,6 +158,21 @@ class FramePool:
     def when_room(self, size: int, wake: Callable[[], None]) -> None:
         """Calls ``wake`` once when there is room for ``size`` bytes; in the order of asking."""
         self._waiting.append((size, wake))
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
+
+    def ask_again(self) -> None:
+        """Wakes everybody who waits: there is other room than what they asked for."""
+        waiting, self._waiting = self._waiting, deque()
+        self._waking = True
+        try:
+            for _, wake in waiting:
+                wake()
+        finally:
+            self._waking = False
 
     def _has_room(self, size: int) -> bool:
         return not self._used or self._used + size <= self.budget

@@ -202,6 +202,12 @@ class Connection:
         if bool(outgoing) is not self._blocked:
             self._wait_for_room(blocked=not self._blocked)
 
+    def take_over_unsent(self, copy: Callable[[Sequence[Piece]], memoryview]) -> None:
+        """What is not sent yet is sent from a copy: the pieces are not borrowed any more. The copy is, until the answer
+        to the last of its frames."""
+        if self._outgoing:
+            self._outgoing = deque([copy(list(self._outgoing))])
+
     def _wait_for_room(self, *, blocked: bool) -> None:
         """The kernel does not take more for now; or it does again, and has all."""
         self._blocked = blocked

@@ -139,6 +139,11 @@ class Copied:
         else:
             self.jumps.append(Jump(start, start + count, cause))
 
+    def forget_from(self, offset: int) -> None:
+        """What lies at or behind this source offset is fetched, and judged, again."""
+        while self.jumps and self.jumps[-1].start >= offset:
+            self.jumps.pop()
+
     def jump(self) -> Jump | None:
         """What is not copied here, if there is such: ``source`` is then behind it."""
         if not self.jumps or self.jumps[0].start != self.source:

@@ -7,11 +7,12 @@ as long as the holes lie close together, no more is asked for than that little. 
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from mirror.net.buffers import FramePool
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.partition import Ahead, Batch, Hole, Partition
+from mirror.relay.partition import Ahead, Batch, Hole, Partition, Phase, Sent
 
 MOST_BYTES = 128 * 1024
 """Copied out per partition at the most: a hundred small transactions. Less where many partitions have copies."""
@@ -49,21 +50,57 @@ def park(partition: Partition, pool: FramePool) -> None:
         partition.let_go(item)
     if waiting:
         partition.crowded = max(most_bytes, LEAST_ASKED)
-        partition.tally.returned(waiting)
-        partition.identity = _identity_of(waiting[0])
-        partition.due = due
-        partition.last_epoch = NO_LEADER_EPOCH
-        if isinstance(waiting[0], Hole):
-            # If it is a gap, it was proven.
-            partition.ahead = Ahead(due, due + waiting[0].records, proven=True)
-        partition.ending = None  # found again when the batch in question is fetched again
-        partition.generation += 1
-        partition.freshness.returned(partition.acknowledged, due)
-        while waiting:
-            partition.let_go(waiting.popleft())
+        _fetch_again(partition, due)
     waiting.extend(copies)
     partition.frames += size > 0
     partition.parked = max(size, 1)
+
+
+def set_aside(partition: Partition) -> None:
+    """Lets go of every frame, because the destination broker does not take what waits: of batches that were sent, the
+    sizes are kept, and what was not is fetched again, once the others are acknowledged. The lane has taken over what
+    the kernel has not got yet."""
+    sent = partition.in_flight
+    due = partition.acknowledged
+    for position in range(len(sent)):
+        head, payload, records, frame = sent[position]
+        sent[position] = Batch(head, cast(memoryview, Sent(len(payload))), records, None)
+        if frame is not None:
+            partition.frames -= 1
+            frame.release()
+        due = _behind(partition, due) + records
+    if partition.phase is not Phase.ACTIVE or partition.parked or partition.looking or partition.reconfirming:
+        return
+    if partition.outbox:
+        if partition.copied is not None:
+            partition.copied.forget_from(due)
+        _fetch_again(partition, due)
+    partition.parked = 1
+
+
+def _behind(partition: Partition, offset: int) -> int:
+    """Where the next batch begins: behind what is not copied at ``offset`` (``offsets: mapped``)."""
+    for jump in partition.copied.jumps if partition.copied is not None else ():
+        if jump.start == offset:
+            offset = jump.end
+    return offset
+
+
+def _fetch_again(partition: Partition, due: int) -> None:
+    """What is left in the outbox, which begins at ``due``, is dropped as if it had never been fetched."""
+    waiting = partition.outbox
+    partition.tally.returned(waiting)
+    partition.identity = _identity_of(waiting[0])
+    partition.due = due
+    partition.last_epoch = NO_LEADER_EPOCH
+    if isinstance(waiting[0], Hole):
+        # If it is a gap, it was proven.
+        partition.ahead = Ahead(due, due + waiting[0].records, proven=True)
+    partition.ending = None  # found again when the batch in question is fetched again
+    partition.generation += 1
+    partition.freshness.returned(partition.acknowledged, due)
+    while waiting:
+        partition.let_go(waiting.popleft())
 
 
 def _copied(items: Sequence[Batch | Hole], size: int, pool: FramePool) -> list[Batch | Hole]:

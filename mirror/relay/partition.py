@@ -57,13 +57,25 @@ MARKS = 4
 acknowledged."""
 
 
+class Sent:
+    """The records of a batch that was sent, and whose frame is needed elsewhere: how many bytes they were."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
 class Batch(NamedTuple):
     """One batch ready to be sent. The hot path builds and reads it as a plain tuple of this shape."""
 
     head: bytes
     """Partition index, record set size and the restamped header, as the Produce request carries them."""
     payload: memoryview
-    """The records, borrowed from the frame they were fetched in."""
+    """The records, borrowed from the frame they were fetched in; ``Sent`` where they were sent and are not needed."""
     records: int
     """Offsets that it takes: lastOffsetDelta + 1."""
     frame: Frame | None
@@ -140,6 +152,9 @@ class Committed(NamedTuple):
 
 class Outlet(Protocol):
     """Where a partition's batches go: the lane that it is pinned to."""
+
+    stalled: bool
+    """Whether nothing is fetched for it: it does not get rid of what it has (``relay.stalls``)."""
 
     def offer(self, partition: "Partition") -> None:
         """The partition has batches in its outbox."""

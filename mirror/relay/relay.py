@@ -36,6 +36,7 @@ from mirror.relay.seeking import Seeking
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
+from mirror.relay.stalls import Stalls
 from mirror.relay.stats import Stats
 from mirror.relay.topics import PATIENCE_S, Pair, pair_topics, producer_memory_ms
 from mirror.relay.verdicts import Verdicts
@@ -87,6 +88,7 @@ class Relay:
         self._proofs = Proofs(self)
         self._gaps = Gaps(self)
         self.verdicts = Verdicts(self)
+        self._stalls = Stalls(self)
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
         self._fetchers: dict[int, Fetcher] = {}
@@ -418,6 +420,7 @@ class Relay:
             fetcher.close()
         for sink in self._sinks.values():
             sink.close()
+        self._stalls.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         for partition in self.partitions.values():
             if partition.phase is not Phase.STOPPED:
@@ -474,6 +477,15 @@ class Relay:
         else:
             partition.ending = halted
             self._ending.add(partition)
+
+    def no_room(self) -> None:
+        """See ``SourceOwner``."""
+        self._stalls.watch()
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """To all destination brokers."""
+        return [lane for sink in self._sinks.values() for lane in sink.lanes]
 
     def rewrites(self, partition: Partition) -> None:
         """See ``SinkOwner``."""

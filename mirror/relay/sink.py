@@ -10,9 +10,10 @@ An answer counts only if its base offset is the expected one. Everything else is
 import itertools
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from mirror.net.buffers import Frame
+from mirror.net.buffers import Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
@@ -22,7 +23,8 @@ from mirror.relay.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.link import Link
-from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.parking import set_aside
+from mirror.relay.partition import Batch, Partition, Phase, Sent
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
@@ -99,6 +101,8 @@ class Lane(Link):
         self._ready: list[Partition] = []
         self._under_way: deque[Request] = deque()
         self._freed = False
+        self.stalled = False
+        self._unsent: Frame | None = None
         self._partitions: set[Partition] = set()
         settings = owner.settings
         self._max_in_flight = settings.max_in_flight
@@ -116,6 +120,8 @@ class Lane(Link):
         """Pins the partition to this lane."""
         self._partitions.add(partition)
         partition.lane = self
+        if self.stalled:
+            partition.parked = 1
 
     def detach(self, partition: Partition) -> None:
         """Lets it go; nothing of it may be under way."""
@@ -138,12 +144,69 @@ class Lane(Link):
         """The partitions pinned to it."""
         return list(self._partitions)
 
+    # -- stalled -----------------------------------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether its partitions keep frames from being reused."""
+        return any(partition.frames for partition in self._partitions)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many requests under way as may be."""
+        return len(self._under_way) >= self._max_in_flight
+
+    @property
+    def received(self) -> tuple[int, int]:
+        """What has changed when an answer came."""
+        connection = self._connection
+        return (id(connection), connection.bytes_received) if connection is not None else (0, 0)
+
+    def stall(self, pool: FramePool) -> None:
+        """Its partitions let go of their frames, and are not fetched until all that is under way is answered."""
+        self.stalled = True
+        if self._connection is not None:
+            before = self._unsent
+
+            def copy(pieces: Sequence[Piece]) -> memoryview:
+                self._unsent = pool.copy(pieces)
+                return self._unsent.body
+
+            self._connection.take_over_unsent(copy)
+            if before is not None and before is not self._unsent:
+                before.release()
+        for partition in self._partitions:
+            set_aside(partition)
+
+    def _recover(self) -> None:
+        """If it was stalled, and has got rid of all that was under way: fetched for again."""
+        connection = self._connection
+        dials = self._dialling is not None
+        throttled = connection is not None and not connection.closed and connection.throttled_s > 0
+        if self._under_way or dials or throttled:
+            return
+        self.stalled = False
+        self._let_go_of_unsent()
+        self._owner.drained()
+
+    def _let_go_of_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, None
+        if unsent is not None:
+            unsent.release()
+
+    def close(self) -> None:
+        """See ``Link``."""
+        super().close()
+        self._let_go_of_unsent()
+
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Sends as many requests as there are batches for and the connection takes, in one call to the kernel."""
         if self._closed:
             return
+        if self.stalled:
+            self._recover()
         connection = self._connection
         if connection is None or connection.closed:
             if self._ready:
@@ -291,6 +354,8 @@ class Lane(Link):
             return Halted(Trouble.STRICT_REFUSED.reason, where, Trouble.STRICT_REFUSED.remedy)
         if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             return None
+        if partition.in_flight and isinstance(partition.in_flight[0][1], Sent):
+            return None  # its records are not here any more: it is fetched again, and judged then
         where = f"{self._owner.destination.name} refused the batch at offset {partition.acknowledged}"
         if partition.in_flight and not is_intact(_stored(partition.in_flight[0])):
             # Whatever the broker calls it.
@@ -368,6 +433,11 @@ class Sink:
         """Pins the partition to the lane that has the fewest."""
         lane = min(self._lanes, key=lambda lane: len(lane.attached))
         lane.attach(partition)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Its connections."""
+        return self._lanes
 
     def pump(self) -> None:
         """Sends what there is on every lane."""

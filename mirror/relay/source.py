@@ -90,6 +90,9 @@ class SourceOwner(Protocol):
     def diverged(self, partition: Partition, truncated: Halted) -> None:
         """The source's leader says that its log was truncated."""
 
+    def no_room(self) -> None:
+        """A fetch waits for room."""
+
     def pump_sinks(self) -> None:
         """There is something to send."""
 
@@ -153,10 +156,15 @@ class Fetcher(Link):
         ]
         if not wanted:
             return
-        settings, pool, size = self._owner.settings, self._owner.pool, self._most + OVERHEAD
+        settings, pool = self._owner.settings, self._owner.pool
+        if pool.copied:
+            # Smaller answers, so that two of them have room beside the copies.
+            self._most = max(min(self._most, (pool.budget - pool.copied) // 2 - OVERHEAD), self._least)
+        size = self._most + OVERHEAD
         if not pool.reserve(size):
             self._waits = True
             pool.when_room(size, self._has_room)
+            self._owner.no_room()
             return
         self._reserved = size
         asked = self._enough(wanted, max(self._most // len(wanted), LEAST_SHARE))
@@ -423,7 +431,7 @@ class Fetcher(Link):
 
 def _unparked(partition: Partition) -> bool:
     """Whether what was parked is done with."""
-    if partition.outbox or partition.in_flight:
+    if partition.outbox or partition.in_flight or (partition.lane is not None and partition.lane.stalled):
         return False
     partition.parked = 0
     return True

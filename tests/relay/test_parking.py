@@ -1,5 +1,6 @@
 """What waits behind a hole keeps no frame: a little is copied out, the rest is fetched again as if never fetched."""
 
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -11,8 +12,9 @@ from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.forward import forward
-from mirror.relay.parking import LEAST_ASKED, MOST_BYTES, park, worth_asking
-from mirror.relay.partition import Ahead, Hole, Partition
+from mirror.relay.journal import Copied, Journal
+from mirror.relay.parking import LEAST_ASKED, MOST_BYTES, park, set_aside, worth_asking
+from mirror.relay.partition import Ahead, Hole, Partition, Phase
 from mirror.relay.plain import NEVER_MS, InnerLoop
 from tests.records.builders import raw_batch
 
@@ -212,3 +214,49 @@ def test_without_a_share_they_take_many_times_the_budget() -> None:
     with patch.object(FramePool, "copy_room", MOST_BYTES):
         crowd(pool, 1_000, 100_000)
     assert pool.copied > 5 * pool.budget
+
+
+def test_set_aside() -> None:
+    """
+    1. Of four batches two are under way. All frames go back; the two are remembered by their sizes.
+    2. The two others are fetched again, as if never fetched: under the same identities.
+    """
+    pool = Pool()
+    data = record_set(0, [100] * 4)
+    waited, partition = compacted(), compacted()
+    for each in (waited, partition):
+        receive(pool, data, each)
+        each.phase = Phase.ACTIVE
+        for _ in range(2):
+            each.in_flight.append(each.outbox.popleft())
+    before = pool.used
+    set_aside(partition)
+    assert pool.used == before - len(data)
+    assert (partition.frames, partition.due, len(partition.outbox)) == (0, 10, 0)
+    assert partition.in_flight.sizes() == waited.in_flight.sizes()
+    assert partition.parked
+    receive(pool, data[_at(data, 10) :], partition)
+    assert what_waits(partition) == what_waits(waited)
+    assert partition.tally.put_batches == waited.tally.put_batches
+    assert partition.tally.put_bytes == waited.tally.put_bytes
+
+
+def test_set_aside_with_offsets_that_are_not_copied() -> None:
+    """``offsets: mapped``: what was passed over behind the last batch under way is passed over again."""
+    pool = Pool()
+    partition = compacted()
+    partition.phase = Phase.ACTIVE
+    partition.copied = copied = Copied(
+        journal=cast(Journal, None), source=0, source_epoch=0, destination=0, identity=START, own=frozenset()
+    )
+    data = record_set(0, [100, 0, 100, 0, 100])
+    receive(pool, data, partition)
+    for _ in range(2):
+        partition.in_flight.append(partition.outbox.popleft())
+    jumps = list(copied.jumps)
+    assert [(jump.start, jump.end) for jump in jumps] == [(5, 8), (13, 16)]
+    set_aside(partition)
+    assert partition.due == 13
+    assert list(copied.jumps) == jumps[:1]
+    receive(pool, data[_at(data, 13) :], partition)
+    assert list(copied.jumps) == jumps
