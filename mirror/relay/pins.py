@@ -165,21 +165,19 @@ class Pins:
         if not is_durable(halted.reason):
             return
         source_id, destination_id = self._ids(partition)
-        entries: list[Entry] = [
-            Halt(
-                side=partition.side,
-                reason=halted.reason,
-                detail=halted.detail,
-                remedy=halted.remedy,
-                at_ms=_now_ms(),
-                source_id=source_id,
-                destination_id=destination_id,
-            )
-        ]
+        entry = Halt(
+            side=partition.side,
+            reason=halted.reason,
+            detail=halted.detail,
+            remedy=halted.remedy,
+            at_ms=_now_ms(),
+            source_id=source_id,
+            destination_id=destination_id,
+        )
         backoff = Backoff(least_ms=self._settings.backoff_ms, most_ms=self._settings.backoff_max_ms)
         while partition.halted is halted:
             try:
-                await self._state.save(entries)
+                await self._state.put(entry)
                 return
             except NetworkError:
                 await asyncio.sleep(backoff.next_s())

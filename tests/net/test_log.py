@@ -6,7 +6,7 @@ import pytest
 
 from mirror.net.cluster import Leader
 from mirror.net.errors import Refused, RequestTimedOut
-from mirror.net.log import Marker, PartitionLog, Producer
+from mirror.net.log import EpochEnd, Marker, PartitionLog, Producer
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.scan import NOT_SEEN
@@ -63,6 +63,23 @@ async def test_ends_and_batches(sandbox: Sandbox, topic_name: str) -> None:
             with pytest.raises(Refused) as caught:
                 await ask
             assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_where_an_epoch_ends(sandbox: Sandbox, topic_name: str) -> None:
+    """That of now at the log's end, a later one nowhere; a leader of another epoch is none."""
+    create(sandbox, topic_name)
+    records(sandbox, topic_name, ["a", "b", "c"])
+    async with opened(sandbox) as cluster:
+        log = await log_of(cluster, topic_name)
+        epoch = log.leader.epoch
+        assert await log.end_of_epoch(epoch) == EpochEnd(epoch, 3)
+        assert await log.end_of_epoch(epoch + 1) == EpochEnd(-1, -1)
+        both = tuple(await asyncio.gather(log.end_of_epoch(epoch), log.end_of_epoch(epoch + 1)))
+        assert both == (EpochEnd(epoch, 3), EpochEnd(-1, -1)), "one partition, asked about twice at once"
+        stale = PartitionLog(cluster, log.topic, 0, Leader(log.leader.node_id, epoch + 1))
+        with pytest.raises(Refused) as caught:
+            await stale.end_of_epoch(epoch)
+        assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def test_read_committed(sandbox: Sandbox, topic_name: str) -> None:
