@@ -43,6 +43,15 @@ class MappedLocator(Locator):
             NotOurs: somebody else has taken it over since we did.
             PartitionHalted: also where another flow id has copied it before.
         """
+        try:
+            return await self._look(partition, takeover=takeover)
+        except PartitionHalted as stop:
+            # What another worker writes meanwhile looks wrong to whoever does not know of it: the verdict is its.
+            if not await self.owns(partition):
+                raise NotOurs(f"{partition.name}: another worker has taken it over") from stop
+            raise
+
+    async def _look(self, partition: Partition, *, takeover: bool) -> Location:
         here, there = self.logs(partition)
         look = _Look(self, partition, here, there, self.rules(partition))
         if not takeover and partition.copied is not None and not partition.forgotten:

@@ -399,7 +399,8 @@ class MappedRun(Run):
         model, running = self.there.model, [worker for worker in self.alive if not worker.process.paused]
         return (
             model.end == model.replicated
-            and any(worker.copying for worker in running)
+            and bool(running)
+            and all(worker.settled for worker in running)
             and not any(worker.sending for worker in running)
             and not any(link.late or link.waiting for broker in self.there.brokers.values() for link in broker.links)
             and not any(broker.paused for broker in self.there.brokers.values())

@@ -93,6 +93,12 @@ class MappedWorker(Worker):
         return any(partition.phase is Phase.ACTIVE for partition in self.partitions)
 
     @property
+    def settled(self) -> bool:
+        """Whether nothing is sought."""
+        phases = {partition.phase for partition in self.partitions}
+        return bool(phases) and phases <= {Phase.ACTIVE, Phase.HALTED}
+
+    @property
     def sending(self) -> bool:
         """Whether it has something to send, or something under way."""
         return any(bool(partition.outbox or partition.in_flight) for partition in self.partitions)
