@@ -16,7 +16,7 @@ from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.log import Marker, PartitionLog, Producer
 from mirror.records.state import Checkpoint
 from mirror.relay.fill import NOT_PERMITTED
-from mirror.relay.resync import POLL_S, Log
+from mirror.relay.resync import POLL_S, Log, barrier
 from mirror.relay.tails import READ_BYTES
 
 MARKER_WAIT_S = 30.0
@@ -53,10 +53,13 @@ class Before(NamedTuple):
         return Before(self.end if earlier.complete else earlier.end, known)
 
 
-async def look_before(there: PartitionLog) -> Before:
-    """In this order: all that was written before the end counts is remembered."""
+async def look_before(there: PartitionLog, log: Log) -> Before:
+    """In this order: what was written before the end is remembered, and what is remembered is replicated. A leader that
+    was deposed remembers batches that are nowhere else."""
     end = await there.true_end()
-    return Before(end, await there.producers())
+    known = await there.producers()
+    await barrier(there, log)
+    return Before(end, known)
 
 
 async def fence(

@@ -121,7 +121,7 @@ class _Look:
     async def again(self, copied: Copied) -> Location | None:
         """After doubt, while the partition is ours all the time: on from what was acknowledged. None: it has to be
         taken over anew, because the destination lost some of that."""
-        before = await look_before(self._there)
+        before = await look_before(self._there, self._log)
         if any(
             state.producer_id == copied.identity.producer_id and state.epoch > copied.identity.epoch
             for state in before.known or ()
@@ -190,7 +190,7 @@ class _Look:
         locator, partition, there = self._locator, self._partition, self._there
         owner = await locator.own(partition)
         # The fence changes what the leader remembers; a try that failed behind it has asked before.
-        before = partition.before = (await look_before(there)).after(partition.before)
+        before = partition.before = (await look_before(there, self._log)).after(partition.before)
         after = await locator.fence(partition, there, before)
         fenced, complete = after is not None, after is not None and after.complete
         before = partition.before = after or before
@@ -203,7 +203,16 @@ class _Look:
             complete = complete and after is not None and (after.complete or after is before)
             before = partition.before = after or before
             await locator.state.load()
+        if not await locator.owns(partition) or self._is_fenced(owner):
+            # Whatever was loaded is another's by now; an account of ours would supersede it.
+            raise NotOurs(f"{self._rules.name}: another worker has taken it over")
         return before._replace(complete=fenced and complete), fenced
+
+    def _is_fenced(self, owner: Ownership | None) -> bool:
+        """Whether an account tells of a later owner, which brokers before 3.0 do not."""
+        accounts = self._locator.state.ledger.checkpoints(self._partition.side)
+        known = [Ownership(one.identity.producer_id, one.identity.epoch) for one in accounts]
+        return owner is not None and any(one.producer_id == owner.producer_id and one > owner for one in known)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

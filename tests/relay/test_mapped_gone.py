@@ -7,6 +7,7 @@ import pytest
 from mirror.net.log import PartitionLog
 from mirror.relay import mapped
 from mirror.relay.fence import Before
+from mirror.relay.resync import Log
 from mirror.sandbox import Cluster as Sandbox
 from tests.net.real import create, log_of, opened, records
 from tests.relay.mapping import mapping, payloads
@@ -64,7 +65,7 @@ async def test_a_purged_destination_whose_leader_has_forgotten(
     2. After a stop in order nothing can have been written behind the checkpoint: it goes on.
     """
 
-    async def forgetful(there: PartitionLog) -> Before:
+    async def forgetful(there: PartitionLog, _: Log) -> Before:
         return Before(await there.true_end(), [])
 
     create(source_cluster, topic_name)

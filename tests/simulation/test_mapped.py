@@ -6,10 +6,17 @@
 
 import os
 from collections import Counter
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.mapped_run import play
+from mirror.records.state import Ledger
+from mirror.relay import mapped
+from mirror.relay.fence import Before
+from mirror.relay.mapped import MappedLocator
+from tests.simulation.mapped_run import Violation, play
 
 pytestmark = pytest.mark.long
 
@@ -30,3 +37,65 @@ def test_every_record_is_there_once_whatever_goes_wrong() -> None:
 
 def test_a_seed_is_the_same_run_every_time() -> None:
     assert [play(seed) for seed in range(40, 46)] == [play(seed) for seed in range(40, 46)]
+
+
+# -- rules taken away ---------------------------------------------------------------------------------------------------
+
+
+class Mutation(NamedTuple):
+    """What is replaced by what; ``within``: so many seeds must show it."""
+
+    rule: str
+    patches: tuple[tuple[Any, str, Any], ...]
+    within: int
+
+
+async def _unreplicated(there: Any, log: Any) -> Before:
+    end = await there.true_end()
+    return Before(end, await there.producers())
+
+
+async def _not_fenced(self: Any, partition: Any, there: Any, before: Before) -> Before:
+    return before
+
+
+async def _ours(self: Any, partition: Any) -> bool:
+    return True
+
+
+def _ours_not(self: Any, owner: Any) -> bool:
+    return False
+
+
+async def _uncounted(self: Any, step: Any, before: Before, *, closed: bool) -> None:
+    """Nothing visible is nothing copied."""
+
+
+def _first_only(self: Ledger, side: Any) -> set[int]:
+    """The last checkpoint's id, as far as it says."""
+    checkpoint = self.checkpoint(side)
+    return {checkpoint.identity.producer_id} if checkpoint is not None else set()
+
+
+MUTATIONS = (
+    Mutation("every producer id is known", ((Ledger, "own", _first_only),), 400),
+    Mutation("the fence", ((MappedLocator, "fence", _not_fenced),), 400),
+    Mutation("what the leader remembers is replicated", ((mapped, "look_before", _unreplicated),), 700),
+    Mutation("what is gone is counted", ((mapped._Look, "_count_gone", _uncounted),), 100),
+    Mutation(
+        "accounts are the owner's", ((MappedLocator, "owns", _ours), (mapped._Look, "_is_fenced", _ours_not)), 800
+    ),
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
+def test_without_the_rule_something_is_found(mutation: Mutation) -> None:
+    with ExitStack() as stack:
+        for owner, name, replacement in mutation.patches:
+            stack.enter_context(patch.object(owner, name, replacement))
+        for seed in range(1, mutation.within + 1):
+            try:
+                play(seed)
+            except Violation:
+                return
+    pytest.fail(f"no violation in {mutation.within} runs without the rule: {mutation.rule}")
