@@ -11,7 +11,7 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay import books, journal, position
+from mirror.relay import books, flows, journal, position
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
@@ -37,7 +37,13 @@ def mapped() -> Iterator[None]:
         patches.enter_context(patch.object(position, "Coordinator", MappedCoordinator))
         patches.enter_context(patch.object(books, "State", MappedState))
         patches.enter_context(patch.object(journal, "CHUNK_RUNS", CHUNK_RUNS))
+        patches.enter_context(patch.object(flows.Flows, "_look_up", _no_others))
         yield
+
+
+async def _no_others(_: object) -> list[object]:
+    """There is one flow, and one internal topic."""
+    return []
 
 
 class MappedWorker(Worker):

@@ -16,7 +16,8 @@ from mirror.records.state import Ledger
 from mirror.relay import mapped
 from mirror.relay.fence import Before
 from mirror.relay.mapped import MappedLocator
-from tests.simulation.mapped_run import Violation, play
+from tests.simulation.mapped_run import play
+from tests.simulation.run import Violation
 
 pytestmark = pytest.mark.long
 
@@ -39,7 +40,7 @@ def test_a_seed_is_the_same_run_every_time() -> None:
     assert [play(seed) for seed in range(40, 46)] == [play(seed) for seed in range(40, 46)]
 
 
-# -- rules taken away ---------------------------------------------------------------------------------------------------
+# -- rules taken away ------------------------------------------------------------------------------------------------
 
 
 class Mutation(NamedTuple):
