@@ -81,6 +81,7 @@ def forward(
     last_fit = end - HEADER_SIZE
     halt: Halt | Unproven | None = None
     first_due = due
+    cut = False
     at = start
     before = len(outbox)
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
@@ -124,7 +125,7 @@ def forward(
             due += item.records
             partition.last_epoch = judged.leader_epoch
         at = judged.stop
-    if halt is None and at < end:
+    if halt is None and at < end and not cut:  # what the inner loop calls cut is the batch that is due
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
     partition.due, partition.identity = due, identity
     partition.aligned = partition.aligned or due != first_due
