@@ -40,7 +40,7 @@ def two_brokers(source: FakeCluster, destination: FakeCluster, count: int = COUN
     return destination.next("Produce", faults.held(), node_id=2)
 
 
-@pytest.mark.parametrize(("count", "size"), [(COUNT, SIZE), (1_200, 3_000)])
+@pytest.mark.parametrize(("count", "size"), [(COUNT, SIZE), (400, 3_900)])
 async def test_the_others_go_on(count: int, size: int) -> None:
     """
     1. The second broker freezes with requests under way, and more in the kernel's buffers and behind them than fits.
