@@ -44,6 +44,10 @@ class Freshness:
                 least_ms = oldest_ms
         return least_ms
 
+    def waits_older(self, than_ms: float) -> bool:
+        """Whether something on its way is older. What was acknowledged last is then of no use to know."""
+        return any([oldest_ms < than_ms for _, oldest_ms, _ in self._sets])
+
     def appended(self, acknowledged: int, last_ms: int) -> None:
         """The batch that ends at ``acknowledged`` is the last that was appended, and of the time ``last_ms``."""
         self._pass(acknowledged)

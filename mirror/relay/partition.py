@@ -232,6 +232,7 @@ class Partition:
         "topic_head",
         "unowned",
         "unsettled",
+        "waits_old",
         "window",
     )
 
@@ -268,6 +269,8 @@ class Partition:
         self.old = True
         """Whether the destination may have forgotten our producer id, or may do so while what waits is sent: the window
         is 1, because a broker that has forgotten takes batch k + 1 in the place of a failed k."""
+        self.waits_old = False
+        """Whether that is so because of what waits, whatever is acknowledged until there is more."""
         self.filling = False
         """Whether markers are being written for the hole at the head of the outbox; nothing is under way then."""
         self.unsettled = False
@@ -414,7 +417,7 @@ class Partition:
         self.ahead, self.looking, self.empties = None, False, 0
         self.confirmed_at = time.monotonic()
         self.proven = self.unsettled = self.forgotten = False
-        self.old = True
+        self.old, self.waits_old = True, False
         self.freshness.clear()
         self.generation += 1
         self.positions += 1
@@ -441,6 +444,7 @@ class Partition:
         """The window as wide as it may be: ``most``, but 1 before anything is proven, and while the destination may
         have forgotten who we are. ``forgotten_ms``: it may have forgotten whose last batch is older than this."""
         self.old = self.freshness.least_ms(self.acknowledged) < forgotten_ms
+        self.waits_old = self.old and self.freshness.waits_older(forgotten_ms)
         self.window = most if self.proven and not self.old else 1
 
     def pop_hole(self) -> Hole:

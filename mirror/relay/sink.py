@@ -285,9 +285,10 @@ class Lane(Link):
         back what is there."""
         partition.doubts = 0
         partition.confirmed_at = time.monotonic()
-        # The hot path builds plain tuples: no names.
-        partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
-        partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
+        if not partition.waits_old:
+            # The hot path builds plain tuples: no names.
+            partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
+            partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
         if partition.checking:
             partition.checking = False
             self._owner.confirmed(partition, base_offset, batch)

@@ -154,9 +154,9 @@ MUTATIONS = (
     Mutation(
         "settle, and coordinator epochs",
         ((Locator, "rules", _without_settle), (fill.ByMarkers, "__init__", _same_coordinator)),
-        6000,
+        900,
     ),
-    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 900),
+    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300),
     Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
     Mutation("markers: look at the end", ((fill.Filling, "run", _without_looking),), 900),
     Mutation("markers: ask for the owner", ((Locator, "owns", _owner),), 900),
