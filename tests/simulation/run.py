@@ -210,7 +210,7 @@ class Run:
         partition = worker.partition
         if worker.copying and partition is not None and not (partition.checking or partition.proven):
             raise Violation("the first batch after a takeover was never read back")
-        if self.damaged and not worker.halted:
+        if any(self._shows(stored) for stored in self._wrong) and not worker.halted:
             await self._must_halt()
 
     async def _must_halt(self) -> None:
@@ -335,6 +335,16 @@ class Run:
                 raise Violation(wrong)
             # Not for good if it is a marker, and the source turns out to have a hole there, or has one by compaction.
             self._wrong.append(stored)
+
+    def _shows(self, stored: Stored) -> bool:
+        """Whether something is wrong with it, and the source still has a record in its place, which differs."""
+        origin, header = self.source.model, stored.header
+        overlapping = [
+            one
+            for one in origin.batches[origin.at(header.base_offset) :]
+            if one.header.base_offset <= header.last_offset and self._is_record(one)
+        ]
+        return bool(self._wrong_with(stored) and overlapping)
 
     def _wrong_with(self, stored: Stored) -> str:
         header = stored.header
