@@ -35,10 +35,10 @@ class Shared(Run):
     async def play(self) -> None:
         """The others write while the copy is made, each time a batch."""
         for _ in range(self.chance.choice([1, 1, 3])):
-            self.loop.call_later(self.chance.choice([0.1, 1.0, 5.0]) * self.chance.random(), self._write)
+            self.loop.call_later(self.chance.choice([0.1, 1.0, 5.0]) * self.chance.random(), self._intrude)
         await super().play()
 
-    def _write(self) -> None:
+    def _intrude(self) -> None:
         count = self.chance.randint(1, 3)
         batch = raw_batch(
             b"of others", base_offset=0, leader_epoch=-1, last_offset_delta=count - 1, record_count=count,
