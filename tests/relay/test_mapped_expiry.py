@@ -8,6 +8,7 @@ import pytest
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.state import state_topic
 from mirror.relay import mapped
+from mirror.relay.fence import Before
 from mirror.relay.partition import Committed
 from mirror.relay.renewal import Renewal
 from mirror.sandbox import Cluster as Sandbox
@@ -90,8 +91,8 @@ async def test_a_new_id_fences_the_old_one_by_its_own(
     2. Both see the same new records, and each is there once. Without the marker of the old id, both append them.
     """
 
-    async def unfenced(*_: object) -> bool:
-        return True
+    async def unfenced(_: object, before: Before, *rest: object) -> Before:
+        return before
 
     if not fenced:
         monkeypatch.setattr(mapped, "fence_others", unfenced)

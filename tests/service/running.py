@@ -126,7 +126,7 @@ class Mirror:
     def check_clean(self) -> None:
         """No traceback, no stray output."""
         assert self.noise == []
-        assert self.errors == ""
+        assert self.errors == "", self.errors
         assert "Traceback" not in json.dumps(self.lines)
 
     def told(self) -> str:
