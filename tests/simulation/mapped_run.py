@@ -371,7 +371,9 @@ class MappedRun(Run):
         if self._at_rest():
             running = [worker for worker in self.alive if not worker.process.paused]
             for worker in self.alive:
-                if worker.process.paused:
+                if worker.process.paused and not worker.settled:
+                    worker.kill()  # stopped for days between two of its requests: not played
+                elif worker.process.paused:
                     for link in [*worker.here.links, *worker.there.links]:
                         link.cut()
             await asyncio.sleep(self.weather.late)
