@@ -370,12 +370,7 @@ class MappedRun(Run):
             self.check_workers()
         if self._at_rest():
             running = [worker for worker in self.alive if not worker.process.paused]
-            for worker in self.alive:
-                if worker.process.paused and not worker.settled:
-                    worker.kill()  # stopped for days between two of its requests: not played
-                elif worker.process.paused:
-                    for link in [*worker.here.links, *worker.there.links]:
-                        link.cut()
+            self._leave_stopped()
             await asyncio.sleep(self.weather.late)
             days = self.chance.choice([2, 8, 20])
             if self.chance.random() < 0.3:
@@ -395,6 +390,15 @@ class MappedRun(Run):
             if not self.alive:
                 self.hire()
         self.resting = False
+
+    def _leave_stopped(self) -> None:
+        """Brokers close the connections of a process that is stopped for days. Between two of its requests, nobody is."""
+        for worker in self.alive:
+            if worker.process.paused and not worker.settled:
+                worker.kill()
+            elif worker.process.paused:
+                for link in [*worker.here.links, *worker.there.links]:
+                    link.cut()
 
     def _at_rest(self) -> bool:
         """Nothing is on its way."""
