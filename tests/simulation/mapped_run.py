@@ -129,13 +129,10 @@ class Source(SourceLog):
         ]
 
     def clean(self) -> None:
-        """The cleaner takes a batch, any but the last ones."""
+        """The cleaner takes a batch, any but the last ones of those that are decided."""
         model = self.model
-        candidates = [
-            at
-            for at, stored in enumerate(model.batches[:-2])
-            if not stored.header.is_control and stored.header.next_offset <= model.last_stable
-        ]
+        decided = [at for at, stored in enumerate(model.batches) if stored.header.next_offset <= model.last_stable]
+        candidates = [at for at in decided[:-2] if not model.batches[at].header.is_control]
         if candidates:
             stored = model.batches.pop(self._chance.choice(candidates))
             self.cleaned.add(stored.header.base_offset)
@@ -392,7 +389,7 @@ class MappedRun(Run):
         self.resting = False
 
     def _leave_stopped(self) -> None:
-        """Brokers close the connections of a process that is stopped for days. Between two of its requests, nobody is."""
+        """Brokers close the connections of a process that is stopped for days. Nobody is between two requests."""
         for worker in self.alive:
             if worker.process.paused and not worker.settled:
                 worker.kill()
