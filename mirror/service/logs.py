@@ -198,7 +198,8 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
 
 def get_logger(**bound: object) -> FilteringBoundLogger:
     """A logger with these keys on each of its lines."""
-    logger: FilteringBoundLogger = structlog.get_logger(**bound)
+    # Not structlog.get_logger(**bound): that has arguments of its own, and a key of their name would be taken for one.
+    logger: FilteringBoundLogger = structlog.get_logger().bind(**bound)
     return logger
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.service import logs
@@ -68,6 +68,7 @@ def test_a_line_is_one_json_object(out: Out) -> None:
 
 
 @given(st.dictionaries(st.text().filter(lambda key: key not in logs.IDENTITY), st.text() | st.binary() | st.floats()))
+@example({"logger": "", "processors": "", "wrapper_class": ""})
 def test_any_value_leaves_one_line(values: dict[str, Any]) -> None:
     out = Out()
     logs.configure(stream=out)
