@@ -197,9 +197,8 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
 
 
 def get_logger(**bound: object) -> FilteringBoundLogger:
-    """A logger with these keys on each of its lines."""
-    # Not structlog.get_logger(**bound): that has arguments of its own, and a key of their name would be taken for one.
-    logger: FilteringBoundLogger = structlog.get_logger().bind(**bound)
+    """A logger with these keys on each of its lines. ``structlog.wrap_logger``'s own arguments cannot be keys."""
+    logger: FilteringBoundLogger = structlog.get_logger(**bound)
     return logger
 
 
