@@ -6,12 +6,16 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.errors import NetworkError
+from mirror.records.header import BatchHeader
 from mirror.relay.fill import NOT_OWNER, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.settings import RelaySettings
+from mirror.relay.survivors import cleaned
 from mirror.wire.produce import checksum_of
+
+CLEANED = "cleaned"
 
 
 class ProofsOwner(Protocol):
@@ -68,6 +72,10 @@ class Proofs:
             return
         if not sent:
             detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
+            if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
+                # The log cleaner was quicker. The next position compares the records that survive.
+                owner.doubt_now(partition, CLEANED, f"{detail}, which its log cleaner has changed")
+                return
             owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
             return
         partition.proven = True
@@ -107,3 +115,8 @@ class Proofs:
         if partition.outbox and partition.lane is not None:
             partition.lane.offer(partition)
             self._owner.pump_sinks()
+
+
+def _may_be_cleaned(found: tuple[BatchHeader, bytes] | None, base_offset: int) -> bool:
+    """Whether a log cleaner has removed the batch that began there, or records of it."""
+    return found is None or found[0].base_offset != base_offset or cleaned(found[0])

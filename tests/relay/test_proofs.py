@@ -9,7 +9,7 @@ import pytest
 
 from mirror.net.buffers import FramePool
 from mirror.net.errors import ConnectionLost
-from mirror.records.admit import Cause
+from mirror.records.admit import Cause, Terms
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted, Trouble, halt
@@ -22,6 +22,8 @@ from tests.records.builders import Record, kafka_batch
 
 SENT = kafka_batch([Record(0, 0, None, b"value")])
 OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])
+CLEANED = kafka_batch([Record(0, 0, None, b"value"), Record(2, 0, None, b"value")])
+BEHIND = kafka_batch([Record(5, 0, None, b"value")], base_offset=5)
 
 
 class Owner:
@@ -112,3 +114,25 @@ async def test_first_batch_after_a_resync(
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.proven) == (told, proven)
     assert owner.cuts == ([1] if proven else [])
+
+
+@pytest.mark.parametrize(
+    ("found", "compacted", "told"),
+    [
+        (CLEANED, True, "doubt cleaned"),
+        (BEHIND, True, "doubt cleaned"),
+        (None, True, "doubt cleaned"),
+        (OTHER, True, "halt not_a_copy"),
+        (CLEANED, False, "halt not_a_copy"),
+        (None, False, "halt not_a_copy"),
+    ],
+)
+async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bool, told: str) -> None:
+    """On a compacted destination topic, a batch that its cleaner has changed says nothing about what was sent: the
+    position is sought again, which compares what survives. Where there is no cleaner, it is another batch."""
+    owner = Owner(found, None)
+    partition = Partition("t", 0)
+    partition.phase, partition.terms = Phase.ACTIVE, Terms(compacted_there=compacted)
+    Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.proven) == ([told], False)
