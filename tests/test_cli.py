@@ -171,7 +171,8 @@ def test_the_console_script(config: Path) -> None:
 
 def test_run_without_clusters(config: Path) -> None:
     """Nobody there, with --fail-fast: one line that says so, exit code 1."""
-    config.write_text(base().replace('"s:1"', '"127.0.0.1:1"').replace('"d:2"', '"127.0.0.1:2"'))
+    nowhere = base(top='http.listen: "127.0.0.1:0"').replace('"s:1"', '"127.0.0.1:1"')
+    config.write_text(nowhere.replace('"d:2"', '"127.0.0.1:2"'))
     with Mirror(config, "--fail-fast") as process:
         assert process.wait() == 1
         process.check_clean()
