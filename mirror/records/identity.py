@@ -33,23 +33,28 @@ class Identity:
 
     @property
     def marker(self) -> "Identity":
-        """Of the markers in a hole behind data of this identity: late data is refused from then on (47).
-
-        Past the last epoch, the partition's next producer id begins, with these markers and not behind them: the data
-        that follows has to be of the markers' id, or late ones would not be refused. Late data of the id before is then
-        known to be a repeat, for it is among the last that this id wrote.
-        """
-        epoch = self.epoch | 1
-        if epoch < MAX_EPOCH:
-            return Identity(self.producer_id, epoch, 0)
-        rotation = (self.producer_id + 1) % ROTATIONS
-        return Identity(self.producer_id & ~(ROTATIONS - 1) | rotation, 1, 0)
+        """Of the markers in a hole behind data of this identity: late data is refused from then on (47)."""
+        return Identity(self.producer_id, self.epoch | 1, 0)
 
     def behind_markers(self) -> "Identity":
         """The identity of the data behind a hole, after data of this identity or after the markers: late markers are
-        refused from then on."""
-        marker = self if self.epoch & 1 else self.marker
-        return Identity(marker.producer_id, marker.epoch + 1, 0)
+        refused from then on.
+
+        Past the last epoch, the partition's next producer id begins, with data: the markers have to be of the id
+        before, or they would not have its late data refused. Late markers are then refused by their coordinator epoch
+        only.
+        """
+        epoch = (self.epoch | 1) + 1
+        if epoch <= MAX_EPOCH:
+            return Identity(self.producer_id, epoch, 0)
+        rotation = (self.producer_id + 1) % ROTATIONS
+        return Identity(self.producer_id & ~(ROTATIONS - 1) | rotation, 0, 0)
+
+    def is_before(self, other: "Identity") -> bool:
+        """Whether ``other``, of the same partition, began later: a later producer id, or a higher epoch of this one."""
+        if self.producer_id == other.producer_id:
+            return self.epoch < other.epoch
+        return (other.producer_id - self.producer_id) % ROTATIONS < ROTATIONS // 2
 
 
 def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotation: int = 0) -> int:

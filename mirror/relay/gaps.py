@@ -171,7 +171,7 @@ class Look:
         segment = await self._log.read(due, committed=self._committed)
         if not segment.batches:
             readable = segment.last_stable_offset if self._committed else segment.high_watermark
-            if readable > due:
+            if readable > due and not await self._is_before_undecided(due, readable):
                 await self._check_nothing(due, readable)
             return None
         header, batch = segment.batches[0]
@@ -212,6 +212,18 @@ class Look:
         if before.last_offset >= due:
             raise Contradiction(f"a batch of {_span(before)}, but offset {due} is answered with {_span(header)}")
         await self._check_next(due, before, len(batch), header.base_offset)
+
+    async def _is_before_undecided(self, due: int, stable: int) -> bool:
+        """Whether compaction took everything from ``due`` up to the last stable offset, where an open transaction
+        stands: until that ends, a read_committed consumer gets nothing there, and it is no fault.
+
+        Raises:
+            Contradiction: that batch does not stand where it says.
+        """
+        if not self._committed:
+            return False
+        ahead = await Look(self._log, self._floor, committed=False).at(due)
+        return ahead is not None and ahead.base_offset >= stable
 
     async def _check_nothing(self, due: int, readable: int) -> None:
         """Nothing is answered at ``due``, below the end of what can be read: nothing may stand there."""

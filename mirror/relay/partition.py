@@ -454,8 +454,8 @@ class Partition:
         self.acknowledged += hole.records
         self.filled += hole.records
         self.let_go(hole)
-        if hole.before.marker.producer_id != hole.before.producer_id:
-            # Of the next producer id the destination has an entry by the markers, unless they were a transaction's.
+        if hole.before.behind_markers().producer_id != hole.before.producer_id:
+            # The markers were of the id before: of the next one the destination has no entry until its first batch.
             self.freshness.another_id(self.acknowledged)
             self.old, self.window = True, 1
         return hole

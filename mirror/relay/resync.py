@@ -343,8 +343,9 @@ def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:
 def continued(tail: Tail, known: Sequence[Producer] | None, rules: Rules, end: int) -> Identity:
     """The identity of the next data batch.
 
-    After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0). With nothing left in the log,
-    what the broker remembers; else afresh.
+    After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0), or (P + 1, 0, 0) past the last
+    epoch; a marker of an identity before the data's does not count. With nothing left in the log, what the broker
+    remembers; else afresh.
     """
     if tail.marker is not None:
         identity = _identity(tail.marker).behind_markers()

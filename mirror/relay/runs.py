@@ -63,7 +63,7 @@ async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> 
     if not _of_the_run(first, last):
         begin = await _straight_from(there, begin, last)
         before = await _before(there, begin, log_start)
-    elif before is None or not _is_foreign(before, own):
+    elif before is None or not (_is_foreign(before, own) or _is_displaced(before, last)):
         return
     raise await _halted(there, begin, before, last, log_start, own)
 
@@ -146,6 +146,13 @@ def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
         and (header.producer_id, header.producer_epoch) == (last.producer_id, last.producer_epoch)
         and (last.base_sequence - header.base_sequence) % SEQUENCES == last.base_offset - header.base_offset
     )
+
+
+def _is_displaced(before: BatchHeader, last: BatchHeader) -> bool:
+    """Whether the batch before a run is of its epoch and does not go on to it: then that run is a repeat, which the
+    broker did not recognise."""
+    same = (before.producer_id, before.producer_epoch) == (last.producer_id, last.producer_epoch)
+    return same and not before.is_control and not _of_the_run(before, last)
 
 
 def _is_foreign(header: BatchHeader, own: Own) -> bool:

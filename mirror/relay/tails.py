@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from mirror.net.errors import Refused
 from mirror.net.log import Segment
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.records.identity import same_owner
+from mirror.records.identity import Identity, same_owner
 from mirror.relay.halts import Trouble, halt
 from mirror.wire.errors import ErrorCode
 
@@ -37,7 +37,8 @@ class Tail(NamedTuple):
     data: Data | None
     """The last data batch, header and records; None: the log has none."""
     marker: BatchHeader | None
-    """The last marker of ours behind it."""
+    """The newest marker of ours behind it, by its identity. One that is older than the data has come late: it says
+    nothing of what goes on here."""
     holes_from: int
     """From here to the end there is no data: markers, or nothing where a log cleaner has removed batches."""
 
@@ -76,10 +77,11 @@ async def look_back(
                 Trouble.CORRUPT_DESTINATION,
                 f"{there.name}: the log ends at {end}, and offset {end - 1} is answered with nothing",
             )
-        marker = marker or newest
+        marker = _newer(newest, marker)
         if data is not None:
             own(data[0])
-            return Tail(data, marker, data[0].next_offset)
+            late = marker is not None and same_owner(data[0].producer_id, owner) and is_before(marker, data[0])
+            return Tail(data, None if late else marker, data[0].next_offset)
         upto, reach = at, min(reach * STRIDE, MOST_STRIDE)
     return Tail(None, marker, log_start)
 
@@ -87,7 +89,7 @@ async def look_back(
 async def _last_between(
     there: Batches, start: int, end: int, owner: int
 ) -> tuple[Data | None, BatchHeader | None, int]:
-    """The last data batch with an offset in ``[start, end)``, the last marker of ours behind it, and where the last
+    """The last data batch with an offset in ``[start, end)``, the newest marker of ours behind it, and where the last
     batch of any kind ends."""
     data: Data | None = None
     marker: BatchHeader | None = None
@@ -98,12 +100,25 @@ async def _last_between(
             if not header.is_control:
                 data, marker = (header, bytes(batch[HEADER_SIZE:])), None
             elif same_owner(header.producer_id, owner):
-                marker = header
+                marker = _newer(marker, header)
     except Refused as error:
         if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             raise
         raise halt(Trouble.FOREIGN_WRITER, str(error)) from error
     return data, marker, found_to
+
+
+def is_before(header: BatchHeader, other: BatchHeader) -> bool:
+    """Whether ``other``, of the same partition's owner, is of a later identity."""
+    one, two = (Identity(each.producer_id, each.producer_epoch, 0) for each in (header, other))
+    return one.is_before(two)
+
+
+def _newer(marker: BatchHeader | None, behind: BatchHeader | None) -> BatchHeader | None:
+    """Of two markers of ours, of which the second stands farther on."""
+    if marker is None or behind is None:
+        return marker or behind
+    return marker if is_before(behind, marker) else behind
 
 
 async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:

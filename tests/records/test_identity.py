@@ -112,7 +112,7 @@ def test_two_steps_are_one(sequence: int, one: int, other: int) -> None:
 
 def test_epochs_fit_their_field_and_leave_a_markers_epoch() -> None:
     assert MAX_EPOCH % 2 == 0, "data carry even epochs"
-    assert MAX_EPOCH + 1 < 1 << 15, "a marker's odd epoch behind the last data, of a former version, fits an int16"
+    assert MAX_EPOCH + 1 < 1 << 15, "a marker's odd epoch behind the last data fits an int16"
 
 
 def test_markers_and_what_follows_them() -> None:
@@ -127,12 +127,28 @@ def test_past_the_last_epoch_the_next_id_begins() -> None:
     mine = producer_id(flow="f", cluster_id="c", topic="t", partition=0, rotation=3)
     assert Identity(mine, MAX_EPOCH - 2, 9).behind_markers() == Identity(mine, MAX_EPOCH, 0)
     last = Identity(mine, MAX_EPOCH, 9)
-    assert last.marker == Identity(mine + 1, 1, 0), "the markers are of the id whose data refuses late ones"
-    assert last.behind_markers() == last.marker.behind_markers() == Identity(mine + 1, 2, 0)
+    assert last.marker == Identity(mine, MAX_EPOCH + 1, 0), "the markers are of the id whose late data they refuse"
+    assert last.behind_markers() == last.marker.behind_markers() == Identity(mine + 1, 0, 0)
 
 
 def test_after_the_last_rotation_the_first_comes_again() -> None:
     mine = producer_id(flow="f", cluster_id="c", topic="t", partition=0, rotation=ROTATIONS - 1)
     following = Identity(mine, MAX_EPOCH, 0).behind_markers()
-    assert following == Identity(producer_id(flow="f", cluster_id="c", topic="t", partition=0), 2, 0)
+    assert following == Identity(producer_id(flow="f", cluster_id="c", topic="t", partition=0), 0, 0)
     assert same_owner(following.producer_id, mine)
+    assert Identity(mine, MAX_EPOCH + 1, 0).is_before(following)
+    assert not following.is_before(Identity(mine, MAX_EPOCH + 1, 0))
+
+
+@given(rotation=st.integers(0, ROTATIONS - 1), holes=st.integers(1, 5), epoch=st.integers(0, MAX_EPOCH // 2))
+def test_later_identities_are_behind(rotation: int, holes: int, epoch: int) -> None:
+    begun = Identity(MIRROR_BIT | rotation, 2 * epoch, 9)
+    later = begun
+    for _ in range(holes):
+        assert later.is_before(later.marker)
+        assert later.is_before(later.behind_markers())
+        assert later.marker.is_before(later.behind_markers())
+        later = later.behind_markers()
+    assert begun.is_before(later)
+    assert not later.is_before(begun)
+    assert not begun.is_before(begun.after(3))

@@ -11,6 +11,7 @@ from mirror.net.errors import Damaged
 from mirror.net.log import Segment
 from mirror.net.reading import verified
 from mirror.records.header import HEADER_SIZE, PREFIX, PREFIX_SIZE, BatchHeader, CorruptBatch
+from mirror.records.scan import NOT_SEEN
 
 LEAST_LENGTH = 14
 
@@ -34,6 +35,8 @@ class Disk:
     def __init__(self, stored: Sequence[bytes], *, per_segment: int = 4, indexed: bool = True) -> None:
         self.written = [Written(BatchHeader.read(one), one) for one in stored]
         self.end = self.written[-1].header.next_offset
+        self.stable = self.end
+        """Behind it, a transaction is open: a read_committed consumer is given nothing from there on."""
         self.aborted: list[tuple[int, int]] = []
         self.files: list[bytearray] = []
         self._names: list[int] = []
@@ -103,4 +106,7 @@ class Disk:
             raise Damaged("source", str(error)) from error
         if batches and batches[-1][0].next_offset > self.end:
             raise Damaged("source", f"behind the log's end {self.end}")
-        return Segment(batches, self.aborted, self.end, self.end, 0, next_base)
+        decided = [one for one in batches if not committed or one[0].base_offset < self.stable]
+        if len(decided) < len(batches):
+            next_base = NOT_SEEN
+        return Segment(decided, self.aborted, self.end, self.stable, 0, next_base)

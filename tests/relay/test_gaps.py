@@ -272,3 +272,40 @@ def test_mutation_without_order_a_reason_is_false() -> None:
     with patch.object(forward_module, "_misplaced", _believed):
         seen = {check("plain", at, bit, 1 << 20) for at in range(10) for bit in LOW_BITS}
     assert seen - REASONS
+
+
+def undecided(per_segment: int) -> Disk:
+    """Compaction took offsets 12 to 29; an open transaction stands behind them."""
+    disk = Disk([batch(0, 5), batch(5, 4), batch(9, 3), batch(30, 2, COMMITTED)], per_segment=per_segment)
+    disk.stable = 30
+    return disk
+
+
+@pytest.mark.parametrize("per_segment", [3, 4])
+def test_a_gap_up_to_an_open_transaction_is_waited_behind(per_segment: int) -> None:
+    """A read_committed consumer gets nothing there, below the last stable offset, and nothing is wrong."""
+    disk, partition = undecided(per_segment), Partition("t", 0)
+    partition.due = 12
+    assert not look(disk, partition)
+    assert partition.ahead is None
+    disk.stable = disk.end
+    assert not look(disk, partition)
+    assert partition.ahead == (12, 30, True)
+
+
+@pytest.mark.parametrize("per_segment", [3, 4])
+def test_what_is_hidden_before_an_open_transaction_is_damage(per_segment: int) -> None:
+    disk, partition = undecided(per_segment), Partition("t", 0)
+    disk.flip(2, 8 * 9)  # a length that became too large, at offset 9
+    partition.due = 9
+    assert look(disk, partition)
+
+
+def test_mutation_an_open_transaction_is_taken_for_damage() -> None:
+    async def never(*arguments: object) -> bool:
+        return False
+
+    disk, partition = undecided(4), Partition("t", 0)
+    partition.due = 12
+    with patch.object(Look, "_is_before_undecided", never):
+        assert look(disk, partition)

@@ -3,7 +3,7 @@
 import pytest
 
 from mirror.records.filler import filler_batch
-from mirror.relay import resync
+from mirror.relay import resync, runs
 from mirror.relay.runs import MOST_STRANGERS
 from tests.records.builders import raw_batch
 from tests.relay.flows import batches
@@ -82,6 +82,20 @@ async def test_our_own_batches_stand_elsewhere() -> None:
         reason, detail = await at.halts()
         assert reason == "not_a_copy"
         assert "batches at offsets 6 to 8 do not stand where their sequences say" in detail
+
+
+async def test_our_own_batch_came_twice() -> None:
+    """The broker had forgotten the epoch, and took its first batch again, behind its last: that is no record that the
+    source has lost. Mutation: without the rule, it is called that."""
+    for rule in (True, False):
+        async with scene() as at:
+            at.copy(batches(3))
+            at.there.producers.clear()
+            at.copy_only(batches(1))
+            with pytest.MonkeyPatch.context() as patched:
+                if not rule:
+                    patched.setattr(runs, "_is_displaced", lambda before, last: False)
+                assert (await at.halts())[0] == ("not_a_copy" if rule else "source_truncated")
 
 
 async def test_leading_filler_is_ours() -> None:

@@ -13,7 +13,6 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import NetworkError
-from mirror.records import identity
 from mirror.records.identity import Identity
 from mirror.relay import fill, resync
 from mirror.relay.freshness import Freshness
@@ -126,15 +125,6 @@ def _another_id(self: Freshness, acknowledged: int) -> None:
     """A producer id that has written nothing is as good as any."""
 
 
-def _behind_markers(self: Identity) -> Identity:
-    """Past the last epoch the next producer id begins with data."""
-    epoch = (self.epoch | 1) + 1
-    return Identity(self.producer_id, epoch, 0) if epoch <= identity.MAX_EPOCH else Identity(self.producer_id + 1, 0, 0)
-
-
-_without_markers = property(lambda self: Identity(self.producer_id, self.epoch | 1, 0))
-
-
 def _mostly(**changes: Any) -> tuple[Any, str, Any]:
     """Sources of this kind only, so that fewer seeds are needed."""
 
@@ -183,15 +173,9 @@ MUTATIONS = (
         ((Freshness, "put", _by_the_last), _mostly(batches=32, transactional=0.0, gaps=0.0, old=0.3)),
         300,
     ),
-    # With markers of the new id, or with window 1 for its first batch.
     Mutation(
-        "a producer id begins with markers, or one batch",
-        (
-            (Identity, "marker", _without_markers),
-            (Identity, "behind_markers", _behind_markers),
-            (Freshness, "another_id", _another_id),
-            _mostly(batches=32, max_epoch=0),
-        ),
+        "a producer id begins with one batch",
+        ((Freshness, "another_id", _another_id), _mostly(batches=32, max_epoch=0)),
         300,
     ),
     Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 300),
