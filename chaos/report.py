@@ -37,6 +37,8 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append(f"## {group}\n\n{_table(list(members))}")
     if failed := [row for row in rows if not row.held]:
         parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed) + "\n")
+    if measured := [row for row in rows if row.figures]:
+        parts.append("## Figures\n\n" + "\n".join(map(_measured, measured)) + "\n")
     parts.append(_provenance(rows))
     return "\n".join(parts)
 
@@ -89,6 +91,10 @@ def _failure(row: Row) -> str:
     if row.audit not in ("identical", "not run"):
         said.append(f"audit: {row.audit}")
     return f"* `{row.scenario}`: " + "; ".join(said)
+
+
+def _measured(row: Row) -> str:
+    return f"* `{row.scenario}`: " + "; ".join(row.figures)
 
 
 def _provenance(rows: Sequence[Row]) -> str:

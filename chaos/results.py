@@ -29,6 +29,7 @@ class Row:
         recover_s: of each repetition.
         audit: identical, different, not run, or why it could not be run.
         problems: everything that was not as it should be.
+        figures: what was measured, in words.
         notes: counts of other things.
         held: no problem, and the audit (if run) says identical.
     """
@@ -52,6 +53,7 @@ class Row:
     recover_s: list[float] = dataclasses.field(default_factory=list)
     audit: str = "not run"
     problems: list[str] = dataclasses.field(default_factory=list)
+    figures: list[str] = dataclasses.field(default_factory=list)
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property

@@ -265,8 +265,8 @@ class _Suite:
             f"{row.doubled} doubled, {row.misplaced} misplaced, halted {row.halted or 'none'}, "
             f"recovery {report.recovery(row) or '-'} s, {row.seconds:.0f} s in all"
         )
-        for problem in row.problems:
-            self._progress.line("  " + problem.replace("[", "\\["))
+        for said in [*row.figures, *row.problems]:
+            self._progress.line("  " + said.replace("[", "\\["))
 
 
 def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenario | None]]:
@@ -287,5 +287,6 @@ def _add(row: Row, outcome: Outcome) -> None:
     row.misplaced += outcome.compared.misplaced
     row.halted = dict(Counter(row.halted) + Counter(outcome.halted))
     row.notes = dict(Counter(row.notes) + Counter(outcome.notes))
+    row.figures += outcome.figures
     row.recover_s += outcome.recovered_s
     row.problems += outcome.problems

@@ -350,6 +350,10 @@ class Stage:
         """Count something that the report tells."""
         self.outcome.notes[what] = self.outcome.notes.get(what, 0) + count
 
+    def figure(self, text: str) -> None:
+        """Something measured, in words, that the report tells."""
+        self.outcome.figures.append(text)
+
     def told(self) -> str:
         """What the mirrors said last."""
         return "\n".join(mirror.told() for mirror in self.mirrors)

@@ -2,6 +2,7 @@
 
 from chaos.scenarios import processes  # isort: skip
 from chaos.scenarios import brokers  # isort: skip
+from chaos.scenarios import stalls  # isort: skip
 from chaos.scenarios import network  # isort: skip
 from chaos.scenarios import data  # isort: skip
 from chaos.scenarios import disk  # isort: skip
@@ -9,4 +10,4 @@ from chaos.scenarios import numbers  # isort: skip
 from chaos.scenarios import mapped  # isort: skip
 from chaos.scenarios import promises  # isort: skip
 
-__all__ = ["brokers", "data", "disk", "mapped", "network", "numbers", "processes", "promises"]
+__all__ = ["brokers", "data", "disk", "mapped", "network", "numbers", "processes", "promises", "stalls"]

@@ -67,7 +67,7 @@ def test_report_tells_what_held_and_what_did_not() -> None:
         [
             row("fine", halted={"source_truncated": 1}),
             row("lossy", lost=2, problems=["lost: t-0@5, t-0@6\nsecond line"]),
-            row("short", repetitions=1, recover_s=[4.0]),
+            row("short", repetitions=1, recover_s=[4.0], figures=["97 %", "101 %"]),
             row("unproved", audit="different"),
         ]
     )
@@ -80,3 +80,4 @@ def test_report_tells_what_held_and_what_did_not() -> None:
     assert "`lossy`: lost: t-0@5, t-0@6\n" in failed
     assert "`short`: 1 of 3 repetitions were carried out" in failed
     assert "`unproved`: audit: different" in failed
+    assert "## Figures\n\n* `short`: 97 %; 101 %\n" in text
