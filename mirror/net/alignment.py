@@ -7,7 +7,7 @@ Equal batches fit in several places. What decides then is told at ``Alignment.de
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -36,6 +36,19 @@ class NeverArrived(Differs):
     """A batch was not appended, and the one behind it was: nothing is missing from the destination's own offsets."""
 
 
+class Gap(NamedTuple):
+    """Offsets of a log that no batch takes, or an empty one."""
+
+    start: int
+    offsets: int
+    is_batch: bool = False
+    """An empty batch: nothing can be read from its middle on."""
+
+    def behind(self, used: int) -> int:
+        """Where to read on when so many of its offsets are gone over."""
+        return self.start if self.is_batch and used < self.offsets else self.start + used
+
+
 class Batch(NamedTuple):
     """A batch of either log, as far as it is compared."""
 
@@ -44,9 +57,11 @@ class Batch(NamedTuple):
     """Digest of all but where it stands and who wrote it."""
     room: int = 0
     """Of an original: offsets between it and the one before that no batch takes."""
+    gaps: tuple[Gap, ...] = ()
+    """Where they are, in order. Batches that are not copied may stand between them."""
 
     @classmethod
-    def of(cls, header: BatchHeader, batch: memoryview, room: int = 0) -> "Batch":
+    def of(cls, header: BatchHeader, batch: memoryview, gaps: tuple[Gap, ...] = ()) -> "Batch":
         """The checksum covers who wrote it, so the records are digested."""
         digest = blake2b(digest_size=_LOOK_SIZE)
         digest.update(
@@ -61,7 +76,7 @@ class Batch(NamedTuple):
             )
         )
         digest.update(batch[HEADER_SIZE:])
-        return cls(header, digest.digest(), room)
+        return cls(header, digest.digest(), sum(gap.offsets for gap in gaps), gaps)
 
     @property
     def length(self) -> int:
@@ -117,7 +132,7 @@ class Alignment:
     def __init__(
         self,
         fetch: Callable[[], Awaitable[Batch | None]],
-        room: Callable[[], int] = int,
+        gaps: Callable[[], Sequence[Gap]] = tuple,
         *,
         source_offset: int,
         source_start: int,
@@ -127,7 +142,7 @@ class Alignment:
         """
         Args:
             fetch: the next original, from ``source_offset`` or where the source begins on; None: not now.
-            room: offsets behind the last original that no batch takes.
+            gaps: offsets behind the last original that no batch takes.
             source_offset: all before it was copied.
             source_start: where the source begins.
             source_epoch: leader epoch of what was copied last.
@@ -137,7 +152,7 @@ class Alignment:
         self.source_epoch = source_epoch
         self.passed = 0
         self._fetch = fetch
-        self._last_room = room
+        self._last_gaps = gaps
         self._accept_gap = accept_gap
         self._deleted = max(0, source_start - source_offset)
         self._copies = 0
@@ -261,7 +276,7 @@ class Alignment:
             self._ends, self.source_epoch = original.header.next_offset, original.header.leader_epoch
             self._first += 1
         self.passed = self._copies - best.matched
-        self.source_offset = self._ends + best.used
+        self.source_offset = self._behind(best)
         self._paths = [replace(best, steps=None)]
         return runs[::-1], lost[::-1]
 
@@ -288,10 +303,27 @@ class Alignment:
             self._originals.append(original)
         return self._originals[at - self._first]
 
+    def _behind(self, path: _Path) -> int:
+        """Where the path's next original is sought: behind the offsets that it has gone over, wherever these are."""
+        used = path.used
+        deleted = self._deleted if path.at == 0 else 0
+        if used <= deleted:
+            return self._ends + used
+        used -= deleted
+        for gap in self._originals[0].gaps if self._originals else self._last_gaps():
+            if used <= gap.offsets:
+                return gap.behind(used)
+            used -= gap.offsets
+        raise AssertionError(f"{used} offsets more than there is room for")
+
     def _room(self, path: _Path, original: Batch | None) -> int:
         """Offsets before the path's next original that others may have taken."""
         deleted = self._deleted if path.at == 0 else 0
-        return deleted + (original.room if original is not None else self._last_room()) - path.used
+        return (
+            deleted
+            + (original.room if original is not None else sum(gap.offsets for gap in self._last_gaps()))
+            - path.used
+        )
 
     def _narrow(self, found: Iterable[_Path]) -> None:
         paths = list(found)

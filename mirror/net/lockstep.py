@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
-from mirror.net.alignment import Alignment, Batch, Differs, NeverArrived
+from mirror.net.alignment import Alignment, Batch, Differs, Gap, NeverArrived
 from mirror.net.errors import Refused
 from mirror.net.log import PartitionLog
 from mirror.records.header import SEQUENCES, BatchHeader
@@ -26,12 +26,11 @@ _HALF = SEQUENCES // 2
 
 
 class Found(NamedTuple):
-    """A batch as it stands in a log. ``room``: offsets between it and the one before that no batch takes, or an empty
-    one."""
+    """A batch as it stands in a log. ``gaps``: between it and the one before."""
 
     header: BatchHeader
     batch: memoryview
-    room: int
+    gaps: tuple[Gap, ...]
 
 
 class Originals:
@@ -43,12 +42,13 @@ class Originals:
         self.offset = offset
         self._committed = committed
         self._read: deque[Found] = deque()
-        self._room = self._behind = 0
+        self._gaps: list[Gap] = []
+        self._behind: list[Gap] = []
 
     @property
-    def room(self) -> int:
+    def gaps(self) -> list[Gap]:
         """Offsets behind the last of them that no batch takes, as of the last read."""
-        return self._room + self._behind
+        return self._gaps + self._behind
 
     async def next(self) -> Found | None:
         """None at the visible end of the moment; asked again, there may be more."""
@@ -56,21 +56,22 @@ class Originals:
             segment = await self._log.read(self.offset, max_bytes=READ_BYTES, committed=self._committed)
             if not segment.batches:
                 visible = segment.last_stable_offset if self._committed else segment.high_watermark
-                self._behind = max(0, visible - self.offset)
+                self._behind = [Gap(self.offset, visible - self.offset)] if visible > self.offset else []
                 return None
-            self._behind = 0
+            self._behind = []
             aborted = Aborted(segment.aborted)
             for header, batch in segment.batches:
-                self._room += max(0, header.base_offset - self.offset)
+                if header.base_offset > self.offset:
+                    self._gaps.append(Gap(self.offset, header.base_offset - self.offset))
                 if header.is_control:
                     aborted.ends(header, marker_kind(batch))
                 elif header.is_transactional and aborted.drops(header):
                     pass
                 elif header.record_count:
-                    self._read.append(Found(header, batch, self._room))
-                    self._room = 0
+                    self._read.append(Found(header, batch, tuple(self._gaps)))
+                    self._gaps = []
                 else:
-                    self._room += header.last_offset_delta + 1
+                    self._gaps.append(Gap(header.base_offset, header.last_offset_delta + 1, is_batch=True))
                 self.offset = header.next_offset
         return self._read.popleft()
 
@@ -126,7 +127,7 @@ class LockStep:
         self._originals = Originals(source, max(source_offset, source_start), committed=committed)
         self.alignment = Alignment(
             self._originals.next_batch,
-            lambda: self._originals.room,
+            lambda: self._originals.gaps,
             source_offset=source_offset,
             source_start=source_start,
             source_epoch=source_epoch,

@@ -13,6 +13,7 @@ from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.mapping import Run
 from tests.records.builders import raw_batch
+from tests.simulation.broker import marker_batch
 
 OWN, OTHER = 7, 8
 FIRST = Identity(OWN, 0, 0)
@@ -211,3 +212,17 @@ async def test_more_than_can_be_gone_differs() -> None:
         await step.count(5, 3)
     with pytest.raises(Differs):
         await (await stepped(ABC, [], log_start=30, end=30)).count(29, 30)
+
+
+async def test_the_position_is_behind_the_place_that_an_original_left() -> None:
+    """Offset 3 is a marker, 4 to 6 were cleaned away, 7 is a marker."""
+    markers = [marker_batch(3, 11, 0), marker_batch(7, 11, 0)]
+    here = [batch(0, "x"), markers[0], markers[1], batch(8, "z")]
+    step = await stepped(here, [copy(0, "x", 0), copy(3, "gone", 3)])
+    assert step.source_offset == 7
+
+
+async def test_the_position_is_not_inside_an_empty_batch() -> None:
+    emptied = raw_batch(b"", base_offset=3, last_offset_delta=5, record_count=0)
+    step = await stepped([batch(0, "x"), emptied, batch(9, "z")], [copy(0, "x", 0), copy(3, "gone", 3)])
+    assert step.source_offset == 3
