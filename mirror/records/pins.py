@@ -162,6 +162,44 @@ class Halt:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What the destination's leader remembered of the last checkpoint's producer before a fence that makes it forget.
+    Written before that fence and behind it, for whoever takes over next if this takeover gets no further."""
+
+    side: Side
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    """Of the producer's last batch below ``end``; -1: it had written nothing in this epoch."""
+    end: int
+    """Of the destination's log: what was appended behind was not looked at."""
+    fenced: bool
+    """Nothing of the producer can have been appended behind."""
+
+    def key(self) -> bytes:
+        """One for each partition."""
+        return remembered_key(self.side)
+
+    def value(self) -> bytes:
+        """JSON."""
+        producer = [self.producer_id, self.epoch, self.last_sequence]
+        return dump({"v": VERSION, "producer": producer, "end": self.end, "fenced": self.fenced})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        producer_id, epoch, last_sequence = value["producer"]
+        return cls(
+            side=Side.of(key),
+            producer_id=producer_id,
+            epoch=epoch,
+            last_sequence=last_sequence,
+            end=value["end"],
+            fenced=value["fenced"],
+        )
+
+
 def pin_key(side: Side) -> bytes:
     """Of a partition's ``Pin``."""
     return key_of("partition", side)
@@ -170,3 +208,8 @@ def pin_key(side: Side) -> bytes:
 def halt_key(side: Side) -> bytes:
     """Of a partition's ``Halt``."""
     return key_of("halt", side)
+
+
+def remembered_key(side: Side) -> bytes:
+    """Of a partition's ``Remembered``."""
+    return key_of("remembered", side)

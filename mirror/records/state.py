@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from mirror.records.identity import Identity
 from mirror.records.keys import VERSION, Side, dump, key_of
 from mirror.records.mapping import MapError, OffsetMap
-from mirror.records.pins import Flow, Halt, Pin, halt_key, pin_key
+from mirror.records.pins import Flow, Halt, Pin, Remembered, halt_key, pin_key, remembered_key
 
 __all__ = [
     "CHUNK_RUNS",
@@ -32,6 +32,7 @@ __all__ = [
     "Ledger",
     "Order",
     "Pin",
+    "Remembered",
     "Side",
     "Skipped",
     "StateError",
@@ -184,7 +185,7 @@ class Skipped:
         return cls(side=Side.of(key), start=key["start"], end=value["end"], cause=value["cause"], at_ms=value["at_ms"])
 
 
-Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Halt
+Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Halt | Remembered
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
@@ -192,6 +193,7 @@ _KINDS: dict[str, type[Entry]] = {
     "flow": Flow,
     "partition": Pin,
     "halt": Halt,
+    "remembered": Remembered,
 }
 
 
@@ -252,7 +254,7 @@ class Ledger:
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
-    _pinned: dict[bytes, Flow | Pin | Halt] = field(default_factory=dict)
+    _pinned: dict[bytes, Flow | Pin | Halt | Remembered] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """One record; ``value`` None takes the key away.
@@ -271,7 +273,7 @@ class Ledger:
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
             return
-        if isinstance(entry, Flow | Pin | Halt):
+        if isinstance(entry, Flow | Pin | Halt | Remembered):
             self._pinned[key] = entry
             return
         account = self._accounts.setdefault(entry.side, _Account())
@@ -344,6 +346,11 @@ class Ledger:
         """Why this partition has stopped, if it has."""
         found = self._pinned.get(halt_key(side))
         return found if isinstance(found, Halt) else None
+
+    def remembered(self, side: Side) -> Remembered | None:
+        """What was noted before this partition was last fenced."""
+        found = self._pinned.get(remembered_key(side))
+        return found if isinstance(found, Remembered) else None
 
     @property
     def halts(self) -> list[Halt]:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.log import Marker, PartitionLog, Producer
-from mirror.records.state import Checkpoint
+from mirror.net.state import Memory
+from mirror.records.state import Checkpoint, Remembered, Side
 from mirror.relay.fill import NOT_PERMITTED
 from mirror.relay.resync import POLL_S, Log, barrier
 from mirror.relay.tails import READ_BYTES
@@ -60,6 +61,52 @@ async def look_before(there: PartitionLog, log: Log) -> Before:
     known = await there.producers()
     await barrier(there, log)
     return Before(end, known)
+
+
+async def noted(state: Memory, side: Side, before: Before) -> Before:
+    """What the leader remembers is written down before the fence makes it forget; where a worker fenced and got no
+    further, with what that one has written down. It did so before it fenced: what is read behind the look has it.
+
+    Raises:
+        NetworkError: not certain that it is there.
+    """
+    await state.load()
+    checkpoint, known = state.ledger.checkpoint(side), state.ledger.remembered(side)
+    if (
+        checkpoint is None
+        or known is None
+        or known.end > before.end
+        or (known.producer_id, known.epoch) != (checkpoint.identity.producer_id, checkpoint.identity.epoch)
+        or before.last_sequence(known.producer_id, known.epoch) is not None
+    ):
+        await note(state, side, before)
+        return before
+    producer = Producer(known.producer_id, known.epoch, known.last_sequence)
+    return before.after(Before(known.end, [producer], known.fenced))
+
+
+async def note(state: Memory, side: Side, before: Before) -> None:
+    """Writes down how much the last checkpoint's producer has written, if that is known, and not told by the checkpoint
+    itself.
+
+    Raises:
+        NetworkError: not certain that it is there.
+    """
+    checkpoint = state.ledger.checkpoint(side)
+    if checkpoint is None or checkpoint.closed:
+        return
+    producer_id, epoch = checkpoint.identity.producer_id, checkpoint.identity.epoch
+    last = before.last_sequence(producer_id, epoch)
+    if last is not None:
+        remembered = Remembered(
+            side=side,
+            producer_id=producer_id,
+            epoch=epoch,
+            last_sequence=last,
+            end=before.end,
+            fenced=before.complete,
+        )
+        await state.put(remembered)
 
 
 async def fence(

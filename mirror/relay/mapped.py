@@ -20,7 +20,7 @@ from mirror.net.state import Memory
 from mirror.records.identity import Identity
 from mirror.records.state import Entry, Order, joined
 from mirror.relay.beginning import SCAN_BYTES, Beginning, Bounds, Start, open_tail
-from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, others
+from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, note, noted, others
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.journal import Copied, Journal
 from mirror.relay.partition import Location, Partition
@@ -181,6 +181,7 @@ class _Look:
                 detail=f"offsets {lost[0]} to {lost[1] - 1} of the source never arrived; going on was accepted",
             )
         await write_down(state, [copied], forget=forget)
+        await self._confirm()
         partition.copied, partition.before = copied, None
         return self._location(copied, source_end)
 
@@ -190,7 +191,10 @@ class _Look:
         locator, partition, there = self._locator, self._partition, self._there
         owner = await locator.own(partition)
         # The fence changes what the leader remembers; a try that failed behind it has asked before.
-        before = partition.before = (await look_before(there, self._log)).after(partition.before)
+        before = (await look_before(there, self._log)).after(partition.before)
+        if owner is not None:
+            before = await noted(locator.state, partition.side, before)
+        partition.before = before
         after = await locator.fence(partition, there, before)
         fenced, complete = after is not None, after is not None and after.complete
         before = partition.before = after or before
@@ -206,7 +210,16 @@ class _Look:
         if not await locator.owns(partition) or self._is_fenced(owner):
             # Whatever was loaded is another's by now; an account of ours would supersede it.
             raise NotOurs(f"{self._rules.name}: another worker has taken it over")
-        return before._replace(complete=fenced and complete), fenced
+        before = before._replace(complete=fenced and complete)
+        if before.complete:
+            await note(locator.state, partition.side, before)
+        return before, fenced
+
+    async def _confirm(self) -> None:
+        """Behind our account: whoever takes over from here on finds it, and fences our producer id even where the
+        coordinator gives another one. Whoever did so before has fenced nothing of ours."""
+        if not await self._locator.owns(self._partition):
+            raise NotOurs(f"{self._rules.name}: another worker has taken it over")
 
     def _is_fenced(self, owner: Ownership | None) -> bool:
         """Whether an account tells of a later owner, which brokers before 3.0 do not."""

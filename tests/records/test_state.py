@@ -20,6 +20,7 @@ from mirror.records.state import (
     Ledger,
     Order,
     Pin,
+    Remembered,
     Side,
     Skipped,
     StateError,
@@ -63,11 +64,21 @@ PIN = Pin(
     at_ms=4,
 )
 HALT = Halt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
+REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)
 
 
 @pytest.mark.parametrize(
     "entry",
-    [checkpoint(), chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)), SKIPPED, FLOW, PIN, replace(PIN, copied=None), HALT],
+    [
+        checkpoint(),
+        chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)),
+        SKIPPED,
+        FLOW,
+        PIN,
+        replace(PIN, copied=None),
+        HALT,
+        REMEMBERED,
+    ],
 )
 def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(entry.key(), entry.value()) == entry
@@ -79,6 +90,7 @@ def test_what_is_written_is_read(entry: Entry) -> None:
     assert list(ledger.skipped()) == []
     assert ledger.checkpoint(SIDE) is None
     assert (ledger.pin(SIDE), ledger.halt(SIDE), ledger.halts, ledger.flows) == (None, None, [], [])
+    assert ledger.remembered(SIDE) is None
 
 
 def test_what_flows_and_partitions_are() -> None:

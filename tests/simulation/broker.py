@@ -403,14 +403,18 @@ class CoordinatorModel:
 
     def __init__(self) -> None:
         self.owners: dict[str, Ownership] = {}
+        self.last_epoch = 32_766
+        """Behind it an id gets another producer id."""
         self._next_id = 1000
 
     def init_producer_id(self, transactional_id: str) -> Ownership:
-        """A new epoch, which fences all before it."""
+        """A new epoch, which fences all before it; behind the last one another producer id, which does not."""
         before = self.owners.get(transactional_id)
-        if before is None:
+        if before is None or before.epoch >= self.last_epoch:
             self._next_id += 1
-        owner = Ownership(self._next_id, 0) if before is None else before._replace(epoch=before.epoch + 1)
+            owner = Ownership(self._next_id, 0)
+        else:
+            owner = before._replace(epoch=before.epoch + 1)
         self.owners[transactional_id] = owner
         return owner
 

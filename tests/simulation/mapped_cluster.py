@@ -10,6 +10,7 @@ from typing import Any
 from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
+from mirror.records.header import BatchHeader
 from mirror.records.state import Entry, Ledger, Side, Skipped
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
@@ -19,6 +20,7 @@ from tests.simulation.cluster import TOPIC, TOPIC_ID, SimulatedCluster, Simulate
 from tests.simulation.connection import _HEADER, SimulatedConnection
 from tests.simulation.network import Reply
 from tests.simulation.site import Site
+from tests.simulation.source import DAY_MS
 
 ID_DAYS_MS = 7 * 86_400_000
 """``transactional.id.expiration.ms``."""
@@ -45,6 +47,13 @@ class DestinationSite(Site):
         """Markers of each transactional id that are not written yet."""
         self._renewed: dict[str, Ownership] = {}
         """What each id's owner had before it renewed it last: that may come again."""
+        self.on_stray: Callable[[str], None] = lambda who: None
+        """Called when old records of a worker that is not the owner any more were appended: their leader had forgotten
+        the fence."""
+        self._taken: dict[str, str] = {}
+        """Who took each id last."""
+        self._names: dict[int, str] = {}
+        """The id of each producer id."""
 
     def forget_ids(self) -> None:
         """The coordinator's sweep."""
@@ -63,8 +72,23 @@ class DestinationSite(Site):
         owner = self.coordinator.init_producer_id(name)
         self.used_at[name] = self.now_ms
         self._renewed.pop(name, None)
+        self._taken[name], self._names[owner.producer_id] = who, name
         self.owned(f"{who} {name}", owner)
         reply(owner)
+
+    def produce(self, who: str, node_id: int, batch: bytes, reply: Reply) -> None:
+        """See ``Site``."""
+        header, model = BatchHeader.read(batch), self.model
+        name, end = self._names.get(header.producer_id), model.end
+        unfenced = (
+            name is not None
+            and self._taken[name] != who
+            and header.producer_id not in model.producers
+            and header.max_timestamp < self.now_ms - DAY_MS
+        )
+        super().produce(who, node_id, batch, reply)
+        if unfenced and self.model.end != end:
+            self.on_stray(who)
 
     def renew_id(self, name: str, owner: Ownership, reply: Reply) -> None:
         """The same for the owner only (KIP-360); an id that is not known is a new one."""

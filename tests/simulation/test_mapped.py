@@ -72,6 +72,10 @@ async def _uncounted(self: Any, step: Any, before: Before, *, closed: bool) -> N
     """Nothing visible is nothing copied."""
 
 
+async def _unconfirmed(self: Any) -> None:
+    """Nobody is asked behind the checkpoint."""
+
+
 def _first_only(self: Ledger, side: Any) -> set[int]:
     """The last checkpoint's id, as far as it says."""
     checkpoint = self.checkpoint(side)
@@ -83,6 +87,7 @@ MUTATIONS = (
     Mutation("the fence", ((MappedLocator, "fence", _not_fenced),), 400),
     Mutation("what the leader remembers is replicated", ((mapped, "look_before", _unreplicated),), 700),
     Mutation("what is gone is counted", ((mapped._Look, "_count_gone", _uncounted),), 100),
+    Mutation("who owns is asked behind the checkpoint", ((mapped._Look, "_confirm", _unconfirmed),), 400),
     Mutation(
         "accounts are the owner's", ((MappedLocator, "owns", _ours), (mapped._Look, "_is_fenced", _ours_not)), 800
     ),
