@@ -10,11 +10,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mirror.net.cluster import Cluster
 from mirror.records.header import DELETE_HORIZON, BatchHeader
+from mirror.records.pins import halt_key
 from mirror.relay import compare, survivors
 from mirror.relay.tails import batches
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import create
-from tests.fakes.loop import some_turns
+from tests.fakes.loop import some_turns, until
 from tests.net.real import consumed, log_of, opened, records
 from tests.patience import PATIENT
 from tests.relay.mapping import mapping
@@ -95,9 +96,14 @@ async def copy(source: Sandbox, destination: Sandbox, topic: str) -> None:
 
 
 async def halts(source: Sandbox, destination: Sandbox, topic: str) -> str:
-    """One life that ends at once."""
+    """One life that ends at once; the reason, which is taken back before the next one."""
     async with mapping(source, destination, topic, mapped=False) as flow:
-        return await flow.halted(topic)
+        reason = await flow.halted(topic)
+        state = flow.relay.books.state
+        side = flow.relay.partitions[topic, 0].side
+        await until(lambda: state.ledger.halt(side), what="the halt to be written down")
+        await state.save([], forget=[halt_key(side)])
+    return reason
 
 
 async def goes_on(source: Sandbox, destination: Sandbox, topic: str) -> None:
