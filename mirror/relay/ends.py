@@ -16,6 +16,7 @@ from mirror.relay.assignment import Key
 from mirror.relay.partition import Partition
 from mirror.relay.settings import RelaySettings
 
+UNKNOWN_END = -1
 LOOK_EVERY_S = 3.0
 """A partition whose end was not heard of for so long is asked about. One that is fetched is heard of with each
 answer."""
@@ -88,6 +89,9 @@ class Ends:
             )
         except NetworkError:
             return False
+        topic = owner.source.topics.get(partition.topic)
+        if topic is not None and partition.source_id not in (None, topic.topic_id):
+            end = UNKNOWN_END  # of another topic under the same name
         if partition.heard_at < asked_at:
             partition.heard(end, asked_at)
         return True

@@ -55,7 +55,7 @@ class Trouble(Enum):
     OTHER_FLOW = (
         "other_flow",
         "a mirror under another flow id wrote this topic, and nothing is wrong with the copy; if it is this flow under "
-        "new names, set flow.id: {id} and resume; else exclude the topic from one of the two flows",
+        "new names, set flow.id: {id} and restart the mirror; else exclude the topic from one of the two flows",
     )
     OVERFILLED = (
         "overfilled",

@@ -381,8 +381,11 @@ class Partition:
 
     @property
     def lag(self) -> int | None:
-        """Source offsets that the destination is not known to have; None while either end was never known."""
+        """Source offsets that the destination is not known to have; None while either end is not known. A source that
+        ends before the position was made anew or truncated: its end says nothing about this copy."""
         if self.position < 0 or self.high_watermark < 0:
+            return None
+        if self.high_watermark < self.position and self.phase is not Phase.ACTIVE:
             return None
         return max(0, self.high_watermark - self.position)
 
@@ -509,6 +512,9 @@ class Partition:
             self.reached = self.acknowledged
             self.tally.dropped(self.acknowledged, self.in_flight, self.outbox)
         self.acknowledged = IN_DOUBT
+        if not self.lag:
+            # That nothing waits is true only as long as the source is heard of.
+            self.heard_at = -math.inf
         self.ending = None
         self.parked = 0
         self.generation += 1

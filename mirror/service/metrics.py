@@ -19,6 +19,7 @@ from mirror.relay.partition import Phase
 from mirror.service import logs
 from mirror.service.fleet import Fleet
 from mirror.service.pauses import BOUNDS_S, GENERATIONS
+from mirror.service.readiness import unready
 from mirror.service.snapshot import resident_bytes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -76,8 +77,9 @@ _GC_COUNTERS = (
 class FleetCollector(Collector):
     """Everything there is, from one fleet."""
 
-    def __init__(self, fleet: Fleet, version: str) -> None:
+    def __init__(self, fleet: Fleet, version: str, *, started: bool) -> None:
         self._fleet = fleet
+        self._started = started
         self._version = version
         here, _, there = fleet.flow.partition("->")
         self._flow = [here, there]
@@ -95,6 +97,9 @@ class FleetCollector(Collector):
         build = GaugeMetricFamily("mirror_build_info", "Of what this is.", labels=["version", "python"])
         build.add_metric([self._version, ".".join(map(str, sys.version_info[:3]))], 1)
         yield build
+        ready = GaugeMetricFamily("mirror_ready", "1 while /-/ready says yes; it says why not.")
+        ready.add_metric([], int(not unready(self._fleet, started=self._started)))
+        yield ready
         lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that stdout did not take.")
         lost.add_metric([], logs.lines_lost())
         yield lost
@@ -275,8 +280,8 @@ def _gauge(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=_OF_PARTITION)
 
 
-def render(fleet: Fleet, version: str) -> bytes:
-    """The text that Prometheus scrapes (``CONTENT_TYPE``)."""
+def render(fleet: Fleet, version: str, *, started: bool = True) -> bytes:
+    """The text that Prometheus scrapes (``CONTENT_TYPE``). ``started``: whether the workers have begun to copy."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(FleetCollector(fleet, version))
+    registry.register(FleetCollector(fleet, version, started=started))
     return generate_latest(registry)

@@ -73,7 +73,7 @@ class Pages:
         # Loaded when somebody asks: the start need not wait for it.
         from mirror.service import metrics
 
-        text = metrics.render(self._served.fleet, self._version)
+        text = metrics.render(self._served.fleet, self._version, started=self._served.started)
         return Response(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
 
     def _healthy(self) -> Response:

@@ -151,7 +151,7 @@ def _summary(now: Status) -> list[tuple[str, str]]:
             f"{_size(now['replicated_bytes'])}; {_number(now['filled_offsets'])} offsets filled",
         ),
         ("resyncs", _counts(now["resyncs"])),
-        ("halts", _counts(now["halts"])),
+        ("halts", f"{_counts(now['halts'])} since the start"),
     ]
 
 

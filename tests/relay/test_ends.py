@@ -67,6 +67,20 @@ async def test_another_leader() -> None:
             await until(lambda: flow.partition().lag == 303)
 
 
+async def test_another_topic_of_that_name() -> None:
+    """The source's topic is made anew while the partition stands still: its end says nothing of this copy."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await halt_with_records_behind(flow)
+            await until(lambda: flow.partition().lag == 300)
+            del source.topics["t"]
+            source.add_topic("t")
+            source.store("t", 0, *batches(200))
+            await flow.relay.source.refresh(["t"])
+            await until(lambda: flow.partition().lag is None)
+
+
 async def test_mutation_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the look at the ends, what waits behind a halt is not seen."""
 

@@ -1,5 +1,7 @@
 """One partition's state: the table of its phases, and what each move does to queues and frames."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,6 +128,21 @@ def test_lag_is_not_known_without_a_position() -> None:
     partition.stop_with(Halted("corrupt", "", ""))
     partition.heard(200, 1.0)
     assert (partition.position, partition.lag) == (40, 160)
+
+
+def test_that_nothing_waits_is_not_believed_of_a_source_that_is_not_heard_of() -> None:
+    """In doubt, and halted, with nothing to copy: 0 only once the source was heard of again. One whose end went back
+    was made anew or truncated: how much of it waits is not known."""
+    partition = active()
+    partition.heard(40, 1.0)
+    assert partition.lag == 0
+    partition.doubt()
+    assert (partition.lag, partition.heard_at) == (0, -math.inf)
+    partition.heard(40, 2.0)
+    partition.stop_with(Halted("recreated", "", ""))
+    assert partition.heard_at == -math.inf
+    partition.heard(20, 3.0)
+    assert partition.lag is None
 
 
 def test_each_position_is_another_generation() -> None:

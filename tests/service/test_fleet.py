@@ -90,6 +90,17 @@ def test_counters_survive_their_worker_and_gauges_do_not() -> None:
     assert sample(found, "mirror_build_info", version="1.2.3") == 1
 
 
+def test_readiness_is_a_metric() -> None:
+    """So that an alert fires for whatever it is not ready for: no series tells of topics that no pattern matches."""
+    found = fleet()
+    assert sample(found, "mirror_ready") == 0
+    for number in (1, 2):
+        found.heard(number, snapshot())
+    assert sample(found, "mirror_ready") == 1
+    found.workers[1].waits = "no topic matches"
+    assert sample(found, "mirror_ready") == 0
+
+
 def test_a_partition_that_moves_is_counted_once() -> None:
     """What a worker had before stays counted while another has it, and when it comes back."""
     found = fleet()

@@ -72,7 +72,7 @@ def lies(process: Mirror, truth: Truth) -> list[str]:
         progress = process.of("progress")[-1]
         expect("progress", progress["lag_records"], truth.waiting)
     fires = firing(scraped) - {"MirrorPartitionNotLocated"}
-    should = {"MirrorClusterAway"} if truth.away else set()
+    should = {"MirrorClusterAway", "MirrorNotReady"} if truth.away else set()
     expect("alerts", fires, should | ({"MirrorPartitionsUnassigned"} if truth.unassigned else set()))
     return found
 
