@@ -76,7 +76,7 @@ class Comparison:
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
                 if found is not None:
-                    self._check_place(look.data, found)
+                    await self._check_place(look.data, found, source_start)
                 detail = f"the batches at offset {header.base_offset} differ"
                 raise await self.parted(detail, log_start, source_start, source_end, end)
             if likeness is Likeness.SAME and found is not None:
@@ -101,19 +101,29 @@ class Comparison:
             raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
         return found
 
-    def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes]) -> None:
+    async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes], source_start: int) -> None:
         """The source's batch has not got another base offset, which no checksum covers, and is not passed over for it:
-        no other source has a gap there, or the same records elsewhere."""
+        no other source has a gap there, or the same records elsewhere. Not so if it is the copy that is displaced."""
         header, other = copy[0], found[0]
         moved = (other._replace(base_offset=header.base_offset), found[1])
         if other.base_offset > header.base_offset or (
-            other.base_offset < header.base_offset and same_batch(copy, moved, strict=self._rules.strict)
+            other.base_offset < header.base_offset
+            and same_batch(copy, moved, strict=self._rules.strict)
+            and not await self._stands(other, source_start)
         ):
             raise halt(
                 Trouble.CORRUPT,
                 f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
                 f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}",
             )
+
+    async def _stands(self, header: BatchHeader, source_start: int) -> bool:
+        """Whether the source's batch is found at its base offset, too. Without gaps, something else is found there if
+        that offset is wrong."""
+        if self._rules.terms.compacted or header.base_offset < source_start:
+            return False
+        segment = await self._here.read(header.base_offset)
+        return bool(segment.batches) and segment.batches[0][0] == header
 
     async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> Compared:
         if found is None:

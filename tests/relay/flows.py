@@ -185,14 +185,16 @@ def fill(source: FakeCluster, partitions: int = 1, count: int = 20, *, size: int
         source.store("t", index, *batches(count, size=size))
 
 
-def copies(of: list[bytes], *, topic: str = "t", partition: int = 0, cluster_id: str, sequence: int = 0) -> list[bytes]:
+def copies(
+    of: list[bytes], *, topic: str = "t", partition: int = 0, cluster_id: str, epoch: int = 0, sequence: int = 0
+) -> list[bytes]:
     """What a mirror of the same flow would have put at the destination, as requests carry it."""
     owner = producer_id(flow=FLOW, cluster_id=cluster_id, topic=topic, partition=partition)
     out = []
     for one in of:
         header = BatchHeader.read(one)
         new = header._replace(
-            base_offset=0, leader_epoch=-1, producer_id=owner, producer_epoch=0, base_sequence=sequence, crc=0
+            base_offset=0, leader_epoch=-1, producer_id=owner, producer_epoch=epoch, base_sequence=sequence, crc=0
         )
         sealed = new._replace(crc=checksum(new.pack() + one[HEADER_SIZE:]))
         out.append(sealed.pack() + one[HEADER_SIZE:])

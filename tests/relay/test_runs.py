@@ -4,9 +4,10 @@ import pytest
 
 from mirror.records.filler import filler_batch
 from mirror.relay import resync, runs
+from mirror.relay.compare import Comparison
 from mirror.relay.runs import MOST_STRANGERS
 from tests.records.builders import raw_batch
-from tests.relay.flows import batches
+from tests.relay.flows import batches, copies
 from tests.relay.scenes import Scene, scene
 
 OURS = 3
@@ -96,6 +97,35 @@ async def test_our_own_batch_came_twice() -> None:
                 if not rule:
                     patched.setattr(runs, "_is_displaced", lambda before, last: False)
                 assert (await at.halts())[0] == ("not_a_copy" if rule else "source_truncated")
+
+
+@pytest.mark.parametrize("rule", [True, False], ids=["", "mutation"])
+async def test_a_late_marker_displaced_our_batch(monkeypatch: pytest.MonkeyPatch, rule: bool) -> None:
+    """A marker too many behind a hole, and the first batch of the next epoch stands behind it: the source, where that
+    batch is found one offset lower, is not damaged."""
+    if not rule:
+
+        async def never(*arguments: object) -> bool:
+            return False
+
+        monkeypatch.setattr(Comparison, "_stands", never)
+    async with scene() as at:
+        at.copy(batches(2))
+        at.source.store("t", 0, *batches(3, first=6))
+        marker = raw_batch(
+            b"x",
+            base_offset=6,
+            attributes=0x30,
+            last_offset_delta=0,
+            record_count=1,
+            producer_id=at.owner,
+            producer_epoch=1,
+        )
+        displaced = copies(batches(1, first=6), cluster_id=at.source.cluster_id, epoch=2)
+        at.there.store(marker)
+        assert at.there.produce(displaced[0]) == (0, 7)
+        reason, detail = await at.halts()
+        assert reason == ("overfilled" if rule else "corrupt"), detail
 
 
 async def test_leading_filler_is_ours() -> None:
