@@ -158,7 +158,11 @@ MUTATIONS = (
         ),
         300,
     ),
-    Mutation("producers before the end", ((Resync, "_stand_still", _asked_later),), 6000),
+    Mutation(
+        "producers before the end",
+        ((Resync, "_stand_still", _asked_later), _mostly(batches=8, transactional=0.0, gaps=0.0, old=0.0)),
+        1500,
+    ),
     Mutation(
         "window 1 after an idle time",
         (
