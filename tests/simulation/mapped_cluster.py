@@ -258,8 +258,14 @@ class MappedCluster(SimulatedCluster):
     """One worker's view of either site."""
 
     async def refresh(self, topics: Any) -> dict[str, int]:
-        """The topics of the site."""
+        """The topics of the site. As with ``Cluster``, the later leader epoch counts: an answer may be late."""
+        before = self.topics
         await super().refresh(topics)
+        (heard,) = {topic.leaders[0] for topic in self.topics.values()}
+        newest = max((topic.leaders[0] for topic in before.values()), key=lambda leader: leader.epoch, default=heard)
+        if newest.epoch > heard.epoch:
+            self.topics = before
+            return {}
         if isinstance(self.site, SourceSite):
             (known,) = self.topics.values()
             leaders = known.leaders

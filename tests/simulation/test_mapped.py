@@ -5,7 +5,9 @@
 """
 
 import os
+import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -16,7 +18,7 @@ from mirror.records.state import Ledger
 from mirror.relay import mapped
 from mirror.relay.fence import Before
 from mirror.relay.mapped import MappedLocator
-from tests.simulation.mapped_run import play
+from tests.simulation.mapped_run import Taste, play
 from tests.simulation.run import Violation
 
 pytestmark = pytest.mark.long
@@ -49,6 +51,7 @@ class Mutation(NamedTuple):
     rule: str
     patches: tuple[tuple[Any, str, Any], ...]
     within: int
+    first: int = 1
 
 
 async def _unreplicated(there: Any, log: Any) -> Before:
@@ -76,6 +79,11 @@ async def _unconfirmed(self: Any) -> None:
     """Nobody is asked behind the checkpoint."""
 
 
+def _deleting(chance: random.Random, draw: Callable[[random.Random], Taste] = Taste.draw) -> Taste:
+    """A destination that is purged all the time."""
+    return draw(chance)._replace(deleted_there=0.6)
+
+
 def _first_only(self: Ledger, side: Any) -> set[int]:
     """The last checkpoint's id, as far as it says."""
     checkpoint = self.checkpoint(side)
@@ -85,7 +93,12 @@ def _first_only(self: Ledger, side: Any) -> set[int]:
 MUTATIONS = (
     Mutation("every producer id is known", ((Ledger, "own", _first_only),), 400),
     Mutation("the fence", ((MappedLocator, "fence", _not_fenced),), 400),
-    Mutation("what the leader remembers is replicated", ((mapped, "look_before", _unreplicated),), 700),
+    Mutation(
+        "what the leader remembers is replicated",
+        ((mapped, "look_before", _unreplicated), (Taste, "draw", _deleting)),
+        100,
+        600,
+    ),
     Mutation("what is gone is counted", ((mapped._Look, "_count_gone", _uncounted),), 100),
     Mutation("who owns is asked behind the checkpoint", ((mapped._Look, "_confirm", _unconfirmed),), 400),
     Mutation(
@@ -99,9 +112,9 @@ def test_without_the_rule_something_is_found(mutation: Mutation) -> None:
     with ExitStack() as stack:
         for owner, name, replacement in mutation.patches:
             stack.enter_context(patch.object(owner, name, replacement))
-        for seed in range(1, mutation.within + 1):
+        for seed in range(mutation.first, mutation.first + mutation.within):
             try:
                 play(seed)
             except Violation:
                 return
-    pytest.fail(f"no violation in {mutation.within} runs without the rule: {mutation.rule}")
+    pytest.fail(f"no violation in {mutation.within} runs from {mutation.first} on without the rule: {mutation.rule}")
