@@ -16,6 +16,7 @@ from mirror.relay.survivors import cleaned
 from mirror.wire.produce import checksum_of
 
 CLEANED = "cleaned"
+LEADER_CHANGED = "leader_changed"
 
 
 class ProofsOwner(Protocol):
@@ -75,6 +76,10 @@ class Proofs:
             if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
                 # The log cleaner was quicker. The next position compares the records that survive.
                 owner.doubt_now(partition, CLEANED, f"{detail}, which its log cleaner has changed")
+                return
+            if there.leader.node_id != partition.destination_leader:
+                # Another broker than has acknowledged it, perhaps one that is the leader no more, or not any longer.
+                owner.doubt_now(partition, LEADER_CHANGED, f"{detail}, by the word of another leader")
                 return
             owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
             return

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
+from mirror.net.cluster import Leader
 from mirror.net.errors import ConnectionLost
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import BatchHeader
@@ -22,6 +23,7 @@ from tests.records.builders import Record, kafka_batch
 
 SENT = kafka_batch([Record(0, 0, None, b"value")])
 OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])
+LEADER = 4
 CLEANED = kafka_batch([Record(0, 0, None, b"value"), Record(2, 0, None, b"value")])
 BEHIND = kafka_batch([Record(5, 0, None, b"value")], base_offset=5)
 
@@ -34,6 +36,7 @@ class Owner:
     def __init__(self, found: bytes | None, cut: Exception | None) -> None:
         self.locator: Any = self
         self.found, self.error = found, cut
+        self.leader = LEADER
         self.told: list[str] = []
         self.cuts: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -42,7 +45,7 @@ class Owner:
         async def batch_at(offset: int) -> tuple[BatchHeader, bytes] | None:
             return (BatchHeader.read(self.found), self.found) if self.found is not None else None
 
-        return None, SimpleNamespace(batch_at=batch_at)
+        return None, SimpleNamespace(batch_at=batch_at, leader=Leader(self.leader, 0))
 
     async def cut(self, partition: Partition, offset: int) -> None:
         if self.error is not None:
@@ -107,7 +110,7 @@ async def test_first_batch_after_a_resync(
     """It is the one that was sent, or the partition halts; what is refused while its start is moved is told, too."""
     owner = Owner(found, cut)
     partition = Partition("t", 0)
-    partition.phase, partition.proven = Phase.ACTIVE, False
+    partition.phase, partition.proven, partition.destination_leader = Phase.ACTIVE, False, LEADER
     batch = Batch(SENT[:61], memoryview(SENT)[61:], 1, None)
     assert checksum_of(batch[0]) == BatchHeader.read(SENT).crc
     Proofs(owner).read_back(partition, 0, batch)
@@ -133,6 +136,19 @@ async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bo
     owner = Owner(found, None)
     partition = Partition("t", 0)
     partition.phase, partition.terms = Phase.ACTIVE, Terms(compacted_there=compacted)
+    partition.destination_leader = LEADER
+    Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.proven) == ([told], False)
+
+
+@pytest.mark.parametrize(("leader", "told"), [(LEADER, "halt not_a_copy"), (LEADER + 1, "doubt leader_changed")])
+async def test_read_back_elsewhere(leader: int, told: str) -> None:
+    """Another broker than the one that has acknowledged it may be the leader no more: what it lacks proves nothing."""
+    owner = Owner(None, None)
+    owner.leader = leader
+    partition = Partition("t", 0)
+    partition.phase, partition.destination_leader = Phase.ACTIVE, LEADER
     Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.proven) == ([told], False)
