@@ -86,7 +86,7 @@ class Beginning:
         ):
             topic_id = log.topic.topic_id.hex() if log.topic.topic_id else None
             if pinned and topic_id and pinned != topic_id:
-                if self._rules.accept_gap:
+                if self._rules.accept_loss:
                     return Start(self._bounds.source_start, -1, end, None)
                 detail = f"{side} topic of {self._rules.name}: id {topic_id}, at the last checkpoint {pinned}"
                 raise halt(Trouble.RECREATED, detail)
@@ -127,7 +127,7 @@ class Beginning:
         """There is no checkpoint: then there must be no trace of copies. Batches of ours are one, in the log or in the
         leader's memory; so is what the group at the source says of the last batch copied, where anything was ever
         written to the destination. A transactional id that nobody has had before spares reading the log."""
-        if self._rules.accept_gap:
+        if self._rules.accept_loss:
             return
         traces = [
             f"batches of producer id {state.producer_id}, which is this flow's"
@@ -135,7 +135,7 @@ class Beginning:
             if state.producer_id in self._own and state.last_sequence >= 0
         ]
         committed = self._partition.committed
-        if committed is not None and committed.digest and before.end:
+        if committed is not None and committed.digest and before.end and not self._is_copied_elsewhere():
             traces.append(
                 f"{before.end} offsets, and the group at the source has offset {committed.offset} with the digest of "
                 "a batch that was copied"
@@ -153,6 +153,15 @@ class Beginning:
         if traces:
             detail = f"{self._there.name} has {traces[0]}; {self._state.topic} has no checkpoint of it"
             raise halt(Trouble.CHECKPOINT_LOST, detail)
+
+    def _is_copied_elsewhere(self) -> bool:
+        """Whether the flow has an account of this source partition in another destination topic: what the group says
+        may be of that (``topic.rename`` was changed)."""
+        side = self._partition.side
+        return any(
+            (other.topic, other.partition) == (side.topic, side.partition) and other.destination != side.destination
+            for other in self._state.ledger.sides
+        )
 
 
 def open_tail(chunks: Sequence[Chunk]) -> list[Chunk]:

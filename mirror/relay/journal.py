@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mirror.records.admit import Cause
+from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap, Run
 from mirror.records.state import CHUNK_RUNS, Checkpoint, Chunk, Order, Side
@@ -128,6 +129,7 @@ class Copied:
         """The next batch was acknowledged at this destination offset."""
         self.journal.landed(self.source, destination, length)
         self.source += length
+        self.source_epoch = NO_LEADER_EPOCH  # of another batch: the next look asks
         self.destination = destination + length
         self.identity = self.identity.after(length)
 
@@ -149,7 +151,7 @@ class Copied:
         if not self.jumps or self.jumps[0].start != self.source:
             return None
         jump = self.jumps.popleft()
-        self.source = jump.end
+        self.source, self.source_epoch = jump.end, NO_LEADER_EPOCH
         return jump
 
     def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity, destination: int) -> None:

@@ -77,6 +77,7 @@ class Lead:
         filler: the one for its filler (``records.filler.filler_id``).
         most: offsets that are filled at the most (``max.leading.filler``).
         most_bytes: the destination topic's ``max.message.bytes``; None: not known.
+        copied: whether something of the partition is known to have been copied, so that an empty log has held data.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Lead:
     filler: int
     most: int
     most_bytes: int | None = None
+    copied: bool = False
 
 
 @dataclass(slots=True)
@@ -274,6 +276,8 @@ async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun
         header = await _filler_at(there, end - 1, rules)
         return None if header is None else _Tail(header.producer_id, (header.last_sequence + 1) % SEQUENCES)
     # An empty log that ends above 0: if the leader remembers filler and no data, retention took the filler.
+    if rules.copied and not begun:
+        return None
     known = await there.producers() or []
     if any(same_owner(state.producer_id, rules.owner) for state in known):
         return None

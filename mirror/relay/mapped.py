@@ -17,12 +17,14 @@ from mirror.net.coordinator import Ownership
 from mirror.net.lockstep import LockStep
 from mirror.net.log import PartitionLog, Producer, SourceLog
 from mirror.net.state import Memory
+from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.records.state import Entry, Order, joined
 from mirror.relay.beginning import SCAN_BYTES, Beginning, Bounds, Start, open_tail
 from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, note, noted, others
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.journal import Copied, Journal
+from mirror.relay.lastcopy import Sides, check_end, check_last
 from mirror.relay.partition import Location, Partition
 from mirror.relay.position import Locator, transactional_id
 from mirror.relay.resync import Rules, barrier
@@ -131,6 +133,7 @@ class _Look:
         if await self._beginning(copied.own).lost(copied.journal.last):
             return None
         start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
+        await check_end(self._sides, copied.source, self._rules.settle_s)
         step = self._step(start, copied.own)
         await self._advance(step, end)
         identity = step.identity
@@ -143,6 +146,7 @@ class _Look:
         source_end = await self._check_range(step)
         assert step.identity is not None
         copied.found(step.map, step.source_offset, step.source_epoch, step.identity, step.destination_offset)
+        await self._check_last(copied)
         return self._location(copied, source_end)
 
     async def anew(self) -> Location:
@@ -158,6 +162,7 @@ class _Look:
             own.add(owner.producer_id)
         end = await self._begin()
         start = await self._beginning(own).find(before, owner)
+        await check_end(self._sides, start.source, self._rules.settle_s)
         step = self._step(start, own)
         await self._advance(step, end)
         if (
@@ -172,6 +177,7 @@ class _Look:
         identity = self._identity(step, owner)
         source_end = await self._check_range(step)
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
+        await self._check_last(copied)
         for lost in step.lost:
             await state.skip(side, *lost, Trouble.NEVER_ARRIVED.reason)
             self._log.warning(
@@ -262,7 +268,7 @@ class _Look:
             committed=self._rules.committed,
             source_start=self._bounds.source_start,
             log_start=self._bounds.log_start,
-            accept_gap=self._rules.accept_gap,
+            accept_gap=self._rules.accept_loss,
         )
 
     async def _advance(self, step: LockStep, end: int) -> int:
@@ -315,7 +321,7 @@ class _Look:
                 return
         following = await step.next_of_source()
         possible = step.alignment.overtaken or (following is not None and following.length <= most)
-        if not possible or self._rules.accept_gap:
+        if not possible or self._rules.accept_loss:
             return
         raise halt(
             Trouble.CHECKPOINT_BEHIND,
@@ -336,15 +342,25 @@ class _Look:
             passed = f", and {alignment.passed} copies have no original there any more" if alignment.passed else ""
             detail = f"{name}: the source begins at {self._bounds.source_start}, and is copied to {step.source_offset}"
             raise halt(Trouble.RETENTION_OVERTOOK, f"{detail}{passed}")
-        source_end = await self._here.true_end()
-        if source_end < step.source_offset:
-            # Once may be a leader that is still catching up; twice is a source that never had these records.
-            await asyncio.sleep(self._rules.settle_s)
-            source_end = await self._here.true_end()
-            if source_end < step.source_offset:
-                detail = f"{name}: copied up to offset {step.source_offset}, and the source ends at {source_end}"
-                raise halt(Trouble.NOT_A_COPY, detail)
-        return source_end
+        await check_end(self._sides, step.source_offset, self._rules.settle_s)
+        return await self._here.true_end()
+
+    @property
+    def _sides(self) -> Sides:
+        return Sides(
+            name=self._rules.name,
+            here=self._here,
+            there=self._there,
+            source_start=self._bounds.source_start,
+            log_start=self._bounds.log_start,
+            compacted=self._rules.terms.compacted,
+        )
+
+    async def _check_last(self, copied: Copied) -> None:
+        """What was copied last stands at the source still; its leader epoch is asked for with the next fetch."""
+        last = copied.journal.last
+        epoch = await check_last(self._sides, last, copied.own)
+        copied.source_epoch = epoch if last is not None and last.source_end == copied.source else NO_LEADER_EPOCH
 
     # -- what comes of it ----------------------------------------------------------------------------------------------
 

@@ -232,5 +232,14 @@ def _noted(partition: Partition) -> Pin | None:
     return replace(partition.pin, copied=copied, at_ms=_now_ms())
 
 
+def was_copied(partition: Partition) -> bool:
+    """Whether a record of these topics is known to have been copied, by the pin's or the group's word."""
+    pin, committed = partition.pin, partition.committed
+    if pin is not None and pin.copied is not None and pin.copied.digest:
+        return True
+    source_id = partition.source_id.hex() if partition.source_id else ""
+    return committed is not None and bool(committed.digest) and committed.topic_id == source_id
+
+
 def _now_ms() -> int:
     return round(time.time() * 1000)

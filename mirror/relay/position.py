@@ -17,7 +17,7 @@ from mirror.relay.flows import Flows
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
-from mirror.relay.pins import Pins
+from mirror.relay.pins import Pins, was_copied
 from mirror.relay.resync import Found, Log, Resync, Rules, barrier, standing_still
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode
@@ -188,6 +188,7 @@ class Locator:
             filler=self._filler(partition),
             most=settings.max_leading_filler,
             most_bytes=partition.terms.max_batch_size,
+            copied=was_copied(partition),
         )
 
     def _filler(self, partition: Partition) -> int:
@@ -239,6 +240,7 @@ class Locator:
             window=settings.max_in_flight,
             terms=partition.terms,
             accept_gap=settings.accept_gaps or partition.accept_gap,
+            accept_loss=partition.accept_gap,
             next_epoch=partition.forgotten,
             forgets_before_ms=self.forgets_before_ms(),
             coordinator_epoch=partition.ownership.epoch * LOOKS_PER_OWNER if partition.ownership else 0,

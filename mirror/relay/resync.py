@@ -92,6 +92,8 @@ class Rules:
         window: batches that a predecessor may have had under way.
         terms: of the topic.
         accept_gap: whether records that retention took before they were copied are gone without (``on.gap``).
+        accept_loss: whether an operator has accepted, this once, what ``on.gap`` does not cover: a copy whose account
+            is lost, or can be read in several ways (``offsets: mapped``).
         next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
         strict: whether the copy carries the source's producer fields, so that they must be equal, too.
         led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
@@ -110,6 +112,7 @@ class Rules:
     window: int = 5
     terms: Terms = field(default_factory=Terms)
     accept_gap: bool = False
+    accept_loss: bool = False
     next_epoch: bool = False
     strict: bool = False
     coordinator_epoch: int = 0
