@@ -96,8 +96,7 @@ MUTATIONS = (
     Mutation(
         "what the leader remembers is replicated",
         ((mapped, "look_before", _unreplicated), (Taste, "draw", _deleting)),
-        100,
-        600,
+        400,
     ),
     Mutation("what is gone is counted", ((mapped._Look, "_count_gone", _uncounted),), 100),
     Mutation("who owns is asked behind the checkpoint", ((mapped._Look, "_confirm", _unconfirmed),), 400),

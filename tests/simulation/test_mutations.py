@@ -180,7 +180,7 @@ MUTATIONS = (
     Mutation(
         "a producer id begins with one batch",
         ((Freshness, "another_id", _another_id), _mostly(batches=32, max_epoch=0)),
-        300,
+        1500,
     ),
     Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 300),
 )
