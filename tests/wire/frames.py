@@ -151,7 +151,7 @@ def produce_partitions(version: int) -> st.SearchStrategy[Values]:
 @cache
 def plain_produce_partitions(version: int) -> st.SearchStrategy[Values]:
     """One partition of a response without errors."""
-    plain: Values = {"error_code": 0}
+    plain: Values = {"error_code": 0, "log_append_time_ms": -1}
     if version >= 8:
         plain |= {"record_errors": [], "error_message": None}
     if version >= 10:
@@ -161,7 +161,7 @@ def plain_produce_partitions(version: int) -> st.SearchStrategy[Values]:
 
 @cache
 def produce_responses(version: int, *, plain: bool = False) -> st.SearchStrategy[Values]:
-    """A response of several topics and partitions; ``plain``: nothing failed and nothing is throttled."""
+    """A response of several topics and partitions; ``plain``: nothing failed or throttled, and times were kept."""
     partitions = plain_produce_partitions(version) if plain else produce_partitions(version)
     topics = st.tuples(topic_keys(version, PRODUCE_TOPIC_IDS), st.lists(partitions, max_size=3))
     fields: dict[str, st.SearchStrategy[Any]] = {
