@@ -3,12 +3,17 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
-from tests.simulation.run import Violation, play
+from tests.simulation.run import Outcome, Violation, play
 
 
-def main() -> int:
-    """See the module's text."""
+def main(play: Callable[[int], Outcome]) -> int:
+    """See the module's text. ``play``: one run of a seed.
+
+    Returns:
+        The exit code: 1 if any run was violated or broke.
+    """
     first = int(sys.argv[1])
     last = int(sys.argv[2]) if len(sys.argv) > 2 else first
     ends: Counter[str] = Counter()
@@ -29,4 +34,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(play))

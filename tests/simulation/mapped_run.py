@@ -10,8 +10,6 @@ many.
 import asyncio
 import random
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ from mirror.records.state import Ledger, Side
 from mirror.relay.partition import Partition, Phase
 from tests.records.builders import raw_batch
 from tests.simulation import run as exact
+from tests.simulation.__main__ import main
 from tests.simulation.broker import Stored
 from tests.simulation.clock import Stuck, VirtualLoop, run_virtually
 from tests.simulation.cluster import TOPIC
@@ -30,7 +29,6 @@ from tests.simulation.mapped_worker import MappedWorker, mapped
 from tests.simulation.network import Process, Trace, Weather
 from tests.simulation.run import PATIENCE_S, Run, Violation
 from tests.simulation.source import DAY_MS, START_MS, Recipe, SourceLog
-from tests.simulation.worker import SETTLE_S
 
 TOPICS = ("a", "b")
 OTHER = 500
@@ -589,29 +587,5 @@ def play(seed: int, make: Callable[[int, VirtualLoop], MappedRun] = MappedRun) -
     return runs[0].outcome()
 
 
-def main() -> int:
-    """See the module's text."""
-    first = int(sys.argv[1])
-    last = int(sys.argv[2]) if len(sys.argv) > 2 else first
-    ends: Counter[str] = Counter()
-    began = time.process_time()
-    for seed in range(first, last + 1):
-        try:
-            ends[play(seed).halted or "complete"] += 1
-        except Violation as error:
-            ends["VIOLATED"] += 1
-            print(error if first == last else str(error).splitlines()[0], flush=True)
-        except Exception as error:
-            ends["BROKEN"] += 1
-            if first == last:
-                raise
-            print(f"seed {seed}: {error!r}", flush=True)
-    print(f"{last - first + 1} runs in {time.process_time() - began:.1f} s of CPU: {dict(ends)}")
-    return 1 if ends["VIOLATED"] or ends["BROKEN"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
-
-
-assert SETTLE_S
+    sys.exit(main(play))
