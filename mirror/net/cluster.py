@@ -9,7 +9,7 @@ it.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeVar
@@ -18,8 +18,9 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
-from mirror.net.connection import READ_AHEAD, Connection, ConnectionOptions, connect
+from mirror.net.connection import READ_AHEAD, Asked, Connection, ConnectionOptions, connect
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
+from mirror.net.unreached import Unreached
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from mirror.wire.versions import NULL_UUID
@@ -47,6 +48,8 @@ class Topic:
     topic_id: bytes | None
     internal: bool
     leaders: dict[int, Leader] = field(default_factory=dict)
+    down: dict[int, str] = field(default_factory=dict)
+    """Of partitions without a leader, which of their replicas' brokers are down, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +61,24 @@ class ClusterOptions:
     backoff_ms: int = 50
     backoff_max_ms: int = 10_000
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses as Kafka's own clients take them: "host:port,host:port"."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap)
+
 
 class Cluster:
     """See the module's text. ``name`` is the alias in the config; it is in every message."""
 
-    def __init__(self, name: str, options: ClusterOptions, *, errors: "Counter[tuple[str, str]] | None" = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        options: ClusterOptions,
+        *,
+        errors: "Counter[tuple[str, str]] | None" = None,
+        asked: dict[object, Asked] | None = None,
+        unreached: Unreached | None = None,
+    ) -> None:
         self.name = name
         self.options = options
         self.cluster_id = ""
@@ -72,6 +88,10 @@ class Cluster:
         self.refreshed_at = 0.0
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
         """Requests that failed, and error codes in answers, by API and stable name."""
+        self.asked: dict[object, Asked] = {} if asked is None else asked
+        """Requests without an answer yet, off the data path."""
+        self.unreached = Unreached() if unreached is None else unreached
+        """Its brokers that could not be connected to."""
         self._open: list[Connection] = []
         self._received_before = 0
         """Bytes that connections received which are closed by now."""
@@ -82,14 +102,27 @@ class Cluster:
 
     @classmethod
     async def open(
-        cls, name: str, options: ClusterOptions, *, errors: "Counter[tuple[str, str]] | None" = None
+        cls,
+        name: str,
+        options: ClusterOptions,
+        *,
+        errors: "Counter[tuple[str, str]] | None" = None,
+        asked: dict[object, Asked] | None = None,
+        unreached: Unreached | None = None,
     ) -> Self:
-        """Reaches the cluster and learns its id and brokers. ``errors``: where failed requests are counted.
+        """Reaches the cluster and learns its id and brokers.
+
+        Args:
+            name: its alias.
+            options: how to reach it.
+            errors: where failed requests are counted.
+            asked: where requests stand that are not answered.
+            unreached: where brokers stand that cannot be connected to.
 
         Raises:
             Unreachable: no bootstrap address answered; the message has each address and why.
         """
-        cluster = cls(name, options, errors=errors)
+        cluster = cls(name, options, errors=errors, asked=asked, unreached=unreached)
         try:
             await cluster.refresh([])
         except BaseException:
@@ -150,6 +183,7 @@ class Cluster:
         self._identify(answer.cluster_id or "" if answer.version >= CLUSTER_ID_SINCE else "")
         self.controller_id = answer.controller_id if answer.version else ANY_NODE
         self.nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
+        self.unreached.keep(f"{self.name} broker ", [self._called(node) for node in self.nodes.values()])
         failed: dict[str, int] = {}
         before = dict(self.topics)
         if topics is None:
@@ -159,7 +193,7 @@ class Cluster:
                 failed[found.name] = found.error_code
                 self.topics.pop(found.name, None)
             else:
-                self.topics[found.name] = self._newest(_topic_of(found), before.get(found.name))
+                self.topics[found.name] = self._newest(_topic_of(found, self.nodes), before.get(found.name))
         self.refreshed_at = time.monotonic()
         return failed
 
@@ -218,23 +252,37 @@ class Cluster:
         node = self.nodes.get(node_id)
         if node is None:
             raise Unreachable(f"broker {node_id} is not in the metadata of cluster {self.name}")
-        return await self._connect(
-            node.host,
-            node.port,
-            name=f"{self.name} broker {node_id} at {node.host}:{node.port}",
-            options=options or self.options.connection,
-            read_ahead=read_ahead,
-            allocate=allocate,
-        )
-
-    async def _connect(self, host: str, port: int, **how: Any) -> Connection:
-        """Raises NetworkError, as ``connect``."""
+        name = self._called(node)
         try:
-            connection = await connect(host, port, **how)
+            connection = await self._connect(
+                node.host,
+                node.port,
+                name=name,
+                options=options or self.options.connection,
+                read_ahead=read_ahead,
+                allocate=allocate,
+            )
+        except NetworkError as error:
+            self.unreached.failed(name, str(error).removeprefix(f"{name}: "))
+            raise
+        self.unreached.reached(name)
+        return connection
+
+    def _called(self, node: Node) -> str:
+        return f"{self.name} broker {node.node_id} at {node.host}:{node.port}"
+
+    async def _connect(self, host: str, port: int, *, name: str, **how: Any) -> Connection:
+        """Raises NetworkError, as ``connect``."""
+        key = object()
+        self.asked[key] = Asked(name, "Connect", time.monotonic())
+        try:
+            connection = await connect(host, port, name=name, **how)
         except NetworkError as error:
             self.failed("Connect", error.slug)
             raise
-        connection.on_error = self.failed
+        finally:
+            del self.asked[key]
+        connection.on_error, connection.asked = self.failed, self.asked
         self._forget_closed()
         self._open.append(connection)
         return connection
@@ -384,7 +432,21 @@ class Cluster:
         )
 
 
-def _topic_of(found: Any) -> Topic:
+def no_leader(cluster: str, name: str, partition: int, topic: Topic | None) -> Unreachable:
+    """A partition that nobody leads, with the brokers that are missing. ``topic``: as last heard."""
+    down = topic.down.get(partition, "") if topic is not None else ""
+    return Unreachable(f"cluster {cluster}: {name}-{partition} has no leader at present{down}")
+
+
+def _down(replicas: Iterable[int], alive: Container[int]) -> str:
+    """Which of a partition's brokers are not in the metadata, to be put behind that it has no leader."""
+    replicas = sorted(replicas)
+    missing = [str(node_id) for node_id in replicas if node_id not in alive]
+    told = f"; its replicas are on broker{'s' if len(replicas) > 1 else ''} {', '.join(map(str, replicas))}"
+    return told + (f", and {', '.join(missing)} {'are' if len(missing) > 1 else 'is'} down" if missing else "")
+
+
+def _topic_of(found: Any, alive: Container[int]) -> Topic:
     """A partition without a leader (LEADER_NOT_AVAILABLE) is one all the same: it counts, and it comes back."""
     topic_id = found.topic_id.bytes if found.topic_id is not None else None
     leaders = {
@@ -399,4 +461,9 @@ def _topic_of(found: Any) -> Topic:
         topic_id=topic_id if topic_id != NULL_UUID else None,
         internal=bool(found.is_internal),
         leaders=leaders,
+        down={
+            partition.partition_index: _down(partition.replica_nodes or (), alive)
+            for partition in found.partitions
+            if leaders[partition.partition_index].node_id not in alive
+        },
     )

@@ -12,11 +12,12 @@ import asyncio
 import itertools
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
@@ -61,6 +62,17 @@ class ConnectionOptions:
     send_buffer: int = -1
     user_timeout_ms: int = 0
     """TCP_USER_TIMEOUT: how long bytes of a dead process may still arrive. 0: the system's default (minutes)."""
+
+
+class Asked(NamedTuple):
+    """A request without an answer yet, off the data path."""
+
+    broker: str
+    """The connection's name."""
+    what: str
+    """The request; "Connect" while the connection is made."""
+    at_s: float
+    """When it was sent (monotonic)."""
 
 
 class Waiter(Protocol):
@@ -117,6 +129,8 @@ class Connection:
         self.on_error: Callable[[str, str], None] | None = None
         """Called with the API and the error's stable name for each ``call`` and ``ask`` that failed, and for each error
         code in a ``call``'s answer."""
+        self.asked: dict[object, Asked] = {}
+        """Those of ``call`` and ``ask`` that are not answered; the cluster's, where it is one's."""
         self.throttled_until = 0.0
         self.bytes_received = 0
         self._loop = asyncio.get_running_loop()
@@ -419,7 +433,7 @@ class Connection:
         self.expect(correlation_id, _FutureWaiter(future))
         self.write([SIZE.pack(len(head) + len(body)) + head, body])
         try:
-            return await future
+            return await self._answered(future, API_NAMES[api_key])
         except NetworkError as error:
             self._note(API_NAMES[api_key], error.slug)
             raise
@@ -431,7 +445,7 @@ class Connection:
         future: asyncio.Future[bytes] = self._loop.create_future()
         self.expect(correlation_id, _FutureWaiter(future), timeout_s)
         self.write([bytes(request.encode(header=True, framed=True))])
-        data = await future
+        data = await self._answered(future, type(request).name.removesuffix("Request"))
         kind = request.header.get_response_class()
         try:
             return kind.decode(data, header=True)
@@ -440,6 +454,14 @@ class Connection:
             failure = ConnectionLost(f"{self.name}: malformed {kind.name}, {type(error).__name__}")
             self.close(failure)
             raise failure from error
+
+    async def _answered(self, future: "asyncio.Future[bytes]", what: str) -> bytes:
+        """The answer, which is known to be due meanwhile."""
+        self.asked[future] = Asked(self.name, what, time.monotonic())
+        try:
+            return await future
+        finally:
+            del self.asked[future]
 
     async def negotiate(self) -> None:
         """Asks which versions the broker speaks (KIP-35; 0.10 and later answer).

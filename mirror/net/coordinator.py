@@ -149,7 +149,7 @@ class Coordinator:
         returns. The marker carries the owner's producer id and epoch.
 
         The coordinator retries the marker on its own, so one too many is possible when the partition's leader dies
-        meanwhile (broker facts). After any error here, whether it was written is not known, and a transaction may be
+        meanwhile. After any error here, whether it was written is not known, and a transaction may be
         open that is aborted later: call ``init_producer_id``, which waits for that, before the log is looked at.
 
         Raises:

@@ -6,20 +6,22 @@ is the next one of the source that is copied at all, byte for byte but for who w
 log cleaner or retention leaves a choice, ``net.alignment`` narrows it down.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
-from mirror.net.alignment import Alignment, Batch, Differs, Gap, NeverArrived
+from mirror.net.alignment import Alignment, Differs, NeverArrived
 from mirror.net.errors import Refused
 from mirror.net.log import PartitionLog
+from mirror.net.looks import Batch, Gap
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.wire.errors import ErrorCode
 
-__all__ = ["Differs", "Found", "LockStep", "Originals", "lost_from"]
+__all__ = ["Differs", "Found", "LockStep", "Originals", "is_fence", "lost_from"]
 
 READ_BYTES = 1 << 20
 _HALF = SEQUENCES // 2
@@ -106,6 +108,8 @@ class LockStep:
         source_start: int = 0,
         log_start: int = 0,
         accept_gap: bool = False,
+        known_epoch: int = -1,
+        opening: asyncio.Lock | None = None,
     ) -> None:
         """
         Args:
@@ -114,7 +118,7 @@ class LockStep:
             committed: whether only what is committed is mirrored.
             source_start: where the source begins.
             log_start: where the destination does.
-            accept_gap: see ``Alignment``.
+            accept_gap, known_epoch, opening: see ``Alignment``.
         """
         self.source = source
         self.destination = destination
@@ -132,9 +136,13 @@ class LockStep:
             source_start=source_start,
             source_epoch=source_epoch,
             accept_gap=accept_gap,
+            known_epoch=known_epoch,
+            opening=opening,
         )
-        self._gaps: list[int] = []
-        """Offsets in a row, behind the last batch of the flow's, that nothing at the destination takes any more."""
+        self._gaps: list[tuple[int, int]] = []
+        """From and up to where, behind the last batch of the flow's, nothing at the destination takes offsets."""
+        self._fenced: int | None = None
+        """How many of them lie before the first marker that keeps out whoever ``identity`` is of."""
         self._expected = destination_offset
 
     async def advance(self, end: int) -> int:
@@ -154,10 +162,13 @@ class LockStep:
                 break
             for header, batch in segment.batches:
                 if header.base_offset > self._expected:
-                    self._gaps.append(header.base_offset - self._expected)
+                    self._gaps.append((self._expected, header.base_offset))
                 if header.producer_id in self._own and not header.is_control:
                     await self._match(Batch.of(header, batch))
                     self._gaps.clear()
+                    self._fenced = None
+                elif self._fenced is None and self.identity is not None and is_fence(header, self.identity):
+                    self._fenced = len(self._gaps)
                 self.destination_offset = self._expected = header.next_offset
         return self.copies - before
 
@@ -194,8 +205,18 @@ class LockStep:
     # -- copies that are not there -----------------------------------------------------------------------------------
 
     def unseen(self, end: int) -> list[int]:
-        """Gaps of the destination up to ``end`` in which batches of the flow may have stood, behind the last seen."""
-        return [*self._gaps, end - self._expected] if end > self._expected else list(self._gaps)
+        """Gaps of the destination up to ``end`` in which batches of the flow may have stood, behind the last seen: none
+        behind a fence."""
+        return [upto - start for start, upto in self._open(end)]
+
+    def gone_to(self, end: int) -> int:
+        """Where the last of them ends; 0: there is none."""
+        return max((upto for _, upto in self._open(end)), default=0)
+
+    def _open(self, end: int) -> list[tuple[int, int]]:
+        if self._fenced is not None:
+            return self._gaps[: self._fenced]
+        return [*self._gaps, (self._expected, end)] if end > self._expected else self._gaps
 
     async def count(self, last_sequence: int, end: int) -> None:
         """The flow has written up to this sequence, and the copies that were not seen are gone from the destination,
@@ -213,29 +234,35 @@ class LockStep:
             self.identity = self.identity.after(missing)
             self._gaps.clear()
             self._expected = end
+            self._fenced = None
 
     async def _match(self, copy: Batch) -> None:
         """One batch of ours at the destination: the next of the source."""
         header = copy.header
         where = f"offset {header.base_offset} of {self.destination.name}"
-        await self._pass_cleaned(header, where)
-        if not await self.alignment.take(copy):
+        follows = await self._pass_cleaned(header, where)
+        if not await self.alignment.take(copy, follows=follows):
             raise Differs(f"{where} {await self.alignment.told(self.source.name)}")
         self.identity = Identity(header.producer_id, header.producer_epoch, header.last_sequence).after(1)
         self.copies += 1
 
-    async def _pass_cleaned(self, header: BatchHeader, where: str) -> None:
+    async def _pass_cleaned(self, header: BatchHeader, where: str) -> bool:
         """Batches of ours before this one may have been cleaned away at the destination: its sequence says how many
-        offsets they took, and the destination's own offsets whether they were ever there."""
+        offsets they took, and the destination's own offsets whether they were ever there.
+
+        Returns:
+            Whether there are none: it was written right behind the one before.
+        """
         expected = self.identity
         if expected is None:
-            return
+            return False
         same = (expected.producer_id, expected.epoch) == (header.producer_id, header.producer_epoch)
         missing = (header.base_sequence - (expected.sequence if same else 0)) % SEQUENCES
         if missing >= _HALF:
-            raise Differs(f"{where} repeats a batch of this flow that stands before it")
+            raise Differs(f"{where} repeats a batch of this flow that stands before it", missing=0)
         try:
-            if missing and not await self.alignment.skip(missing, self._gaps):
+            gaps = [upto - start for start, upto in self._gaps]
+            if missing and not await self.alignment.skip(missing, gaps):
                 raise _unlike(where, missing)
         except NeverArrived as error:
             if same:
@@ -244,11 +271,19 @@ class LockStep:
             detail = (
                 f"{where} is of producer id {header.producer_id}, epoch {header.producer_epoch}, behind those of {due}"
             )
-            raise Differs(f"{detail}: two workers have written at the same time") from error
+            raise Differs(f"{detail}: two workers have written at the same time", missing=0) from error
+        return same and not missing
 
 
 def _unlike(where: str, missing: int) -> Differs:
-    return Differs(f"{where}: {missing} offsets of this flow are gone before it, unlike the source's batches")
+    return Differs(
+        f"{where}: {missing} offsets of this flow are gone before it, unlike the source's batches", missing=missing
+    )
+
+
+def is_fence(header: BatchHeader, last: Identity) -> bool:
+    """Whether it is a marker behind which whoever has written ``last`` is refused."""
+    return header.is_control and header.producer_id == last.producer_id and header.producer_epoch > last.epoch
 
 
 async def lost_from(log: PartitionLog, destination_end: int, own: Collection[int], end: int) -> bool:

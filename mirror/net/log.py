@@ -161,7 +161,7 @@ class PartitionLog:
         if len(produced) != 1:
             raise ConnectionLost(f"{what}: {len(produced)} partitions in the answer, asked for 1")
         if produced[0].error:
-            # REQUEST_TIMED_OUT carries a plausible base offset (broker facts): the error first.
+            # REQUEST_TIMED_OUT carries a plausible base offset: the error first.
             self.cluster.failed("Produce", error_slug(produced[0].error))
             raise Refused(what, produced[0].error, produced[0].message)
         return produced[0].base_offset

@@ -15,6 +15,8 @@ UP_FOR_S = 6.0
 ASK_AFTER_S = 2.0
 """Nothing came for so long: it is asked."""
 LOOK_EVERY_S = 0.5
+STOOD_STILL_S = 2.0
+"""A process that has not looked for so long was stopped itself, and could not hear anybody."""
 MOST_ASKED = 3
 """Brokers that are asked at the same time: one of them may be frozen, and the cluster is there all the same."""
 
@@ -25,7 +27,7 @@ class Pulse:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._received = cluster.bytes_received
-        self._heard_at = time.monotonic()
+        self._looked_at = self._heard_at = time.monotonic()
         self._asking: asyncio.Task[None] | None = None
 
     @property
@@ -48,6 +50,10 @@ class Pulse:
                 self._asking.cancel()
 
     def _look(self) -> None:
+        now = time.monotonic()
+        missed_s, self._looked_at = now - self._looked_at, now
+        if missed_s > STOOD_STILL_S:
+            self._heard_at += missed_s
         received = self._cluster.bytes_received
         if received != self._received:
             self._received, self._heard_at = received, time.monotonic()

@@ -21,7 +21,7 @@ from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 LATEST = -1
 EARLIEST = -2
 TRUE_END = (1 << 31) - 1
-"""A replica id >= 0 in ListOffsets makes the leader answer with its log end, not the high watermark (broker facts)."""
+"""A replica id >= 0 in ListOffsets makes the leader answer with its log end, not the high watermark."""
 MOST_PARTITIONS = 500
 """Partitions in one request."""
 MOST_MARKERS = 5_000
@@ -43,7 +43,7 @@ class Producer(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """One ABORT marker, one offset; with a higher epoch than the data's it also fences them (broker facts)."""
+    """One ABORT marker, one offset; with a higher epoch than the data's it also fences them."""
 
     producer_id: int
     epoch: int

@@ -15,13 +15,16 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
-from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster
+from mirror.net.cluster import Cluster, Leader, no_leader
 from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.log import PartitionLog
-from mirror.records.state import Entry, Ledger, Side, Skipped, StateError
+from mirror.records.chunks import Chunk, joined
+from mirror.records.header import BatchHeader
+from mirror.records.mapping import MapError, OffsetMap
+from mirror.records.state import Entry, Flow, Ledger, Side, Skipped, StateError
 from mirror.wire.errors import ErrorCode, Outcome, outcome_of
 
 PREFIX = "mirror-internal."
@@ -33,6 +36,8 @@ BATCH_BYTES = 256 * 1024
 READ_BYTES = 1 << 20
 TRIES = 6
 LOOKS = 200
+LOST = 1 << 63
+"""Behind any offset."""
 PAUSE_S = 0.05
 _CREATE_TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
@@ -40,6 +45,10 @@ _POLICY = "cleanup.policy"
 _COMPACT = "compact"
 SEGMENT_BYTES = 16 << 20
 """Of the internal topic: what is superseded is not cleaned before its segment is rolled, and a start reads it all."""
+
+_RESTORE = (
+    "nobody but a mirror of this version may write there: restore the topic, or give the flow a new destination topic"
+)
 
 Row = tuple[bytes, bytes | None]
 _T = TypeVar("_T")
@@ -62,12 +71,17 @@ class Memory(Protocol):
 
     topic: str
     ledger: Ledger
+    lost: Ledger | None
+    """What was known when the topic was found to have lost some of it; None again once that is seen to."""
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
         """Finds or creates it, and reads it; False if there is none."""
 
     async def load(self) -> None:
         """Reads what others have written since."""
+
+    async def look(self, *, replication_factor: int = -1) -> None:
+        """Whether it still has all that was read."""
 
     async def put(self, entry: Entry) -> None:
         """Writes one entry, together with those of others."""
@@ -77,6 +91,9 @@ class Memory(Protocol):
 
     async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
         """Writes down a range that is not copied."""
+
+    async def claim(self, flow: Flow) -> None:
+        """Writes down whose it is, unless that is known."""
 
 
 class Shared:
@@ -119,11 +136,19 @@ class State:
     def __init__(self, cluster: Cluster, flow: str, *, topic: str = "", lean: bool = False) -> None:
         """``topic``: another flow's, to be read only."""
         self.topic = topic or state_topic(flow)
+        self._flow = "" if topic else flow
         self._lean = lean
         self.ledger = Ledger(lean=lean)
+        self.lost: Ledger | None = None
         self._cluster = cluster
         self._topic_id: bytes | None = None
         self._next = 0
+        """All before was read, from a leader such as ``_leader`` or before."""
+        self._leader = Leader(-1, -1)
+        self._start = 0
+        """Of the log, when it was read."""
+        self._written = 0
+        """Behind what was acknowledged here."""
         self._lock = asyncio.Lock()
         self._loads = Shared(self._load_once)
         self._puts = Shared(self._put_all)
@@ -140,7 +165,8 @@ class State:
             False if there is none and none is to be created.
 
         Raises:
-            StateUnusable: it exists and its cleanup.policy is not compact, so that what it says would be deleted.
+            StateUnusable: it exists and its cleanup.policy is not compact, so that what it says would be deleted; or
+                it is another flow's.
         """
         await self._cluster.refresh([self.topic])
         if self.topic not in self._cluster.topics:
@@ -149,12 +175,63 @@ class State:
             await self._patiently(lambda: self._create(replication_factor))
         await self._check_policy()
         await self.load()
+        self._check_flow()
         return True
+
+    async def claim(self, flow: Flow) -> None:
+        """Says that it is this flow's, unless that is known.
+
+        Raises:
+            StateUnusable: another flow of the same name here has said so before.
+        """
+        if any(one.key() == flow.key() for one in self.ledger.flows):
+            return
+        await self.put(flow)
+        # Of two that do so at the same moment, each sees the other one behind its own word.
+        await self.load()
+        try:
+            self._check_flow()
+        except StateUnusable:
+            await self.save((), forget=[flow.key()])
+            raise
+
+    def _check_flow(self) -> None:
+        first = min(self.ledger.flows, key=lambda one: (one.at_ms, one.flow), default=None)
+        if self._flow and first is not None and first.flow != self._flow:
+            raise StateUnusable(
+                f"topic {self.topic} at {self._cluster.name} belongs to the flow with flow.id {first.flow}, this one "
+                f'is {self._flow}: "->" is written "_to_" in a topic\'s name. Give this flow another flow.id; if it is '
+                f"that flow under new names, set flow.id: {first.flow}"
+            )
 
     async def load(self) -> None:
         """Reads what was written since the last time, by whomever, up to the log's true end. Calls that are made while
         one is under way share the next."""
         await self._loads.run()
+
+    async def look(self, *, replication_factor: int = -1) -> None:
+        """Whether the topic is the one that was read, and has all of that. Where not, it is made again if it is gone,
+        and read anew; ``lost`` has what was known before then. Else nothing is read.
+
+        Raises:
+            StateUnusable: see ``open``.
+        """
+        if not await self._patiently(lambda: self._is_same(replication_factor)):
+            await self.load()
+        await self._check_policy()
+
+    async def _is_same(self, replication_factor: int) -> bool:
+        """Looks beside whatever is written meanwhile: a broker that hangs must not keep that."""
+        failed = await self._cluster.refresh([self.topic])
+        if failed.get(self.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            await self._create(replication_factor)
+        topic, leader = self._cluster.topics.get(self.topic), self._cluster.leader(self.topic, 0)
+        if topic is None or leader is None:
+            raise no_leader(self._cluster.name, self.topic, 0, topic)
+        if topic.topic_id != self._topic_id or not self._next:
+            return False
+        log = PartitionLog(self._cluster, topic, 0, leader)
+        return await log.start() <= self._start and not await self._is_cut(log, await log.true_end())
 
     async def _load_once(self) -> None:
         async with self._lock:
@@ -183,7 +260,10 @@ class State:
         rows += [(key, None) for key in forget]
         async with self._lock:
             for batch in _batches(rows):
-                await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
+                base = await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
+                # The log has lost its end, where it does not grow: then everything is read anew.
+                behind = base + BatchHeader.read(batch).record_count
+                self._written = behind if base >= self._written else LOST
             for entry in entries:
                 self.ledger.put(entry)
             for key in forget:
@@ -243,11 +323,18 @@ class State:
         topic = self._cluster.topics.get(self.topic)
         leader = self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
-            raise Unreachable(f"cluster {self._cluster.name}: {self.topic}-0 has no leader at present")
+            raise no_leader(self._cluster.name, self.topic, 0, topic)
         if topic.topic_id != self._topic_id:
             # Another topic of that name: nothing is known any more.
-            self._topic_id, self._next, self.ledger = topic.topic_id, 0, Ledger(lean=self._lean)
+            self._keep_lost()
+            self._topic_id, self.ledger = topic.topic_id, Ledger(lean=self._lean)
+            self._next = self._written = self._start = 0
         return PartitionLog(self._cluster, topic, 0, leader)
+
+    def _keep_lost(self) -> None:
+        """The topic may lack some of what is known."""
+        if self._flow and self.lost is None and (self._next or self._written):
+            self.lost = self.ledger
 
     async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Tries a few times, with newer metadata each time."""
@@ -279,26 +366,110 @@ class State:
             await asyncio.sleep(PAUSE_S)
         else:
             raise Unreachable(f"{log.name} ends at {end}, and that is not replicated yet")
-        offset = max(self._next, await log.start())
-        while offset < end:
-            segment = await log.read(offset, max_bytes=READ_BYTES)
-            if not segment.batches:
-                return
-            for header, batch in segment.batches:
-                offset = header.next_offset
-                if not header.is_control and header.record_count:
-                    self._apply(bytes(batch), header.base_offset)
-                self._next = offset
+        start = await log.start()
+        # A log cleaner leaves the log's start where it is.
+        if (self._next or self._written) and (start > self._start or await self._is_cut(log, end)):
+            self._keep_lost()
+            self._next = 0
+        if not self._next or not await self._read_on(log, end):
+            self._next, self.ledger = await self._read_all(log, end)
+            self._written = 0
+        self._leader, self._start = log.leader, start
 
-    def _apply(self, batch: bytes, offset: int) -> None:
+    async def _is_cut(self, log: PartitionLog, end: int) -> bool:
+        """Whether the log, which ends at ``end``, has lost some of what was read or written here (an unclean election):
+        there are other entries at these offsets, or will be. A new leader that cannot be asked may have."""
+        if end < max(self._next, self._written):
+            return True
+        if log.leader == self._leader:
+            return False
+        found = await log.end_of_epoch(self._leader.epoch) if self._leader.epoch >= 0 else None
+        return found is None or found.offset < self._next
+
+    async def _read_on(self, log: PartitionLog, end: int) -> bool:
+        """Applies what was written since the last time; False if offsets are missing there: among what the cleaner took
+        may be the word that a key is no more."""
+        while self._next < end:
+            found = (await log.read(self._next, max_bytes=READ_BYTES)).batches
+            if not found:
+                return False
+            for header, batch in found:
+                if header.base_offset != self._next or not header.is_dense:
+                    return False
+                self._apply(self.ledger, header, batch)
+                self._next = header.next_offset
+        return True
+
+    async def _read_all(self, log: PartitionLog, end: int) -> tuple[int, Ledger]:
+        """Up to where it was read, and what it says. The ledger of before stays as it is if that fails."""
+        ledger = Ledger(lean=self._lean)
+        offset = await log.start()
+        while offset < end:
+            found = (await log.read(offset, max_bytes=READ_BYTES)).batches
+            if not found:
+                break
+            for header, batch in found:
+                self._apply(ledger, header, batch)
+                offset = header.next_offset
+        return offset, ledger
+
+    def _apply(self, ledger: Ledger, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control or not header.record_count:
+            return
         try:
-            for record in DefaultRecordBatch(batch):
-                self.ledger.apply(record.key or b"", record.value)
+            for record in _records(batch):
+                ledger.apply(record.key or b"", record.value)
         except StateError as error:
             raise StateUnusable(
-                f"topic {self.topic} at {self._cluster.name}, batch at offset {offset}: {error}; nobody but a mirror "
-                "of this version may write there: restore the topic, or give the flow a new destination topic"
+                f"topic {self.topic} at {self._cluster.name}, batch at offset {header.base_offset}: {error}; {_RESTORE}"
             ) from error
+
+
+def whole_map(topic: str, ledger: Ledger, side: Side, *, gone_to: int) -> OffsetMap:
+    """A partition's map, from the internal topic. Not to be had of a lean ledger.
+
+    Args:
+        topic: the internal topic's name.
+        ledger: what it says.
+        side: the partition.
+        gone_to: where the destination's log starts.
+
+    Raises:
+        StateUnusable: its chunks do not make one map, or one is missing.
+    """
+    try:
+        chunks = ledger.linked(side, gone_to=gone_to)
+    except MapError as error:
+        raise StateUnusable(
+            f"topic {topic} lacks a part of the offset map of {side.name}: {error}; somebody has deleted what stood "
+            "there, so offsets of this partition cannot be translated. `mirror status` says whether it has halted, and "
+            "how the map is made anew"
+        ) from error
+    return joined_map(topic, chunks)
+
+
+def joined_map(topic: str, chunks: Iterable[Chunk]) -> OffsetMap:
+    """``joined``, for chunks that the internal topic has.
+
+    Raises:
+        StateUnusable: they do not make one map.
+    """
+    try:
+        return joined(chunks)
+    except MapError as error:
+        raise StateUnusable(f"topic {topic}: its records do not make one offset map: {error}; {_RESTORE}") from error
+
+
+def _records(batch: memoryview) -> list[DefaultRecord]:
+    """Those of a batch that anybody may have written.
+
+    Raises:
+        StateError: they cannot be read.
+    """
+    try:
+        return list(DefaultRecordBatch(bytes(batch)))
+    except Exception as error:  # what is in there is a stranger's, and each codec has errors of its own
+        raise StateError(f"unreadable: {type(error).__name__}: {error}") from error
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[bytes]:

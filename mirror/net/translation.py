@@ -6,9 +6,10 @@ For whoever wants to know and writes nothing: ``mirror offsets translate``, the 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mirror.net.lockstep import LockStep
+from mirror.net.lockstep import Differs, LockStep
 from mirror.net.log import PartitionLog
-from mirror.net.state import State
+from mirror.net.state import State, whole_map
+from mirror.records.fields import id_shown, id_text
 from mirror.records.mapping import OffsetMap, Place
 from mirror.records.state import Side
 
@@ -20,19 +21,23 @@ class Translation:
     Attributes:
         map: every offset that is on both sides.
         source_end: all of the source's offsets below are at the destination, or are holes.
-        destination_end: what is copied next comes at this offset or behind it.
+        destination_end: behind the last copy; what follows there may be others'.
+        seen: the destination was looked at up to here, so what is copied next comes at this offset or behind it.
+        log_start: the destination has deleted what is before.
     """
 
     map: OffsetMap
     source_end: int
     destination_end: int
+    seen: int
+    log_start: int
 
     def to_destination(self, offset: int) -> Place | None:
         """Where a reader of the source that goes on at ``offset`` goes on at the destination; None: what it would read
         next may not be copied yet."""
         if offset > self.source_end:
             return None
-        return self.map.to_destination(offset) or Place(self.destination_end, exact=False)
+        return self.map.to_destination(offset) or Place(self.seen, exact=False)
 
     def to_source(self, offset: int) -> Place:
         """Where a reader of the destination that goes on at ``offset`` goes on at the source."""
@@ -55,14 +60,21 @@ async def translation(
         None if nothing of this partition was ever copied there by the flow.
 
     Raises:
-        Differs: what the destination has of the flow is not what the source has.
+        Differs: what the destination has of the flow is not what the source has; a topic is another than was copied.
+        StateUnusable: the internal topic has lost a part of the map.
         NetworkError: a cluster does not answer.
     """
     side = Side(source.topic.name, source.index, destination.topic.name)
     checkpoint = state.ledger.checkpoint(side)
     if checkpoint is None:
         return None
-    source_start = await source.start()
+    for log, known in ((source, checkpoint.source_id), (destination, checkpoint.destination_id)):
+        topic_id = id_text(log.topic.topic_id)
+        if None not in (known, topic_id) and known != topic_id:
+            ids = f"its topic has id {id_shown(topic_id)}, and what is known of the copy is of {id_shown(known)}"
+            raise Differs(f"{log.name}: {ids}")
+    source_start, log_start = await source.start(), await destination.start()
+    found = whole_map(state.topic, state.ledger, side, gone_to=log_start)
     step = LockStep(
         source,
         destination,
@@ -72,11 +84,10 @@ async def translation(
         own=state.ledger.own(side).union(own),
         committed=committed,
         source_start=source_start,
-        log_start=await destination.start(),
+        log_start=log_start,
     )
     await step.advance(await destination.visible_end())
     step.decide()
-    found = state.ledger.map(side)
     found.truncate(checkpoint.source_offset)
     found.extend(step.map)
     coming = await step.next_of_source()
@@ -86,4 +97,6 @@ async def translation(
         map=found,
         source_end=max(step.source_offset, source_end),
         destination_end=max(checkpoint.destination_offset, found.destination_end),
+        seen=step.destination_offset,
+        log_start=log_start,
     )

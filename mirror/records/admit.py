@@ -21,9 +21,10 @@ class HaltReason(Enum):
     )
     UNEXPLAINED_GAP = (
         "unexplained_gap",
-        "the source has no batch for these offsets, and a topic that is not compacted has none "
-        "missing: look for lost segments in the source broker's log directory and log; on.gap: continue, or "
-        "'mirror partition resume --accept-gap', goes on behind the gap and records it",
+        "the source has no batch for these offsets, and a topic that is not compacted, and never was, has none "
+        "missing: look for lost segments in the source broker's log directory and log; "
+        "`mirror partition resume TOPIC PARTITION --accept-gap` goes on behind this gap, on.gap: continue behind "
+        "every one; both record it",
     )
     SPARSE_BATCH = (
         "sparse_batch",
@@ -41,8 +42,10 @@ class HaltReason(Enum):
     )
     LOG_APPEND_TIME = (
         "log_append_time",
-        "the source topic has message.timestamp.type=LogAppendTime and the destination would lose those times; "
-        "set the topic to CreateTime at the source or exclude it",
+        "the source's broker has put its own times into these batches (message.timestamp.type=LogAppendTime), and the "
+        "destination would lose them: exclude the topic. To have only later records copied, set "
+        "message.timestamp.type=CreateTime at the source, delete there what is stored (kafka-delete-records), and run "
+        "`mirror partition resume TOPIC`: what was deleted is not copied",
     )
     UNKNOWN_ATTRIBUTES = (
         "unknown_attributes",
@@ -52,7 +55,7 @@ class HaltReason(Enum):
         "corrupt",
         "the source answered with bytes that nobody has written; check the disk of the partition's leader "
         "(kafka-dump-log --deep-iteration) and its log, let it have the partition from a healthy replica (or make "
-        "another one the leader), then resume",
+        "another one the leader), then run `mirror partition resume TOPIC PARTITION`",
     )
     TOO_LARGE = (
         "too_large",
@@ -91,7 +94,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """There is no record from the offset that is due up to ``until``: markers take these offsets (design, section 3).
+    """There is no record from the offset that is due up to ``until``: markers take these offsets.
 
     ``until`` is the batch's own base offset where the hole lies before it: the batch is then to be judged again."""
 
@@ -101,10 +104,11 @@ class Fill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """The partition stops here. ``detail`` has the values that led to it."""
+    """The partition stops here. ``detail`` has the values that led to it; ``size``: bytes of a batch too large."""
 
     reason: HaltReason
     detail: str
+    size: int = 0
 
 
 Verdict = Forward | Skip | Fill | Halt
@@ -181,10 +185,11 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False)
         return Halt(
             reason=HaltReason.TOO_LARGE,
             detail=f"{header.size} bytes, {span}; the destination takes {terms.max_batch_size}",
+            size=header.size,
         )
     # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
     # id. The horizon is the cleaner's note to itself; a producer may not set it, and the deltas already relate to the
-    # base timestamp as it stands (broker facts, Produce).
+    # base timestamp as it stands (Kafka's Produce).
     return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
 
 

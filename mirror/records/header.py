@@ -35,7 +35,7 @@ RECORD_COUNT_AT = 57
 NO_PRODUCER_ID = -1
 NO_LEADER_EPOCH = -1
 SEQUENCES = 1 << 31
-"""Sequences run from 0 to 2^31 - 1 and wrap to 0 (broker facts, idempotence)."""
+"""Sequences run from 0 to 2^31 - 1 and wrap to 0 (Kafka's DefaultRecordBatch)."""
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from mirror.records import fields
+
 VERSION = 1
 _COMPACT = (",", ":")
 
@@ -23,7 +25,11 @@ class Side(NamedTuple):
     @classmethod
     def of(cls, key: Mapping[str, Any]) -> "Side":
         """That of a key that ``key_of`` made."""
-        return cls(key["topic"], key["partition"], key["into"])
+        return cls(
+            fields.topic(key, "topic"),
+            fields.number(key, "partition", most=fields.MOST_I32),
+            fields.topic(key, "into"),
+        )
 
 
 def key_of(kind: str, side: Side, **rest: object) -> bytes:

@@ -10,8 +10,10 @@ Pure. 24 bytes of memory a run; a copy without holes and other writers is a sing
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
+
+from mirror.records.fields import MOST
 
 
 class Run(NamedTuple):
@@ -171,18 +173,21 @@ class OffsetMap:
         return packed
 
     @classmethod
-    def unpack(cls, packed: Sequence[int]) -> Self:
+    def unpack(cls, packed: object) -> Self:
         """What ``pack`` made.
 
         Raises:
             MapError: no such list.
         """
-        if len(packed) % 3 or not all(isinstance(number, int) for number in packed):
-            raise MapError(f"a packed map of {len(packed)} numbers")
+        if type(packed) is not list or len(packed) % 3 or not all(type(number) is int for number in packed):
+            raise MapError("a packed map is a list of three integers a run")
         found = cls()
         numbers = iter(packed)
-        for source, destination, length in zip(numbers, numbers, numbers, strict=True):
-            found.append(found.source_end + source, found.destination_end + destination, length)
+        for gap, other_gap, length in zip(numbers, numbers, numbers, strict=True):
+            source, destination = found.source_end + gap, found.destination_end + other_gap
+            if max(source, destination) + length > MOST:
+                raise MapError(f"{length} offsets from {source} at {destination}: there are none so high")
+            found.append(source, destination, length)
         return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from mirror.records import fields
 from mirror.records.header import HEADER_SIZE, MAGIC_AT
 from mirror.records.keys import VERSION, Side, dump, key_of
 
@@ -47,10 +48,10 @@ class Flow:
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """As ``key`` and ``value`` made them."""
         return cls(
-            flow=key["flow"],
-            source_cluster=key["source_cluster"],
-            destination_cluster=value["destination_cluster"],
-            at_ms=value["at_ms"],
+            flow=fields.label(key, "flow"),
+            source_cluster=fields.label(key, "source_cluster"),
+            destination_cluster=fields.label(value, "destination_cluster"),
+            at_ms=fields.at_ms(value),
         )
 
 
@@ -66,6 +67,25 @@ class LastCopied(NamedTuple):
     digest_at: int = -1
     """The offset behind that batch; at most ``offset``."""
 
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The highest is the newest: what both sides have lost is copied again, from a later leader."""
+        return self.leader_epoch, self.offset
+
+    @classmethod
+    def load(cls, value: Mapping[str, Any]) -> Self | None:
+        """Of a record that has it as ``copied``."""
+        if value["copied"] is None:
+            return None
+        offset, leader_epoch, digest, digest_at = value["copied"]
+        told = {"offset": offset, "leader_epoch": leader_epoch, "digest_at": digest_at}
+        return cls(
+            fields.number(told, "offset"),
+            fields.number(told, "leader_epoch", least=-1, most=fields.MOST_I32),
+            fields.digest(digest),
+            fields.number(told, "digest_at", least=-1),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
@@ -79,9 +99,21 @@ class Pin:
     source_cluster: str = ""
     """Cluster id."""
     copied: LastCopied | None = None
-    """None: nothing yet, or not known."""
+    """As of when this was written; see ``Note``. None: nothing yet, or not known."""
     accepted: int = 0
     """An operator has accepted what stands before this offset as it is: what was known of it before says nothing."""
+    offsets: str = ""
+    """The setting of this name under which all of it was copied; empty: noted by a version that did not say."""
+    isolation_level: str = ""
+    identity: str = ""
+    gaps_to: int = 0
+    """Records of the source that the destination lacks before this offset were given up by decision: markers stand, or
+    are to stand, in their place."""
+    aborted_to: int = 0
+    """The offsets of aborted transactions before this one are filled, whatever ``isolation_level`` says."""
+    replaced: bool = False
+    """An operator has resumed over a source topic in another one's place: that what the destination held then is a copy
+    of it is to be shown, not assumed."""
     at_ms: int = 0
 
     def key(self) -> bytes:
@@ -98,6 +130,63 @@ class Pin:
                 "source_cluster": self.source_cluster,
                 "copied": self.copied,
                 "accepted": self.accepted,
+                "offsets": self.offsets,
+                "isolation_level": self.isolation_level,
+                "identity": self.identity,
+                "gaps_to": self.gaps_to,
+                "aborted_to": self.aborted_to,
+                "replaced": self.replaced,
+                "at_ms": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them; older versions did not write the settings, nor what was decided."""
+        value = {"offsets": "", "isolation_level": "", "identity": "", "gaps_to": 0, "aborted_to": 0} | dict(value)
+        value.setdefault("replaced", False)
+        return cls(
+            side=Side.of(key),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            source_cluster=fields.label(value, "source_cluster"),
+            copied=LastCopied.load(value),
+            accepted=fields.number(value, "accepted"),
+            offsets=fields.label(value, "offsets"),
+            isolation_level=fields.label(value, "isolation_level"),
+            identity=fields.label(value, "identity"),
+            gaps_to=fields.number(value, "gaps_to"),
+            aborted_to=fields.number(value, "aborted_to"),
+            replaced=fields.flag(value, "replaced"),
+            at_ms=fields.at_ms(value),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What one owner of a partition knows to be copied last of these topics. Several may write at the same time, so
+    each has a key of its own, and the newest by what it says counts, in whatever order they come."""
+
+    side: Side
+    writer: str
+    source_id: str | None
+    """Topic ids, as in a ``Pin``: of other topics it says nothing."""
+    destination_id: str | None
+    copied: LastCopied
+    at_ms: int = 0
+
+    def key(self) -> bytes:
+        """One for each partition and writer."""
+        return key_of("copied", self.side, writer=self.writer)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump(
+            {
+                "v": VERSION,
+                "source_id": self.source_id,
+                "destination_id": self.destination_id,
+                "copied": self.copied,
                 "at_ms": self.at_ms,
             }
         )
@@ -105,15 +194,16 @@ class Pin:
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """As ``key`` and ``value`` made them."""
-        copied = value["copied"]
+        copied = LastCopied.load(value)
+        if copied is None:
+            raise ValueError("copied is nothing")
         return cls(
             side=Side.of(key),
-            source_id=value["source_id"],
-            destination_id=value["destination_id"],
-            source_cluster=value["source_cluster"],
-            copied=None if copied is None else LastCopied(*copied),
-            accepted=value["accepted"],
-            at_ms=value["at_ms"],
+            writer=fields.label(key, "writer"),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            copied=copied,
+            at_ms=fields.at_ms(value),
         )
 
 
@@ -153,13 +243,38 @@ class Halt:
         """As ``key`` and ``value`` made them."""
         return cls(
             side=Side.of(key),
-            reason=value["reason"],
-            detail=value["detail"],
-            remedy=value["remedy"],
-            source_id=value["source_id"],
-            destination_id=value["destination_id"],
-            at_ms=value["at_ms"],
+            reason=fields.label(value, "reason"),
+            detail=fields.prose(value, "detail"),
+            remedy=fields.prose(value, "remedy"),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            at_ms=fields.at_ms(value),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLoop:
+    """An operator has resumed a partition that a flow the other way had copied back (``relay.loops``), or that another
+    flow copies as well (``relay.flows``)."""
+
+    side: Side
+    by: str
+    """That flow's internal topic: at the source, unless it says "at the destination"."""
+    digest: str
+    """Of what it had written down of the partition by then. Whatever it writes later is not accepted."""
+
+    def key(self) -> bytes:
+        """One for each partition and flow."""
+        return loop_key(self.side, self.by)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump({"v": VERSION, "digest": self.digest})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        return cls(side=Side.of(key), by=fields.label(key, "by"), digest=fields.label(value, "digest"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,14 +304,16 @@ class Remembered:
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """As ``key`` and ``value`` made them."""
-        producer_id, epoch, last_sequence = value["producer"]
+        producer_id, epoch, last_sequence = fields.numbers(
+            value, "producer", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32)
+        )
         return cls(
             side=Side.of(key),
             producer_id=producer_id,
             epoch=epoch,
             last_sequence=last_sequence,
-            end=value["end"],
-            fenced=value["fenced"],
+            end=fields.number(value, "end"),
+            fenced=fields.flag(value, "fenced"),
         )
 
 
@@ -213,3 +330,8 @@ def halt_key(side: Side) -> bytes:
 def remembered_key(side: Side) -> bytes:
     """Of a partition's ``Remembered``."""
     return key_of("remembered", side)
+
+
+def loop_key(side: Side, by: str) -> bytes:
+    """Of a partition's ``AcceptedLoop``."""
+    return key_of("loop", side, by=by)

@@ -12,48 +12,55 @@ Pure.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+from mirror.records import fields
+from mirror.records.chunks import CHUNK_RUNS, Chunk, Order, joined, linked
 from mirror.records.identity import Identity
 from mirror.records.keys import VERSION, Side, dump, key_of
-from mirror.records.mapping import MapError, OffsetMap
-from mirror.records.pins import Flow, Halt, Pin, Remembered, halt_key, pin_key, remembered_key
+from mirror.records.mapping import OffsetMap
+from mirror.records.pins import (
+    AcceptedLoop,
+    Flow,
+    Halt,
+    LastCopied,
+    Note,
+    Pin,
+    Remembered,
+    halt_key,
+    loop_key,
+    pin_key,
+    remembered_key,
+)
 
 __all__ = [
     "CHUNK_RUNS",
+    "AcceptedLoop",
     "Checkpoint",
     "Chunk",
     "Entry",
     "Flow",
     "Halt",
     "Ledger",
+    "Note",
     "Order",
     "Pin",
     "Remembered",
     "Side",
     "Skipped",
     "StateError",
-    "joined",
     "read_entry",
 ]
 
-CHUNK_RUNS = 1024
-"""Runs of one map record. A full one is never written again; at most some 30 KB of JSON."""
+SHOWN = 500
+"""Bytes of a key in a message."""
 
 
 class StateError(ValueError):
     """A record that no mirror of this version wrote. The message has its key."""
-
-
-class Order(NamedTuple):
-    """Which of two accounts of a partition is the later one: takeovers counted, then who the coordinator gave it."""
-
-    takeover: int
-    producer_id: int
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,22 @@ class Checkpoint:
     """Producer ids under which the partition was ever written, that of ``identity`` among them; empty in records of
     versions that did not note them."""
     closed: bool = False
-    """Its writer stopped with nothing under way: it sent nothing behind this."""
+    """Its writer sent nothing behind this: it stopped with nothing under way, or is not confirmed yet."""
+    confirmed: bool = True
+    """The partition was still its writer's behind its first checkpoint; before that, nothing is sent."""
+    copied: LastCopied | None = None
+    """What shows that the source still has what was copied. None in records of versions that did not note it."""
+    isolation_level: str = ""
+    """The setting under which the partition is copied; empty in records of versions that did not note it."""
+    unused: bool = False
+    """Nothing was copied up to here, by anybody; False in records of versions that did not note it."""
+
+    @property
+    def rank(self) -> tuple[int, bool, Order]:
+        """Which of two counts. Of those of one takeover, all but one were written by workers that had lost the
+        partition by then: that one is confirmed, or nobody has sent anything. Producer ids say nothing, since a later
+        one may be lower."""
+        return self.order.takeover, self.confirmed, self.order
 
     def key(self) -> bytes:
         """One for each writer."""
@@ -99,65 +121,51 @@ class Checkpoint:
                 "at_ms": self.at_ms,
                 "own": self.own,
                 "closed": self.closed,
+                "confirmed": self.confirmed,
+                "copied": self.copied,
+                "isolation_level": self.isolation_level,
+                "unused": self.unused,
             }
         )
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """As ``key`` and ``value`` made them; older versions did not write the last six."""
+        older: dict[str, Any] = {"own": [], "closed": False, "confirmed": True, "copied": None, "isolation_level": ""}
+        value = older | {"unused": False} | dict(value)
         return cls(
             side=Side.of(key),
-            writer=key["writer"],
-            order=Order(*value["order"]),
-            source_offset=value["source"],
-            source_epoch=value["source_epoch"],
-            source_id=value["source_id"],
-            destination_offset=value["destination"],
-            destination_id=value["destination_id"],
-            identity=Identity(*value["identity"]),
-            at_ms=value["at_ms"],
-            own=tuple(value.get("own", ())),
-            closed=value.get("closed", False),
+            writer=fields.label(key, "writer"),
+            order=Order.load(value),
+            source_offset=fields.number(value, "source"),
+            source_epoch=fields.number(value, "source_epoch", least=-1, most=fields.MOST_I32),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_offset=fields.number(value, "destination"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            identity=Identity(
+                *fields.numbers(value, "identity", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32))
+            ),
+            at_ms=fields.at_ms(value),
+            own=tuple(fields.numbers(value, "own", *[(-1, fields.MOST)] * len(value["own"]))),
+            closed=fields.flag(value, "closed"),
+            confirmed=fields.flag(value, "confirmed"),
+            copied=LastCopied.load(value),
+            isolation_level=fields.label(value, "isolation_level"),
+            unused=fields.flag(value, "unused"),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """A piece of a partition's map: what ``writer`` has copied, ``number`` counting its chunks from 0.
+_WORDS = {
+    "on.gap": "could not be copied; going on without them was accepted",
+    "unproven": "not shown to be copied; taking that on trust was accepted",
+    "retention_overtook": "deleted by the source while the partition was halted, before they were copied",
+    "never_arrived": "refused by the destination; going on without them was accepted",
+}
 
-    ``since`` is the source offset from which this writer's account counts, instead of all of lower order."""
 
-    side: Side
-    writer: str
-    order: Order
-    number: int
-    since: int
-    map: OffsetMap
-    sealed: bool = False
-    """Full: nothing is added to it any more."""
-
-    def key(self) -> bytes:
-        """One for each chunk of each writer."""
-        return key_of("map", self.side, writer=self.writer, chunk=self.number)
-
-    def value(self) -> bytes:
-        """JSON."""
-        return dump(
-            {"v": VERSION, "order": self.order, "since": self.since, "sealed": self.sealed, "runs": self.map.pack()}
-        )
-
-    @classmethod
-    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
-        return cls(
-            side=Side.of(key),
-            writer=key["writer"],
-            order=Order(*value["order"]),
-            number=key["chunk"],
-            since=value["since"],
-            map=OffsetMap.unpack(value["runs"]),
-            sealed=value["sealed"],
-        )
+def in_words(cause: str) -> str:
+    """The cause of a skipped range, for people."""
+    return _WORDS.get(cause, cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +176,7 @@ class Skipped:
     start: int
     end: int
     cause: str
-    """A stable name: the reason of the halt that this went over, such as ``unexplained_gap``."""
+    """A stable name: ``on.gap``, or the reason of the halt that this went over (``in_words``)."""
     at_ms: int
 
     def key(self) -> bytes:
@@ -182,17 +190,26 @@ class Skipped:
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """As ``key`` and ``value`` made them."""
-        return cls(side=Side.of(key), start=key["start"], end=value["end"], cause=value["cause"], at_ms=value["at_ms"])
+        start = fields.number(key, "start")
+        return cls(
+            side=Side.of(key),
+            start=start,
+            end=fields.number(value, "end", least=start),
+            cause=fields.label(value, "cause"),
+            at_ms=fields.at_ms(value),
+        )
 
 
-Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Halt | Remembered
+Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | Halt | AcceptedLoop | Remembered
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
     "skipped": Skipped,
     "flow": Flow,
     "partition": Pin,
+    "copied": Note,
     "halt": Halt,
+    "loop": AcceptedLoop,
     "remembered": Remembered,
 }
 
@@ -201,39 +218,30 @@ def read_entry(key: bytes, value: bytes) -> Entry | None:
     """The entry of one record; None for a kind that this version does not know, and for a key that is none of ours.
 
     Raises:
-        StateError: a key of ours, and a value that is not.
+        StateError: a key of ours, and a value that is not; or a key that is nearly one of ours.
     """
     try:
         named = json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     kind = _KINDS.get(str(named.get("kind"))) if isinstance(named, dict) else None
     if kind is None:
         return None
+    shown = repr(key[:SHOWN]) + ("..." if len(key) > SHOWN else "")
     try:
         told = json.loads(value)
-        if told["v"] != VERSION:
-            raise StateError(f"{key!r} is of version {told['v']}; this program knows {VERSION}")
-        return kind.load(named, told)
-    except (ValueError, KeyError, TypeError, MapError) as error:
+        version = fields.number(told, "v")
+        if version != VERSION:
+            raise StateError(f"{shown} is of version {version}; this program knows {VERSION}")
+        entry = kind.load(named, told)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, StateError):
             raise
-        raise StateError(f"{key!r}: {type(error).__name__}: {error}") from error
-
-
-def joined(chunks: Iterable[Chunk]) -> OffsetMap:
-    """The map that these chunks of one partition make together, given in the order in which they count."""
-    found = OffsetMap()
-    writer = ""
-    for chunk in chunks:
-        if chunk.writer != writer:
-            writer = chunk.writer
-            found.truncate(chunk.since)
-            if len(chunk.map):
-                # A log that lost its end and was written again: the older account says more than there is.
-                found.truncate_destination(chunk.map[0].destination)
-        found.extend(chunk.map)
-    return found
+        raise StateError(f"{shown}: {type(error).__name__}: {error}") from error
+    if entry.key() != key:
+        # Else two records would be of one entry, and neither of their tombstones would take the other away.
+        raise StateError(f"{shown} is not written as {entry.key()!r}")
+    return entry
 
 
 @dataclass(slots=True)
@@ -242,6 +250,7 @@ class _Account:
 
     checkpoints: dict[bytes, Checkpoint] = field(default_factory=dict)
     chunks: dict[bytes, Chunk] = field(default_factory=dict)
+    notes: dict[bytes, Note] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -254,7 +263,7 @@ class Ledger:
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
-    _pinned: dict[bytes, Flow | Pin | Halt | Remembered] = field(default_factory=dict)
+    _pinned: dict[bytes, Flow | Pin | Halt | AcceptedLoop | Remembered] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """One record; ``value`` None takes the key away.
@@ -273,13 +282,15 @@ class Ledger:
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
             return
-        if isinstance(entry, Flow | Pin | Halt | Remembered):
+        if isinstance(entry, Flow | Pin | Halt | AcceptedLoop | Remembered):
             self._pinned[key] = entry
             return
         account = self._accounts.setdefault(entry.side, _Account())
         self._sides[key] = entry.side
         if isinstance(entry, Checkpoint):
             account.checkpoints[key] = entry
+        elif isinstance(entry, Note):
+            account.notes[key] = entry
         elif self.lean and entry.sealed:
             account.chunks[key] = replace(entry, map=OffsetMap(islice(entry.map, 1)))
         else:
@@ -293,6 +304,25 @@ class Ledger:
         if side is not None:
             self._accounts[side].checkpoints.pop(key, None)
             self._accounts[side].chunks.pop(key, None)
+            self._accounts[side].notes.pop(key, None)
+
+    def has(self, key: bytes) -> bool:
+        """Whether there is such an entry."""
+        return key in self._skipped or key in self._pinned or key in self._sides
+
+    def about(self, sides: Container[Side]) -> list[Entry]:
+        """All entries of these partitions but checkpoints and maps."""
+        pinned = [each for each in self._pinned.values() if not isinstance(each, Flow)]
+        notes = [note for account in self._accounts.values() for note in account.notes.values()]
+        return [each for each in (*pinned, *self._skipped.values(), *notes) if each.side in sides]
+
+    def of(self, side: Side) -> "Ledger":
+        """What it says of the accounts of one side now, whatever is applied to it later."""
+        found = Ledger(lean=self.lean)
+        account = self._accounts.get(side)
+        if account is not None:
+            found._accounts[side] = _Account(dict(account.checkpoints), dict(account.chunks))
+        return found
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
@@ -304,7 +334,7 @@ class Ledger:
     def checkpoints(self, side: Side) -> list[Checkpoint]:
         """All of this partition, the one that counts last."""
         account = self._accounts.get(side)
-        return sorted(account.checkpoints.values(), key=lambda one: one.order) if account else []
+        return sorted(account.checkpoints.values(), key=lambda one: one.rank) if account else []
 
     def checkpoint(self, side: Side) -> Checkpoint | None:
         """The one that counts."""
@@ -322,14 +352,42 @@ class Ledger:
         return known
 
     def chunks(self, side: Side) -> list[Chunk]:
-        """All of this partition, in the order in which they count."""
+        """All of this partition that count, in the order in which they do."""
+        return [one for one in self._all_chunks(side) if one.writer not in self._void(side)]
+
+    def void(self, side: Side) -> list[Chunk]:
+        """Those of this partition that do not count: of workers that had lost it before their first checkpoint. Where
+        nobody of a takeover is confirmed, the last one counts, because the next account is built on it."""
+        return [one for one in self._all_chunks(side) if one.writer in self._void(side)]
+
+    def _all_chunks(self, side: Side) -> list[Chunk]:
         account = self._accounts.get(side)
         return sorted(account.chunks.values(), key=lambda one: (one.order, one.number)) if account else []
 
+    def _void(self, side: Side) -> set[str]:
+        accounts = self.checkpoints(side)
+        last = {one.order.takeover: one.writer for one in accounts}
+        return {one.writer for one in accounts if not one.confirmed and last[one.order.takeover] != one.writer}
+
+    def linked(self, side: Side, *, gone_to: int = 0) -> list[Chunk]:
+        """The chunks of the account that counts and those that it goes on from; see ``records.chunks.linked``.
+
+        Raises:
+            MapError: one of them is missing.
+        """
+        checkpoint, counted = self.checkpoint(side), self.chunks(side)
+        if checkpoint is None:
+            return counted
+        return linked(counted, self._all_chunks(side), writer=checkpoint.writer, gone_to=gone_to)
+
     def map(self, side: Side) -> OffsetMap:
-        """The whole map as it was written down. Not to be had of a lean ledger."""
+        """The whole map as it was written down. Not to be had of a lean ledger.
+
+        Raises:
+            MapError: it is not whole.
+        """
         assert not self.lean
-        return joined(self.chunks(side))
+        return joined(self.linked(side))
 
     def skipped(self, topic: str | None = None) -> Iterator[Skipped]:
         """Ranges that were not copied, of one source topic or of all, in order."""
@@ -342,10 +400,20 @@ class Ledger:
         found = self._pinned.get(pin_key(side))
         return found if isinstance(found, Pin) else None
 
+    def notes(self, side: Side) -> list[Note]:
+        """What was copied last of this partition, by each owner's word; the newest last."""
+        account = self._accounts.get(side)
+        return sorted(account.notes.values(), key=lambda one: (one.copied.rank, one.key())) if account else []
+
     def halt(self, side: Side) -> Halt | None:
         """Why this partition has stopped, if it has."""
         found = self._pinned.get(halt_key(side))
         return found if isinstance(found, Halt) else None
+
+    def accepted_loop(self, side: Side, by: str) -> AcceptedLoop | None:
+        """What of a flow the other way an operator has accepted; ``by``: its internal topic."""
+        found = self._pinned.get(loop_key(side, by))
+        return found if isinstance(found, AcceptedLoop) else None
 
     def remembered(self, side: Side) -> Remembered | None:
         """What was noted before this partition was last fenced."""

@@ -2,8 +2,7 @@
 
 The broker sends the transactions that were aborted in reach of a fetch along with its answer, as (producer id, first
 offset). An aborted batch is one of such a producer from the first offset on, until that producer's ABORT marker. The
-list of each answer is complete for the offsets in it, so nothing is carried from one fetch to the next (broker facts,
-Fetch; KIP-98).
+list of each answer is complete for the offsets in it, so nothing is carried from one fetch to the next (KIP-98).
 """
 
 import struct

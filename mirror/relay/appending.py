@@ -61,7 +61,7 @@ class AppendingLane(Lane):
     def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
         """See ``Lane``."""
         copied = partition.copied
-        if partition.phase is not Phase.ACTIVE or copied is None or base_offset < copied.destination:
+        if partition.phase is not Phase.ACTIVE or copied is None or base_offset < (due := copied.destination):
             self._unexpected(partition, base_offset)
             return
         batch = partition.in_flight.popleft()
@@ -74,11 +74,13 @@ class AppendingLane(Lane):
             frame.release()
         if copied.jumps:
             self._owner.jump(partition)
-        if partition.window == 1:
-            self._confirm(partition, base_offset, batch)
         if partition.outbox and not partition.queued:
             partition.queued = True
             self._ready.append(partition)
+        if partition.window == 1:
+            if partition.old and base_offset > due:
+                copied.passed(due, base_offset)
+            self._confirm(partition, base_offset, batch)
 
     def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
         """See ``Lane``. Behind somebody else's fence the partition is left to them, and taken over anew later: brokers

@@ -8,8 +8,10 @@ the partition they are of, which is let go of its lane when the last is in.
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from mirror.records import fields
+from mirror.records.fields import id_text
 from mirror.records.pins import header_digest
 from mirror.relay.partition import Committed, Partition, Phase
 
@@ -35,7 +37,7 @@ class Committable(NamedTuple):
     @property
     def metadata(self) -> str:
         """As it is committed: JSON, a fixed order of short keys."""
-        fields = {
+        told = {
             "v": 1,
             "id": self.topic_id,
             "epoch": self.epoch,
@@ -43,22 +45,22 @@ class Committable(NamedTuple):
             "at": self.digest_at,
             "leader": self.leader_epoch,
         }
-        return json.dumps(fields, separators=(",", ":"))
+        return json.dumps(told, separators=(",", ":"))
 
 
 def read_committed(offset: int, metadata: str) -> Committed:
     """What a group's committed offset says; metadata that is not ours says nothing."""
     try:
-        fields: Any = json.loads(metadata)
+        told = {"leader": -1} | json.loads(metadata)
         return Committed(
             offset,
-            str(fields["id"]),
-            int(fields["epoch"]),
-            str(fields["digest"]),
-            int(fields["at"]),
-            int(fields.get("leader", -1)),
+            fields.label(told, "id"),
+            fields.number(told, "epoch", least=-1, most=fields.MOST_I32),
+            fields.label(told, "digest"),
+            fields.number(told, "at", least=-1),
+            fields.number(told, "leader", least=-1, most=fields.MOST_I32),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Committed(offset)
 
 
@@ -67,7 +69,7 @@ def committable(partition: Partition) -> Committable | None:
     offset = partition.acknowledged
     if offset < 0:
         return None
-    topic_id = partition.source_id.hex() if partition.source_id else ""
+    topic_id = id_text(partition.source_id) or ""
     leader = partition.source_leader_epoch
     mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)
     if mark is not None:
@@ -81,7 +83,7 @@ def committable(partition: Partition) -> Committable | None:
 
 def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
     """Up to where a partition was copied when its last owner committed; -1: not known, or said of another topic."""
-    ours = committed is not None and committed.topic_id == (topic_id.hex() if topic_id else "")
+    ours = committed is not None and committed.topic_id == (id_text(topic_id) or "")
     return committed.offset if committed is not None and ours else -1
 
 

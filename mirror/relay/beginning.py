@@ -1,23 +1,24 @@
 """From where both logs are read at a takeover (``offsets: mapped``): the checkpoint, the last point of the map that the
-destination still has, or the beginning, where nothing says that there is more."""
+destination still has, or the beginning, where nothing says that there is more, or the topics are others by now."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from mirror.net.coordinator import Ownership
-from mirror.net.lockstep import lost_from
+from mirror.net.lockstep import is_fence, lost_from
 from mirror.net.log import PartitionLog, SourceLog
-from mirror.net.state import Memory
+from mirror.net.state import Memory, joined_map
+from mirror.records.fields import id_shown, id_text
 from mirror.records.identity import Identity
-from mirror.records.mapping import OffsetMap, Run
-from mirror.records.state import Checkpoint, Chunk, joined
+from mirror.records.mapping import MapError, OffsetMap, Run
+from mirror.records.state import Checkpoint, Chunk, Ledger
 from mirror.relay.fence import Before
 from mirror.relay.halts import Trouble, halt
+from mirror.relay.journal import Between
 from mirror.relay.partition import Partition
+from mirror.relay.pins import MAPPED
 from mirror.relay.resync import Log, Rules
-
-SCAN_BYTES = 4 << 20
-"""Read at once where only headers are looked at."""
+from mirror.relay.strays import SCAN_BYTES, first_own
 
 
 class Start(NamedTuple):
@@ -28,6 +29,12 @@ class Start(NamedTuple):
     destination: int
     identity: Identity | None
     """Of the first batch of ours from there on, if that is known."""
+    anew: bool = False
+    """Nothing that the map said until now counts: it begins here."""
+    of_others: bool = False
+    """The topics are others than the checkpoint's: nothing of it is true of them."""
+    remade: str = ""
+    """Which topics were made anew before anything was copied, so that there is nothing to go on from."""
 
 
 class Bounds(NamedTuple):
@@ -50,16 +57,18 @@ class Beginning:
         state: Memory,
         log: Log,
         *,
+        accounts: Ledger,
         own: Collection[int],
         bounds: Bounds,
     ) -> None:
-        """``own``: producer ids under which the partition was ever written."""
+        """``accounts``: what was written of the partition. ``own``: producer ids under which it was ever written."""
         self._partition = partition
         self._here = here
         self._there = there
         self._rules = rules
         self._state = state
         self._log = log
+        self._accounts = accounts
         self._own = own
         self._bounds = bounds
 
@@ -67,30 +76,40 @@ class Beginning:
         """Where to begin.
 
         Raises:
-            PartitionHalted: a topic was recreated, or there is no checkpoint and a trace of copies.
+            PartitionHalted: a topic was recreated, a part of the map is missing, or there is a trace of copies and no
+                checkpoint.
             NetworkError: a log cannot be read.
         """
-        checkpoint = self._state.ledger.checkpoint(self._partition.side)
+        checkpoint = self._accounts.checkpoint(self._partition.side)
         if checkpoint is None:
             await self._check_unwritten(before, owner)
             return Start(self._bounds.source_start, -1, self._bounds.end, None)
-        return await self._start_from(checkpoint)
+        return await self._start_from(checkpoint, before)
 
-    async def _start_from(self, checkpoint: Checkpoint) -> Start:
+    async def _start_from(self, checkpoint: Checkpoint, before: Before) -> Start:
         """The checkpoint; where the destination lost what came before it, the last point of the map that it still
         has."""
-        chunks, end = self._state.ledger.chunks(self._partition.side), self._bounds.end
-        for pinned, log, side in (
-            (checkpoint.source_id, self._here, "source"),
-            (checkpoint.destination_id, self._there, "destination"),
-        ):
-            topic_id = log.topic.topic_id.hex() if log.topic.topic_id else None
-            if pinned and topic_id and pinned != topic_id:
-                if self._rules.accept_loss:
-                    return Start(self._bounds.source_start, -1, end, None)
-                detail = f"{side} topic of {self._rules.name}: id {topic_id}, at the last checkpoint {pinned}"
-                raise halt(Trouble.RECREATED, detail)
-        runs = joined(open_tail(chunks))
+        end = self._bounds.end
+        others = {
+            log: f"{side} topic of {self._rules.name}: id {id_shown(_id_of(log))}, at the last checkpoint "
+            f"{id_shown(pinned)}"
+            for side, pinned, log in (
+                ("source", checkpoint.source_id, self._here),
+                ("destination", checkpoint.destination_id, self._there),
+            )
+            if None not in (pinned, _id_of(log)) and pinned != _id_of(log)
+        }
+        if others:
+            return await self._start_anew(others, checkpoint, before)
+        try:
+            chunks = self._accounts.linked(self._partition.side, gone_to=self._bounds.log_start)
+        except MapError as error:
+            if self._rules.accept_loss:
+                # Both logs say the same, and take longer to read.
+                return Start(self._bounds.source_start, -1, self._bounds.log_start, None, anew=True)
+            detail = f"{self._state.topic} lacks a part of the offset map of {self._rules.name}: {error}"
+            raise halt(Trouble.MAP_LOST, detail) from error
+        runs = joined_map(self._state.topic, open_tail(chunks))
         runs.truncate(checkpoint.source_offset)
         last = runs[-1] if len(runs) else None
         if not await self.lost(last):
@@ -108,6 +127,59 @@ class Beginning:
             detail=f"{self._there.name} ends at {end} or has others' batches where ours were acknowledged up to "
             f"{checkpoint.destination_offset}; source offsets from {start.source} on are compared and copied again",
         )
+        return start
+
+    async def _is_unused(self, checkpoint: Checkpoint, before: Before) -> bool:
+        """Whether nothing was copied by then, nor behind the checkpoint: there is nothing to protect."""
+        committed = self._partition.committed
+        if not checkpoint.unused or (committed is not None and committed.digest):
+            return False
+        topic_id = _id_of(self._there)
+        same = topic_id is None or checkpoint.destination_id in (None, topic_id)
+        if same and not checkpoint.closed and await self._is_gone_behind(checkpoint):
+            return False  # it may have been ours
+        return not await self._traces(before, checkpoint.destination_offset if same else 0)
+
+    async def _is_gone_behind(self, checkpoint: Checkpoint) -> bool:
+        """Whether the destination has deleted or cleaned away anything behind the checkpoint, before the fence that
+        keeps out the checkpoint's writer."""
+        at = checkpoint.destination_offset
+        if self._bounds.log_start > at:
+            return True
+        while at < self._bounds.end:
+            segment = await self._there.read(at, max_bytes=SCAN_BYTES)
+            for header, _ in segment.batches:
+                if header.base_offset > at:
+                    return True
+                if is_fence(header, checkpoint.identity):
+                    return False
+                at = header.next_offset
+            if not segment.batches:
+                return True
+        return False
+
+    async def _start_anew(self, others: Mapping[PartitionLog, str], checkpoint: Checkpoint, before: Before) -> Start:
+        """All that the source has is copied, behind what the destination has: an operator has resumed the partition,
+        which accepts the topics of now. What a new destination topic has of ours already was sent before the other one
+        was missed; it would be there twice, which resuming alone does not accept.
+
+        ``others``: those whose topics are others than the checkpoint's, and what is to be said of that.
+        """
+        told = "; ".join(others.values())
+        start = Start(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
+        if self._rules.accept_loss:
+            return start
+        pin = self._partition.pin
+        now = _id_of(self._here), _id_of(self._there)
+        if pin is None or pin.offsets != MAPPED or (pin.source_id, pin.destination_id) != now:
+            if await self._is_unused(checkpoint, before):
+                return start._replace(remade=told)
+            raise halt(Trouble.RECREATED, told)
+        places = [Between(self._bounds.log_start, self._bounds.end)] if self._there in others else []
+        first = await first_own(self._there, self._own, places)
+        if first is not None:
+            begun = f"{self._there.name} has batches of this flow already, from offset {first.base_offset} on"
+            raise halt(Trouble.RECREATED_BEGUN, f"{told}; {begun}")
         return start
 
     async def lost(self, last: Run | None) -> bool:
@@ -129,30 +201,34 @@ class Beginning:
         written to the destination. A transactional id that nobody has had before spares reading the log."""
         if self._rules.accept_loss:
             return
-        traces = [
-            f"batches of producer id {state.producer_id}, which is this flow's"
-            for state in before.known or ()
-            if state.producer_id in self._own and state.last_sequence >= 0
-        ]
+        start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
+        traces = await self._traces(before, start)
         committed = self._partition.committed
         if committed is not None and committed.digest and before.end and not self._is_copied_elsewhere():
             traces.append(
                 f"{before.end} offsets, and the group at the source has offset {committed.offset} with the digest of "
                 "a batch that was copied"
             )
-        at = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
-        while at < self._bounds.end and not traces:
-            segment = await self._there.read(at, max_bytes=SCAN_BYTES)
-            if not segment.batches:
-                break
-            for header, _ in segment.batches:
-                at = header.next_offset
-                if header.producer_id in self._own and not header.is_control:
-                    traces.append(f"batches of producer id {header.producer_id}, which is this flow's")
-                    break
         if traces:
             detail = f"{self._there.name} has {traces[0]}; {self._state.topic} has no checkpoint of it"
             raise halt(Trouble.CHECKPOINT_LOST, detail)
+
+    async def _traces(self, before: Before, at: int) -> list[str]:
+        """Of batches of ours: in the memory of the destination's leader, or in its log from ``at`` on."""
+        ours = [each.producer_id for each in before.known or () if each.last_sequence >= 0]
+        ours = [each for each in ours if each in self._own]
+        at = max(at, self._bounds.log_start)
+        while at < self._bounds.end and not ours:
+            segment = await self._there.read(at, max_bytes=SCAN_BYTES)
+            if not segment.batches:
+                break
+            at = segment.batches[-1][0].next_offset
+            ours += [
+                header.producer_id
+                for header, _ in segment.batches
+                if header.producer_id in self._own and not header.is_control
+            ]
+        return [f"batches of producer id {each}, which is this flow's" for each in ours]
 
     def _is_copied_elsewhere(self) -> bool:
         """Whether the flow has an account of this source partition in another destination topic: what the group says
@@ -162,6 +238,11 @@ class Beginning:
             (other.topic, other.partition) == (side.topic, side.partition) and other.destination != side.destination
             for other in self._state.ledger.sides
         )
+
+
+def _id_of(log: PartitionLog) -> str | None:
+    """Of the log's topic, as it is written down."""
+    return id_text(log.topic.topic_id)
 
 
 def open_tail(chunks: Sequence[Chunk]) -> list[Chunk]:

@@ -2,6 +2,7 @@
 mapped mode positions and maps."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Protocol
 
 from mirror.net.cluster import Cluster
@@ -9,16 +10,25 @@ from mirror.net.errors import NetworkError
 from mirror.net.state import Memory, State
 from mirror.records.state import Side
 from mirror.relay.assignment import Key
-from mirror.relay.mapped import write_down
+from mirror.relay.halts import Halted
+from mirror.relay.journal import Account, save
 from mirror.relay.partition import Partition, Phase
-from mirror.relay.pins import Pins
+from mirror.relay.pins import ON_GAP, Pins, is_first
+from mirror.relay.position import Locator
 from mirror.relay.resync import Log
+from mirror.relay.rewriting import Rewriting
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
+from mirror.relay.strays import Strays
 
 NOTE_EVERY_S = 60.0
 """In exact mode, what was copied last is written down this often; the group's commits have it more often, and vanish
 with a deleted topic."""
+LOOK_EVERY_S = 10.0
+"""Whether the topic still has what was written down is looked at this often."""
+FIRST_NOTE_S = 1.0
+"""But of a partition of which nothing was ever written down, so soon: retention at the destination may take old records
+at once, and then nothing else shows what they were a copy of."""
 
 
 class BooksOwner(Protocol):
@@ -30,6 +40,13 @@ class BooksOwner(Protocol):
     stats: Stats
     log: Log
     partitions: dict[Key, Partition]
+    locator: Locator
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+    def look_now(self) -> None:
+        """Topics, and flows the other way, are looked for."""
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """The position is not certain any more, and with nothing under way it is sought at once."""
@@ -42,9 +59,11 @@ class Books:
         """``state``: instead of the topic at the destination."""
         self._owner = owner
         self._writing = asyncio.Lock()
+        self.strays = Strays(owner, self._save)
         settings = owner.settings
         self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
         self.pins = Pins(self.state, source=owner.source, destination=owner.destination, settings=settings)
+        self._rewriting = Rewriting(owner, self.state, self.pins, self._writing)
 
     async def open(self) -> None:
         """Finds or makes the topic, recalls what was skipped in earlier lives, and says who the flow is.
@@ -63,10 +82,28 @@ class Books:
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""
         settings = self._owner.settings
-        interval_s = settings.checkpoint_interval_ms / 1000 if settings.mapped else NOTE_EVERY_S
+        if settings.mapped:
+            try:
+                while True:
+                    await asyncio.sleep(settings.checkpoint_interval_ms / 1000)
+                    await self.write_down()
+            finally:
+                self.strays.close()
         while True:
-            await asyncio.sleep(interval_s)
+            for _ in range(round(NOTE_EVERY_S / FIRST_NOTE_S)):
+                await asyncio.sleep(FIRST_NOTE_S)
+                async with self._writing:
+                    await self._note(first=True)
             await self.write_down()
+
+    async def watch(self) -> None:
+        """Looks regularly whether the topic has lost something, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if await self._rewriting.look():
+                await self.write_down()
+                # A flow the other way that has begun meanwhile has seen nothing of this one.
+                self._owner.look_now()
 
     async def write_down(self, *, closing: bool = False) -> None:
         """Where the partitions are now. Should it fail, the next time has it all, and a start finds it again.
@@ -75,24 +112,38 @@ class Books:
         """
         async with self._writing:
             if self._owner.settings.mapped:
-                await self._write_down(self.state, closing=closing)
+                await self._write_down(closing=closing)
             else:
                 await self._note()
 
-    async def _note(self) -> None:
+    async def _note(self, *, first: bool = False) -> None:
+        partitions = self._owner.partitions.values()
         try:
-            await self.pins.note(self._owner.partitions.values())
+            await self.pins.note(filter(is_first, partitions) if first else partitions)
         except NetworkError as error:
             self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
 
-    async def _write_down(self, state: Memory, *, closing: bool) -> None:
-        partitions = [each for each in self._owner.partitions.values() if each.copied is not None]
-        still = [each for each in partitions if each.phase is Phase.ACTIVE and not (each.in_flight or each.outbox)]
-        closed = [each.copied for each in still if each.copied is not None] if closing else []
+    async def _write_down(self, *, closing: bool) -> None:
+        """Partitions of which somebody else's batches may stand between ours are looked at first, beside the others."""
+        accounts = {each: each.copied for each in self._owner.partitions.values() if each.copied is not None}
+        if closing:
+            await self.strays.ended()
+        still = [each for each in accounts if each.phase is Phase.ACTIVE and not (each.in_flight or each.outbox)]
+        closed = {accounts[each] for each in still} if closing else set()
+        astray = [each for each, copied in accounts.items() if self.strays.concerns(copied)]
+        self.strays.look(astray, closed=closed)
+        sure = {each: copied for each, copied in accounts.items() if each not in astray}
+        written = [Account.of(each, closed=each in closed) for each in sure.values() if each.changed or each in closed]
+        await self._save(sure, written)
+        if closing:
+            await self.strays.ended()
+
+    async def _save(self, partitions: Collection[Partition], accounts: list[Account]) -> None:
+        """Writes down accounts of these partitions."""
         try:
-            await write_down(state, [each.copied for each in partitions if each.copied is not None], closed=closed)
+            await save(self.state, accounts)
         except NetworkError as error:
-            self._owner.log.warning("state_not_written", topic=state.topic, detail=str(error))
+            self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
             for partition in partitions:
                 if partition.copied is not None and partition.copied.journal.overflows:
                     # It waits, located anew once the map can be written: memory is bounded.
@@ -101,7 +152,7 @@ class Books:
     async def skipped(self, side: Side, start: int, end: int) -> None:
         """Offsets ``start`` up to ``end`` of the source will not be copied, by decision."""
         try:
-            await self.state.skip(side, start, end, "on.gap")
+            await self.state.skip(side, start, end, ON_GAP)
         except NetworkError as error:
             detail = f"offsets {start} to {end - 1}: {error}"
             self._owner.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Segment
 from mirror.records.header import BatchHeader
-from mirror.records.transactions import Aborted, marker_kind
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, Trouble, halt, source_begins
 from mirror.relay.runs import foreign
+from mirror.relay.superseded import Lost, Superseded, records_of
 from mirror.relay.survivors import DIFFERENT, Compared, Likeness, compare, same_batch
 from mirror.relay.tails import READ_BYTES, Data, Tail, batches, look_back
 from mirror.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from mirror.relay.resync import Readable, Rules
+    from mirror.relay.resync import Origin, Readable, Rules
 
 NO_EPOCH = -1
 LOOKS_BACK = 16
@@ -37,7 +37,7 @@ class Proof(NamedTuple):
 class Comparison:
     """Of one partition, for one look at it. Everything that is read may raise NetworkError: not to be known now."""
 
-    def __init__(self, here: Readable, there: Readable, rules: Rules) -> None:
+    def __init__(self, here: Origin, there: Readable, rules: Rules) -> None:
         self._here = here
         self._there = there
         self._rules = rules
@@ -71,7 +71,8 @@ class Comparison:
                 return Proof(proven=False, why=why or "the destination's log holds no record", cleaned=bool(why))
             header = look.data[0]
             if header.base_offset < source_start:
-                return Proof(proven=False, why=why or f"the source begins at {source_start}", cleaned=bool(why))
+                begins = source_begins(source_start, self._here.floor)
+                return Proof(proven=False, why=why or begins, cleaned=bool(why))
             found = await self._original(header.base_offset)
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
@@ -210,54 +211,140 @@ class Comparison:
 
     # -- holes -------------------------------------------------------------------------------------------------------
 
-    async def check_holes(self, tail: Tail, source_start: int, end: int) -> None:
-        """Where the source has a record behind the last data batch, the destination has no marker. On a compacted topic
-        it may have nothing there: its log cleaner has removed the copy.
+    async def check_holes(self, tail: Tail, source_start: int, end: int, *, blame: bool = False) -> Filled:
+        """Where the source has a record behind the last data batch, the destination has no marker, unless that record
+        is superseded at a compacted source (``relay.superseded``), or an operator goes on without it. On a compacted
+        topic the destination may have nothing there: its log cleaner has removed the copy.
+
+        Args:
+            tail: the destination's end, from its last data batch on.
+            source_start: where the source begins.
+            end: where the destination ends.
+            blame: any marker is told: it is to explain why what stands behind it does not fit.
 
         Raises:
             PartitionHalted: overfilled if it has one; not_a_copy if there is nothing, and the topic is not compacted.
         """
         at = max(tail.holes_from, source_start)
         markers = _Markers(self._there, at, end)
+        back = _Back(self._here, self._rules, at, end, blame=blame)
         while at < end:
-            segment = await self._source_at(at)
+            # As far as another isolation level has left out what was aborted, that is no record here either.
+            left_out = not self._rules.committed and at < self._rules.aborted_to
+            segment = await self._source_at(at, committed=self._rules.committed or left_out)
             if segment is None:
-                return
+                break
+            if left_out and segment.batches:
+                segment = _before(segment, self._rules.aborted_to)
+                if not segment.batches:
+                    at = self._rules.aborted_to
+                    continue
             if not segment.batches:
                 if segment.last_stable_offset < end <= await self._here.true_end():
                     raise Unreachable(
                         f"{self._here.name}: stable to {segment.last_stable_offset}, the destination ends at {end}"
                     )
-                return
-            for header in records_of(segment):
+                break
+            for header, batch in records_of(segment):
                 if header.base_offset >= end:
-                    return
+                    break
                 if header.last_offset >= at:
-                    await self._check_record(header, markers, max(header.base_offset, at), end)
+                    if await markers.within(max(header.base_offset, at), header.last_offset):
+                        await back.take(header, batch)
+                    else:
+                        self._check_nothing(max(header.base_offset, at), end)
+            if left_out:
+                back.ends_inside(segment)
             at = segment.batches[-1][0].next_offset
+        return await back.judged()
 
-    async def _source_at(self, offset: int) -> Segment | None:
+    async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
         """A piece of the source; None behind its end, which may have gone back."""
         try:
-            return await self._here.read(offset, max_bytes=READ_BYTES, committed=self._rules.committed)
+            return await self._here.read(offset, max_bytes=READ_BYTES, committed=committed)
         except Refused as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or offset < await self._here.true_end():
                 raise
             return None
 
-    async def _check_record(self, header: BatchHeader, markers: _Markers, offset: int, end: int) -> None:
+    def _check_nothing(self, offset: int, end: int) -> None:
         name, terms = self._rules.name, self._rules.terms
-        if await markers.within(offset, header.last_offset):
-            raise halt(
-                Trouble.OVERFILLED,
-                f"{name}: the source has a record at offset {offset}, and the destination a marker; its log ends at "
-                f"{end}",
-            )
         if not (terms.compacted or terms.compacted_there):
             raise halt(
                 Trouble.NOT_A_COPY,
                 f"{name}: the source has a record at offset {offset}, and the destination nothing; it ends at {end}",
             )
+
+
+class Filled(NamedTuple):
+    """What stands behind the destination's last data batch and has a record at the source."""
+
+    until: int
+    """Behind the source's batch that the destination ends inside of; else where the destination ends. What is left of
+    that batch is filled, too: brokers take batches whole only."""
+    accepted: tuple[int, int] | None = None
+    """From where up to where records are missing, by an operator's decision."""
+
+
+class _Back:
+    """Batches of the source that the destination has markers for: they came back with another leader, or the markers
+    should not be there."""
+
+    def __init__(self, here: Readable, rules: Rules, start: int, end: int, *, blame: bool) -> None:
+        self._rules = rules
+        self._start = start
+        self._until = self._end = end
+        self._first: int | None = None
+        self._blame = blame
+        self._superseded = Superseded(here, rules.opening)
+        self._lost: Lost | None = None
+
+    async def take(self, header: BatchHeader, batch: memoryview) -> None:
+        """One of them, in their order."""
+        at = max(header.base_offset, self._start)
+        self._until = max(self._until, header.next_offset)
+        if header.next_offset <= self._rules.gaps_to and not self._blame:
+            return  # given up before
+        self._first = at if self._first is None else self._first
+        # A cleaner leaves a batch its first and last offset, or nothing: what was filled were whole batches.
+        cleaned = self._rules.terms.compacted and header.base_offset >= self._start
+        if self._lost is None and (self._blame or not cleaned):
+            self._lost = Lost(at, "")
+        if self._lost is None:
+            await self._superseded.take(header, batch)
+        if self._lost is not None and (self._blame or not self._rules.accept_loss):
+            raise self._overfilled(self._lost)
+
+    def ends_inside(self, segment: Segment) -> None:
+        """The rest of a batch whose first offsets were filled is filled, too."""
+        for header, _ in segment.batches:
+            if header.base_offset < self._end < header.next_offset:
+                self._until = max(self._until, header.next_offset)
+
+    async def judged(self) -> Filled:
+        """What becomes of them all."""
+        if self._first is None:
+            return Filled(self._until)
+        lost = self._lost
+        if lost is None:
+            lost = await self._superseded.lost(self._until)
+        if lost is None:
+            return Filled(self._until)
+        if self._blame or not self._rules.accept_loss:
+            raise self._overfilled(lost)
+        return Filled(self._until, accepted=(self._first, self._until))
+
+    def _overfilled(self, lost: Lost) -> PartitionHalted:
+        return halt(
+            Trouble.FILLED_RECORD,
+            f"{self._rules.name}: the source has a record at offset {lost.offset}, and the destination a marker; its "
+            f"log ends at {self._end}{lost.why and f'; {lost.why}'}",
+        )
+
+
+def _before(segment: Segment, offset: int) -> Segment:
+    """The segment's batches that begin before the offset."""
+    return segment._replace(batches=[each for each in segment.batches if each[0].base_offset < offset])
 
 
 class _Markers:
@@ -274,15 +361,3 @@ class _Markers:
             found = await anext(self._walk, None)
             self._next, self._ended = (found[0], False) if found is not None else (None, True)
         return self._next is not None and self._next.base_offset <= last
-
-
-def records_of(segment: Segment) -> list[BatchHeader]:
-    """The batches of a source segment that hold records for the destination, by header."""
-    aborted = Aborted(segment.aborted)
-    found = []
-    for header, batch in segment.batches:
-        if header.is_control:
-            aborted.ends(header, marker_kind(batch))
-        elif not aborted.drops(header) and header.record_count:
-            found.append(header)
-    return found

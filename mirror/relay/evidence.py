@@ -42,7 +42,8 @@ class Unseen(NamedTuple):
     data: bool
     """Whether the destination's log holds a data batch."""
     cleaned: bool = False
-    """Whether the source has that batch as well, only that its cleaner has changed it."""
+    """Whether the source has that batch as well, only that its cleaner has changed it, or that nothing but offsets that
+    are not copied come behind it."""
 
 
 class Known(NamedTuple):
@@ -60,6 +61,9 @@ class Known(NamedTuple):
     """Up to here an operator has accepted what stands at the destination."""
     compacted: bool
     """Whether the source's cleaner may have changed its batches."""
+    replaced: bool = False
+    """Whether an operator has resumed over another source topic than the one that was copied. Until something of the
+    new one is noted as copied, nothing is harmless: what stands at the destination is of the topic before."""
 
 
 async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
@@ -81,6 +85,11 @@ async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
     note = _newest(known.copied, known.accepted)
     # What the source has no more before the end nobody can miss; what its cleaner has changed, it still has.
     harmless = known.pinned and (unseen.cleaned or unseen.source_start >= unseen.end)
+    if note is None and known.replaced:
+        detail = (
+            "the source topic was made anew, and what the destination holds is of the one before, as far as is known"
+        )
+        raise halt(Trouble.UNPROVEN, _told(known, unseen, detail))
     if note is None:
         if harmless:
             return NO_LEADER_EPOCH
@@ -100,7 +109,8 @@ async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
 
 
 def _newest(copied: Iterable[LastCopied], accepted: int) -> LastCopied | None:
-    return max((one for one in copied if one.offset > accepted), key=lambda one: one.offset, default=None)
+    counting = (one for one in copied if one.offset > accepted or not accepted)
+    return max(counting, key=lambda one: (one.offset, one.leader_epoch), default=None)
 
 
 def _told(known: Known, unseen: Unseen, detail: str) -> str:

@@ -9,7 +9,7 @@ predecessor's own id gets a marker of its own.
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import NetworkError, Refused, Unreachable
@@ -40,6 +40,8 @@ class Before(NamedTuple):
     """None: the leader cannot tell."""
     complete: bool = False
     """Whether nothing of a predecessor can stand behind: the fence does, and all before it was seen."""
+    final: tuple[int, int] | None = None
+    """Producer id and epoch of which somebody has seen all up to its fence: deletions since then make no difference."""
 
     def last_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Of the producer's last batch; None: not known. -1: it has written nothing in this epoch."""
@@ -63,31 +65,43 @@ async def look_before(there: PartitionLog, log: Log) -> Before:
     return Before(end, known)
 
 
-async def noted(state: Memory, side: Side, before: Before) -> Before:
+class Ending(Protocol):
+    """The destination's log, as far as it matters here."""
+
+    async def true_end(self) -> int:
+        """Where it ends now, replicated or not."""
+
+
+async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end: int) -> Before:
     """What the leader remembers is written down before the fence makes it forget; where a worker fenced and got no
     further, with what that one has written down. It did so before it fenced: what is read behind the look has it.
+    ``end``: of the log at the look.
 
     Raises:
         NetworkError: not certain that it is there.
     """
     await state.load()
     checkpoint, known = state.ledger.checkpoint(side), state.ledger.remembered(side)
+    # A note of a later end is of somebody who has looked since, or of a log that has lost its end.
+    lost = known is not None and known.end > end and known.end > await there.true_end()
     if (
         checkpoint is None
         or known is None
-        or known.end > before.end
+        or lost
         or (known.producer_id, known.epoch) != (checkpoint.identity.producer_id, checkpoint.identity.epoch)
-        or before.last_sequence(known.producer_id, known.epoch) is not None
+        or _supersedes(before, known)
     ):
-        await note(state, side, before)
+        await note(state, side, before, lost=lost)
         return before
     producer = Producer(known.producer_id, known.epoch, known.last_sequence)
-    return before.after(Before(known.end, [producer], known.fenced))
+    # Behind its fence, it has written nothing more; else all behind that look is yet to be looked at.
+    final = (known.producer_id, known.epoch) if known.fenced else None
+    return Before(end if final else known.end, [*(before.known or ()), producer], final=final)
 
 
-async def note(state: Memory, side: Side, before: Before) -> None:
+async def note(state: Memory, side: Side, before: Before, *, lost: bool = False) -> None:
     """Writes down how much the last checkpoint's producer has written, if that is known, and not told by the checkpoint
-    itself.
+    itself, or by a note that knows more. ``lost``: such a note is of a log that has lost its end since.
 
     Raises:
         NetworkError: not certain that it is there.
@@ -96,7 +110,10 @@ async def note(state: Memory, side: Side, before: Before) -> None:
     if checkpoint is None or checkpoint.closed:
         return
     producer_id, epoch = checkpoint.identity.producer_id, checkpoint.identity.epoch
-    last = before.last_sequence(producer_id, epoch)
+    last, known = before.last_sequence(producer_id, epoch), state.ledger.remembered(side)
+    same = known is not None and (known.producer_id, known.epoch) == (producer_id, epoch)
+    if known is not None and same and not lost and not before.complete and not _supersedes(before, known):
+        return
     if last is not None:
         remembered = Remembered(
             side=side,
@@ -107,6 +124,12 @@ async def note(state: Memory, side: Side, before: Before) -> None:
             fenced=before.complete,
         )
         await state.put(remembered)
+
+
+def _supersedes(before: Before, known: Remembered) -> bool:
+    """Whether a look knows as much of a note's producer as the note, or more."""
+    last = before.last_sequence(known.producer_id, known.epoch)
+    return last is not None and not known.fenced and known.end <= before.end
 
 
 async def fence(
@@ -179,8 +202,11 @@ async def _until_marked(there: PartitionLog, owner: Ownership, before: Before) -
             offset, complete = start, False
         segment = await there.read(offset, max_bytes=READ_BYTES)
         for header, _ in segment.batches:
+            # Deleted or cleaned away: nobody knows what stood there.
+            complete = complete and header.base_offset <= offset
             if header.is_control and (header.producer_id, header.producer_epoch) == owner:
-                return Before(header.next_offset if complete else before.end, known, complete)
+                end = header.next_offset if complete else before.end
+                return before._replace(end=end, known=known, complete=complete)
             if not header.is_control and header.producer_id >= 0:
                 known.append(Producer(header.producer_id, header.producer_epoch, header.last_sequence))
             offset = header.next_offset

@@ -1,4 +1,4 @@
-"""Holes of the source filled at the destination: one ABORT marker per offset (design, sections 3 and 4).
+"""Holes of the source filled at the destination: one ABORT marker per offset (docs/DESIGN.md, filling a hole).
 
 Markers are not idempotent, and the answer to writing them proves nothing. So nothing of the partition is under way
 while its hole is filled, the log end is looked at before each write and after the last, and whatever is not as expected

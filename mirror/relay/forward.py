@@ -150,7 +150,7 @@ def _close(frame: Frame, partition: Partition, last_at: int, last_due: int, olde
     frame.hold()
     partition.frames += 1
     if last_at >= 0:
-        partition.freshness.put(last_due, oldest_ms, partition.max_timestamp)
+        partition.freshness.put(partition.acknowledged, last_due, oldest_ms, partition.max_timestamp)
     if last_at >= 0 and last_due == partition.due:
         header = bytes(frame.body[last_at : last_at + HEADER_SIZE])
         partition.marks.append(Mark(partition.due, partition.last_epoch, header))

@@ -23,25 +23,33 @@ class Freshness:
     Kept per record set, so that acknowledgements cost nothing: what is told is a lower bound.
     """
 
-    __slots__ = ("_last_ms", "_sets")
+    __slots__ = ("_last_ms", "_sets", "bound_ms")
 
     def __init__(self) -> None:
         self._last_ms = UNKNOWN_MS
         self._sets: deque[_Put] = deque()
+        self.bound_ms = UNKNOWN_MS
+        """Not above ``least_ms``, and known without a look at the record sets."""
 
-    def put(self, next_offset: int, oldest_ms: int, last_ms: int) -> None:
+    def put(self, acknowledged: int, next_offset: int, oldest_ms: int, last_ms: int) -> None:
         """A record set's batches are on their way: the offset behind the last, the times of the oldest and of the
-        last."""
-        self._sets.append((next_offset, oldest_ms, last_ms))
+        last. ``acknowledged``: all below this offset is at the destination."""
+        sets = self._sets
+        while sets and sets[0][0] <= acknowledged:  # as _pass, without the call: this is the path of every record set
+            _, _, self._last_ms = sets.popleft()
+        sets.append((next_offset, oldest_ms, last_ms))
+        if oldest_ms < self.bound_ms:
+            self.bound_ms = oldest_ms
 
     def least_ms(self, acknowledged: int) -> int:
         """The oldest time that the destination's entry of the producer id has now, or may have while what is on its way
-        arrives. ``acknowledged``: all below this offset is at the destination."""
+        arrives."""
         self._pass(acknowledged)
         least_ms = self._last_ms
         for _, oldest_ms, _ in self._sets:
             if oldest_ms < least_ms:
                 least_ms = oldest_ms
+        self.bound_ms = least_ms
         return least_ms
 
     def waits_older(self, than_ms: float) -> bool:
@@ -52,11 +60,12 @@ class Freshness:
         """The batch that ends at ``acknowledged`` is the last that was appended, and of the time ``last_ms``."""
         self._pass(acknowledged)
         self._last_ms = last_ms
+        self.bound_ms = min(self.bound_ms, last_ms)
 
     def another_id(self, acknowledged: int) -> None:
         """What follows has a producer id of which the destination has no entry."""
         self._pass(acknowledged)
-        self._last_ms = UNKNOWN_MS
+        self._last_ms = self.bound_ms = UNKNOWN_MS
 
     def returned(self, acknowledged: int, due: int) -> None:
         """What is on its way from ``due`` on is fetched again."""
@@ -71,7 +80,7 @@ class Freshness:
 
     def clear(self) -> None:
         """Another position: nothing is on its way, and nothing was acknowledged from here."""
-        self._last_ms = UNKNOWN_MS
+        self._last_ms = self.bound_ms = UNKNOWN_MS
         self._sets.clear()
 
     def _pass(self, acknowledged: int) -> None:

@@ -18,12 +18,13 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError, Refused
+from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable
+from mirror.net.lockstep import Originals
+from mirror.net.log import PartitionLog, SourceLog
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.scan import NOT_SEEN
-from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
+from mirror.relay.halts import Halted, PartitionHalted, Trouble, halt, halted_by_damage
 from mirror.relay.partition import Ahead, Partition
-from mirror.relay.position import Locator
 from mirror.relay.resync import Log, Readable
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode
@@ -33,13 +34,23 @@ class Contradiction(Exception):
     """A log that says two things: some batch does not stand where its header says."""
 
 
+class Locates(Protocol):
+    """Who knows a partition's logs: the locator."""
+
+    def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
+        """Source and destination."""
+
+
 class GapsOwner(Protocol):
     """What is reported to: the relay."""
 
     source: Cluster
     settings: RelaySettings
     log: Log
-    locator: Locator
+
+    @property
+    def locator(self) -> Locates:
+        """Of its partitions."""
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """The position is not certain any more, and with nothing under way it is sought at once."""
@@ -135,16 +146,40 @@ class Gaps:
             owner.halt(partition, truncated)
 
     async def _seen(self, partition: Partition) -> Ahead | None:
-        settings = self._owner.settings
         here, _ = self._owner.locator.logs(partition)
-        here.floor = floor = partition.floor
-        look = Look(here, floor, committed=settings.committed)
-        try:
-            return await look.at(partition.due)
-        except Contradiction:
-            # The log cleaner may have replaced a segment between two reads.
-            await asyncio.sleep(settings.settle_ms / 1000)
-            return await look.at(partition.due)
+        here.floor = partition.floor
+        return await _look_at(here, partition.due, self._owner.settings)
+
+
+async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead | None:
+    look = Look(here, here.floor, committed=settings.committed)
+    try:
+        return await look.at(due)
+    except Contradiction:
+        # The log cleaner may have replaced a segment between two reads.
+        await asyncio.sleep(settings.settle_ms / 1000)
+        return await look.at(due)
+
+
+async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettings) -> tuple[int, int] | None:
+    """Where the source has no batch before the next one that is copied, first offset and next, looked at from all
+    sides; only the first such place behind ``due``. An operator has said that it may be gone over.
+
+    Raises:
+        PartitionHalted: it is no gap, the log says two things.
+        NetworkError: not to be known now.
+    """
+    walk = Originals(here, due, committed=settings.committed)
+    found = await walk.next()
+    gaps = found.gaps if found is not None else walk.gaps
+    start = next((gap.start for gap in gaps if not gap.is_batch and gap.start < walk.offset), None)
+    if start is None:
+        return None
+    try:
+        ahead = await _look_at(here, start, settings)
+    except Contradiction as error:
+        raise halt(Trouble.CORRUPT, f"{name}: {error}") from error
+    return (start, ahead.base_offset) if ahead is not None else None
 
 
 def epoch_damaged(log: Log, partition: Partition, says: str) -> None:
@@ -177,11 +212,18 @@ class Look:
         header, batch = segment.batches[0]
         if header.base_offset <= due:
             return None
-        if header.base_offset - 1 > due:
-            # A length that became too large hides the rest of its file, but not from the file's index.
-            await self._check_same(header, header.base_offset - 1, due)
-        await self._check_behind(due, header, len(batch))
-        await self._check_before(due, header)
+        try:
+            if header.base_offset - 1 > due:
+                # A length that became too large hides the rest of its file, but not from the file's index.
+                await self._check_same(header, header.base_offset - 1, due)
+            await self._check_behind(due, header, len(batch))
+            await self._check_before(due, header)
+        except Contradiction:
+            again = await self._log.read(due, committed=self._committed)
+            if again.batches and again.batches[0][0] == header:
+                raise
+            # Not two words about one log: a log cleaner has been there between the two questions.
+            raise Unreachable(f"the batch of {_span(header)} was there, and is gone") from None
         return Ahead(due, header.base_offset, proven=True)
 
     async def _check_behind(self, due: int, header: BatchHeader, size: int) -> None:

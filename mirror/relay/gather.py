@@ -15,7 +15,7 @@ from mirror.wire.versions import PRODUCE_KEY
 
 JOIN_BELOW = 4096
 """Mean bytes per batch below which copying a request into one piece is cheaper than handing the kernel two for each
-batch (facts, hot path)."""
+batch."""
 
 
 class Request(NamedTuple):

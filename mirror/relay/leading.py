@@ -1,4 +1,4 @@
-"""The offsets before a source's first record: filled at the destination, and deleted again (design, section 3).
+"""The offsets before a source's first record: filled at the destination, and deleted again (docs/DESIGN.md).
 
 A source whose log begins at offset N > 0 has its copy begin there, too. Filler (``records.filler``) takes the offsets
 up to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log,
@@ -30,6 +30,7 @@ from mirror.records.identity import ROTATIONS, same_owner
 from mirror.relay.cleanup import Cleanup
 from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.resync import Log, Readable
+from mirror.relay.runs import foreign
 from mirror.wire.errors import ErrorCode
 
 REFUSED_WHILE_COMPACTED = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.POLICY_VIOLATION})
@@ -148,6 +149,8 @@ async def lead(
     if filler_first or (end <= log_start and end < source_start):
         end = await settled()
         source_start, log_start = await asyncio.gather(here.start(), there.start())
+        if filler_first and end < source_start:
+            await check_alone(there, rules, log_start, end)
         if end >= source_start:
             await trim(there, rules, log_start, end, source_start=source_start, cleanup=cleanup, log=log)
             return False
@@ -176,6 +179,7 @@ async def trim(
         NetworkError: not done now.
     """
     filler_end = await _filler_end(there, rules, log_start, end)
+    await check_alone(there, rules, log_start, filler_end)
     if filler_end > source_start:
         await _check_overfilled(there, rules, source_start, filler_end)
     if filler_end > log_start:
@@ -249,6 +253,7 @@ class _Filling:
             )
             base = await _insist(self._cleanup, partial(self._there.produce, batch))
             if base > end and base + upto - end > until:
+                await check_alone(self._there, self._rules, await self._there.start(), base + upto - end)
                 raise _overfilled(self._rules, until, base + upto - end)
             if base != end:
                 raise Unreachable(f"{self._there.name}: filler for offset {end} was given {base}; looking again")
@@ -294,8 +299,39 @@ async def _filler_at(there: Fillable, offset: int, rules: Lead) -> BatchHeader |
     return found[0] if found is not None and is_filler(found[0], rules.filler) else None
 
 
+async def check_alone(there: Fillable, rules: Lead, start: int, end: int) -> None:
+    """Nobody else has written among the filler from ``start`` to ``end``: what is deleted is filler. Sequences count
+    offsets, so if the first and the last batch are of one id and stand where their sequences say, so do all between.
+
+    Raises:
+        PartitionHalted: foreign_writer if somebody has.
+        NetworkError: not to be known now.
+    """
+    if start >= end:
+        return
+    first, last = await asyncio.gather(_filler_at(there, start, rules), _filler_at(there, end - 1, rules))
+    straight = [each for each in (first, last) if each and each.base_sequence == each.base_offset % SEQUENCES]
+    if len(straight) == 2 and straight[0].producer_id == straight[1].producer_id:
+        return
+    while start < end:
+        found = await there.batch_at(start)
+        if found is None:
+            raise Unreachable(f"{there.name}: nothing is to be read at offset {start} now")
+        header = found[0]
+        if header.base_offset >= end:
+            return
+        if not is_filler(header, rules.filler):
+            raise foreign(
+                header, rules.name, f"others have written offsets {header.base_offset} to {header.last_offset}, before "
+                "the source's first record, where only filler belongs"
+            )  # fmt: skip
+        start = header.next_offset
+
+
 async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) -> int:
     """Where filler ends: it is a prefix of the log, so by halves. ``log_start`` if there is none."""
+    if end > log_start and await _filler_at(there, end - 1, rules) is not None:
+        return end
     least, most = log_start, end
     at = log_start
     while least < most:

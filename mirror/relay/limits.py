@@ -9,6 +9,7 @@ where the newer one has no limit. What is copied is older than when it was writt
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from mirror.net.cluster import Cluster
 from mirror.relay.resync import Log
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
@@ -25,6 +26,10 @@ OF_BROKERS = {
 """A broker's own name for the default of a topic's config -> that of the topic's."""
 NO_LIMIT = (1 << 63) - 1
 """The largest value of such a config, and its default in most versions."""
+
+SEGMENT_BYTES = "segment.bytes"
+LARGEST_SEGMENT = 1 << 30
+"""Kafka's default, which any batch fits in."""
 
 NAMED = 5
 """Topics that a line names."""
@@ -75,6 +80,14 @@ def taken_over(here: Values, defaults: Values) -> dict[str, str]:
     if needed and DIFFERENCE in defaults:
         needed[DIFFERENCE] = str(NO_LIMIT)
     return needed
+
+
+def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
+    """What sets a topic's config, as it has to be typed."""
+    return (
+        f"kafka-configs --bootstrap-server {cluster.options.bootstrap_servers} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {name}={value}"
+    )
 
 
 class Warnings:

@@ -1,33 +1,40 @@
 """Where a partition of ``offsets: mapped`` goes on: the fence, the checkpoint, both logs read in lock-step behind it.
 
-Design section 4, "mapped resync". Read it beside ``relay.resync``, which is the same for exact mode. There the log end
+Read it beside ``relay.resync``, which is the same for exact mode. There the log end
 says everything; here others write to the log as well, so what was copied last stands in a checkpoint, and what the flow
 wrote since then is found by its producer ids and compared with the source, batch by batch.
 """
 
 import asyncio
-import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from mirror.net.alignment import Ambiguous, Differs, NeverArrived
 from mirror.net.coordinator import Ownership
+from mirror.net.errors import Unreachable
 from mirror.net.lockstep import LockStep
 from mirror.net.log import PartitionLog, Producer, SourceLog
-from mirror.net.state import Memory
+from mirror.net.state import Memory, joined_map
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
-from mirror.records.state import Entry, Order, joined
-from mirror.relay.beginning import SCAN_BYTES, Beginning, Bounds, Start, open_tail
+from mirror.records.mapping import Run
+from mirror.records.pins import LastCopied
+from mirror.records.state import Ledger, Order
+from mirror.relay.beginning import Beginning, Bounds, Start, open_tail
+from mirror.relay.evidence import Unseen
 from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, note, noted, others
-from mirror.relay.halts import PartitionHalted, Trouble, halt
-from mirror.relay.journal import Copied, Journal
-from mirror.relay.lastcopy import Sides, check_end, check_last
+from mirror.relay.flows import has_map
+from mirror.relay.gaps import gap_behind
+from mirror.relay.halts import PartitionHalted, Trouble, halt, overtaken
+from mirror.relay.ids import made_anew
+from mirror.relay.journal import Between, Copied, Journal, write_down
+from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, differs
 from mirror.relay.partition import Location, Partition
+from mirror.relay.pins import COMMITTED, LEVEL, ON_GAP, UNPROVEN, Pins, committed_note, settings_changed
 from mirror.relay.position import Locator, transactional_id
 from mirror.relay.resync import Rules, barrier
+from mirror.relay.strays import first_own
 
 
 class MappedLocator(Locator):
@@ -37,6 +44,8 @@ class MappedLocator(Locator):
         """The rest: see ``Locator``."""
         super().__init__(**rest)
         self.state = state
+        self.settings = self._settings
+        self.isolation_level = self._settings.isolation_level
 
     async def locate(self, partition: Partition, *, takeover: bool) -> Location:
         """See ``Locator``.
@@ -45,6 +54,9 @@ class MappedLocator(Locator):
             NotOurs: somebody else has taken it over since we did.
             PartitionHalted: also where another flow id has copied it before.
         """
+        if takeover:
+            # Of before, and somebody else's by now. Until it is ours anew, a halt is about the topics themselves.
+            partition.ownership = None
         try:
             return await self._look(partition, takeover=takeover)
         except PartitionHalted as stop:
@@ -54,7 +66,9 @@ class MappedLocator(Locator):
             raise
 
     async def _look(self, partition: Partition, *, takeover: bool) -> Location:
+        self._forget_topics(partition)
         here, there = self.logs(partition)
+        await self._pins.check_settings(partition, there)
         look = _Look(self, partition, here, there, self.rules(partition))
         if not takeover and partition.copied is not None and not partition.forgotten:
             if not await self.owns(partition):
@@ -62,9 +76,19 @@ class MappedLocator(Locator):
             location = await look.again(partition.copied)
             if location is not None:
                 return location
-        if self.state.ledger.checkpoint(partition.side) is None and not partition.accept_unproven:
-            await self._flows.check_new(partition)
+        if not has_map(self.state.ledger, partition.side):
+            await self.flows.check_new(partition)
         return await look.anew()
+
+    def _forget_topics(self, partition: Partition) -> None:
+        """A topic was made anew, and this process has nothing on record that it has copied of it: what is written down,
+        and the destination's log, say whether anything was (``relay.beginning``)."""
+        copied = partition.copied
+        if partition.counts.batches or (copied is not None and copied.journal.last is not None):
+            return
+        if made_anew(partition, self._source, self._destination):
+            partition.source_id = partition.destination_id = partition.copied = None
+            partition.forget_source()
 
     async def moved(self, partition: Partition) -> str:
         """See ``Locator``: here the end may move, but not by a batch of ours."""
@@ -77,15 +101,19 @@ class MappedLocator(Locator):
         offset = copied.destination
         if start > offset:
             return f"{there.name} has deleted what stood behind the last batch acknowledged, from {offset} on"
-        while offset < end:
-            segment = await there.read(offset, max_bytes=SCAN_BYTES)
-            if not segment.batches:
-                break
-            for header, _ in segment.batches:
-                offset = header.next_offset
-                if header.producer_id in copied.own and not header.is_control:
-                    return f"{there.name} has a batch of this flow at {header.base_offset} that was not acknowledged"
+        if end < offset:
+            return f"{there.name} ends at {end}, and has lost copies up to {offset}"
+        stray = await first_own(there, copied.own, [Between(max(offset, copied.looked), end)])
+        if stray is not None:
+            return f"{there.name} has a batch of this flow at {stray.base_offset} that was not acknowledged"
+        copied.looked = end
         return ""
+
+    def check_level(self, partition: Partition, there: PartitionLog, before: str) -> None:
+        """Copies that no map has yet were made under this isolation level, too."""
+        now = self._settings.isolation_level
+        if before not in ("", now) and not partition.accept_settings:
+            raise settings_changed(partition, there, LEVEL, before, now)
 
     async def own(self, partition: Partition) -> Ownership | None:
         """Takes the partition over by its transactional id; None where that is not to be had."""
@@ -117,12 +145,18 @@ class _Look:
         self._log = locator.log
         self._bounds = Bounds(0, 0, 0)
         self._known: Sequence[Producer] | None = None
+        self._noted: LastCopied | None = None
+        self._accounts = Ledger()
+        """What was written of the partition when it was certainly ours. Other partitions read the internal topic, too:
+        what comes later may be of a later owner, and an account of ours must not supersede that."""
 
     # -- the two ways --------------------------------------------------------------------------------------------------
 
     async def again(self, copied: Copied) -> Location | None:
         """After doubt, while the partition is ours all the time: on from what was acknowledged. None: it has to be
-        taken over anew, because the destination lost some of that."""
+        taken over anew, because the destination lost some of that, or has more than that."""
+        if copied.astray:
+            return None
         before = await look_before(self._there, self._log)
         if any(
             state.producer_id == copied.identity.producer_id and state.epoch > copied.identity.epoch
@@ -134,20 +168,32 @@ class _Look:
             return None
         start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
         await check_end(self._sides, copied.source, self._rules.settle_s)
-        step = self._step(start, copied.own)
+        step = self._step(start, copied.own, copied.note())
         await self._advance(step, end)
-        identity = step.identity
-        assert identity is not None
-        if (identity.producer_id, identity.epoch) != (copied.identity.producer_id, copied.identity.epoch):
-            raise NotOurs(f"{self._rules.name}: another worker has written to {self._there.name}")
+        identity = self._still_ours(step, copied)
         if self._partition.unsettled or not armed(identity, self._known) or await self._is_old(step):
             await self._settle(step)
+            self._still_ours(step, copied)
+        if (gone := step.gone_to(self._bounds.end)) > before.end:
+            # What the leader remembers is of before, and it was asked without a fence: the next look knows more.
+            raise Unreachable(f"{self._there.name}: what stood before {gone} has gone while it was looked at")
         await self._count_gone(step, before, closed=False)
         source_end = await self._check_range(step)
         assert step.identity is not None
-        copied.found(step.map, step.source_offset, step.source_epoch, step.identity, step.destination_offset)
-        await self._check_last(copied)
+        last = step.map[-1] if len(step.map) else copied.journal.last
+        checked = await self._check_copied(last, step.source_offset, copied.own, copied.note())
+        copied.found(step.map, step.source_offset, checked.source_epoch, step.identity, step.destination_offset)
+        copied.last = checked.copied
         return self._location(copied, source_end)
+
+    def _still_ours(self, step: LockStep, copied: Copied) -> Identity:
+        """What comes next continues our own batches, and not those of an owner who came while both logs were read: its
+        identity would be taken for ours, and its fence keeps out nobody who has that."""
+        identity, ours = step.identity, copied.identity
+        assert identity is not None
+        if (identity.producer_id, identity.epoch) != (ours.producer_id, ours.epoch):
+            raise NotOurs(f"{self._rules.name}: another worker has written to {self._there.name}")
+        return identity
 
     async def anew(self) -> Location:
         """At a takeover: fenced, then on from what was written down. Writes down where it begins before anything is
@@ -155,16 +201,22 @@ class _Look:
         partition, state = self._partition, self._locator.state
         before, fenced = await self._fence()
         owner = partition.ownership
-        ledger, side = state.ledger, partition.side
-        checkpoint = ledger.checkpoint(side)
-        own = {self._rules.owner, *ledger.own(side)}
+        side = partition.side
+        checkpoint = self._accounts.checkpoint(side)
+        own = {self._rules.owner, *self._accounts.own(side)}
         if owner is not None:
             own.add(owner.producer_id)
         end = await self._begin()
         start = await self._beginning(own).find(before, owner)
+        if start.of_others:
+            checkpoint = None
         await check_end(self._sides, start.source, self._rules.settle_s)
-        step = self._step(start, own)
+        noted = checkpoint.copied if checkpoint is not None else None
+        step = self._step(start, own, noted)
         await self._advance(step, end)
+        level = checkpoint.isolation_level if checkpoint is not None else ""
+        if step.copies:
+            self._locator.check_level(partition, self._there, level)
         if (
             not fenced
             or partition.unsettled
@@ -177,7 +229,10 @@ class _Look:
         identity = self._identity(step, owner)
         source_end = await self._check_range(step)
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
-        await self._check_last(copied)
+        checked = await self._check_copied(copied.journal.last, copied.source, copied.own, noted)
+        copied.source_epoch, copied.last = checked
+        if partition.trusted is not None:
+            await state.skip(side, *partition.trusted, UNPROVEN)
         for lost in step.lost:
             await state.skip(side, *lost, Trouble.NEVER_ARRIVED.reason)
             self._log.warning(
@@ -186,10 +241,34 @@ class _Look:
                 partition=partition.index,
                 detail=f"offsets {lost[0]} to {lost[1] - 1} of the source never arrived; going on was accepted",
             )
-        await write_down(state, [copied], forget=forget)
+        await write_down(state, [copied])
+        if not has_map(self._accounts, side):
+            # Another flow may have begun at the same moment: each looks behind its own first entry.
+            await self._locator.flows.check_new(partition, begun=True)
         await self._confirm()
+        given_up = await self._go_over_gap(copied)
+        copied.confirmed = True
+        # What it replaces goes now: an account that is not confirmed may count for nothing.
+        await write_down(state, [copied], forget=forget)
         partition.copied, partition.before = copied, None
-        return self._location(copied, source_end)
+        if start.remade:
+            detail = f"{start.remade}; nothing of it was copied, so it begins anew"
+            self._log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
+        if partition.accept_settings and level not in ("", copied.isolation_level):
+            self._locator.tell_level(partition, level, copied.source)
+        return self._location(copied, source_end)._replace(accepted=given_up)
+
+    async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
+        """A gap without a cause, before the next batch that is copied, is gone over if an operator has said so, this
+        once; it is written down as skipped, and with the checkpoint that follows."""
+        partition = self._partition
+        if not partition.accept_gap or self._rules.terms.compacted or copied.source < self._bounds.source_start:
+            return None
+        gap = await gap_behind(self._here, copied.source, self._rules.name, self._locator.settings)
+        if gap is not None:
+            await self._locator.state.skip(partition.side, *gap, ON_GAP)
+            copied.source, copied.source_epoch = gap[1], NO_LEADER_EPOCH
+        return gap
 
     async def _fence(self) -> tuple[Before, bool]:
         """The partition is ours, and what a predecessor may still send is refused; whether that is certain. The
@@ -197,33 +276,49 @@ class _Look:
         locator, partition, there = self._locator, self._partition, self._there
         owner = await locator.own(partition)
         # The fence changes what the leader remembers; a try that failed behind it has asked before.
-        before = (await look_before(there, self._log)).after(partition.before)
+        now = await look_before(there, self._log)
+        before = now.after(partition.before)
         if owner is not None:
-            before = await noted(locator.state, partition.side, before)
-        partition.before = before
+            before = await noted(locator.state, partition.side, before, there, end=now.end)
+        self._keep(before)
         after = await locator.fence(partition, there, before)
         fenced, complete = after is not None, after is not None and after.complete
-        before = partition.before = after or before
+        before = self._keep(after or before)
         await locator.state.load()
         ours = owner.producer_id if owner is not None and fenced else self._rules.owner
         old = others(locator.state.ledger.checkpoints(partition.side), ours)
         if old:
+            # One that is not old but the next owner's must not be fenced: its leader would forget what it has written.
+            await self._check_owner()
+            # Their markers make the leader forget as well, and an account may have come since the last note.
+            await note(locator.state, partition.side, before)
             after = await fence_others(there, before, old, self._log)
             fenced = fenced and after is not None
             complete = complete and after is not None and (after.complete or after is before)
-            before = partition.before = after or before
+            before = self._keep(after or before)
             await locator.state.load()
+        before = self._keep(before, complete=fenced and complete)
+        self._accounts = locator.state.ledger.of(partition.side)
         if not await locator.owns(partition) or self._is_fenced(owner):
             # Whatever was loaded is another's by now; an account of ours would supersede it.
             raise NotOurs(f"{self._rules.name}: another worker has taken it over")
-        before = before._replace(complete=fenced and complete)
         if before.complete:
             await note(locator.state, partition.side, before)
         return before, fenced
 
+    def _keep(self, before: Before, *, complete: bool = False) -> Before:
+        """For the next try, if this one gets no further. Complete only behind the fences of all predecessors: until its
+        own marker is there, one of another producer id may write on."""
+        self._partition.before = before._replace(complete=complete)
+        return self._partition.before
+
     async def _confirm(self) -> None:
         """Behind our account: whoever takes over from here on finds it, and fences our producer id even where the
-        coordinator gives another one. Whoever did so before has fenced nothing of ours."""
+        coordinator gives another one. Whoever did so before has fenced nothing of ours, and may not have seen our
+        account: it is confirmed by nobody then, and does not count."""
+        await self._check_owner()
+
+    async def _check_owner(self) -> None:
         if not await self._locator.owns(self._partition):
             raise NotOurs(f"{self._rules.name}: another worker has taken it over")
 
@@ -252,11 +347,16 @@ class _Look:
             self._rules,
             self._locator.state,
             self._log,
+            accounts=self._accounts,
             own=own,
             bounds=self._bounds,
         )
 
-    def _step(self, start: Start, own: Collection[int]) -> LockStep:
+    def _step(self, start: Start, own: Collection[int], noted: LastCopied | None) -> LockStep:
+        """``noted``: what was written down of the copy."""
+        self._noted = noted
+        known_epoch = max(start.source_epoch, noted.leader_epoch if noted is not None else NO_LEADER_EPOCH)
+        checkpoint = self._accounts.checkpoint(self._partition.side)
         return LockStep(
             self._here,
             self._there,
@@ -265,10 +365,15 @@ class _Look:
             source_epoch=start.source_epoch,
             identity=start.identity,
             own=own,
-            committed=self._rules.committed,
+            # What was copied behind a checkpoint is what its level lets through, also where another one counts by now.
+            committed=checkpoint.isolation_level == COMMITTED
+            if checkpoint is not None and checkpoint.isolation_level
+            else self._rules.committed,
             source_start=self._bounds.source_start,
             log_start=self._bounds.log_start,
             accept_gap=self._rules.accept_loss,
+            known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
+            opening=self._rules.opening,
         )
 
     async def _advance(self, step: LockStep, end: int) -> int:
@@ -277,16 +382,15 @@ class _Look:
             found = await step.advance(end)
             step.decide()
         except Differs as error:
-            raise self._halt(error) from error
+            raise await self._halt(step, error) from error
         return found
 
-    def _halt(self, error: Differs) -> PartitionHalted:
-        trouble = Trouble.NOT_A_COPY
+    async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
         if isinstance(error, Ambiguous):
-            trouble = Trouble.AMBIGUOUS
-        elif isinstance(error, NeverArrived):
-            trouble = Trouble.NEVER_ARRIVED
-        return halt(trouble, f"{self._rules.name}: {error}")
+            return halt(Trouble.AMBIGUOUS, f"{self._rules.name}: {error}")
+        if isinstance(error, NeverArrived):
+            return halt(Trouble.NEVER_ARRIVED, f"{self._rules.name}: {error}")
+        return await differs(self._sides, step.alignment, error, self._noted)
 
     async def _settle(self, step: LockStep) -> None:
         """Nothing of ours must be on its way: until nothing has come for ``settle.ms``. Others may go on writing."""
@@ -309,7 +413,8 @@ class _Look:
         if identity is None or not most or closed:
             return
         last = before.last_sequence(identity.producer_id, identity.epoch)
-        if last is not None and (before.complete or self._bounds.log_start <= before.end):
+        final = before.final == (identity.producer_id, identity.epoch)
+        if last is not None and (before.complete or final or step.gone_to(end) <= before.end):
             if last < 0 and not identity.sequence:
                 return
             if last >= 0:
@@ -317,7 +422,7 @@ class _Look:
                     await step.count(last, end)
                     step.decide()
                 except Differs as error:
-                    raise self._halt(error) from error
+                    raise await self._halt(step, error) from error
                 return
         following = await step.next_of_source()
         possible = step.alignment.overtaken or (following is not None and following.length <= most)
@@ -339,9 +444,8 @@ class _Look:
         """The source must still have what is due, and must have had what was copied. Its end."""
         name, alignment = self._rules.name, step.alignment
         if alignment.overtaken and not self._rules.accept_gap:
-            passed = f", and {alignment.passed} copies have no original there any more" if alignment.passed else ""
-            detail = f"{name}: the source begins at {self._bounds.source_start}, and is copied to {step.source_offset}"
-            raise halt(Trouble.RETENTION_OVERTOOK, f"{detail}{passed}")
+            more = f"; {alignment.passed} copies have no original there any more" if alignment.passed else ""
+            raise overtaken(name, step.source_offset, self._bounds.source_start, self._here.floor, more)
         await check_end(self._sides, step.source_offset, self._rules.settle_s)
         return await self._here.true_end()
 
@@ -354,13 +458,27 @@ class _Look:
             source_start=self._bounds.source_start,
             log_start=self._bounds.log_start,
             compacted=self._rules.terms.compacted,
+            opening=self._rules.opening,
         )
 
-    async def _check_last(self, copied: Copied) -> None:
-        """What was copied last stands at the source still; its leader epoch is asked for with the next fetch."""
-        last = copied.journal.last
-        epoch = await check_last(self._sides, last, copied.own)
-        copied.source_epoch = epoch if last is not None and last.source_end == copied.source else NO_LEADER_EPOCH
+    async def _check_copied(
+        self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
+    ) -> Checked:
+        """What was copied stands at the source still; its leader epoch is asked for with the next fetch."""
+        self._partition.trusted = None
+        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
+        partition = self._partition
+        if partition.trusted is not None:
+            # What was known of the copy says nothing from now on.
+            partition.marks.clear()
+            return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
+        return checked
+
+    async def _vouch(self, unseen: Unseen, noted: LastCopied | None) -> int:
+        """By the checkpoint's note. One of a version that had none is helped out by the group's."""
+        partition = self._partition
+        notes = [noted] if noted is not None else committed_note(partition)
+        return await Pins.ask(partition, self._here, unseen, notes, pinned=True)
 
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
@@ -380,10 +498,11 @@ class _Look:
         self, step: LockStep, start: Start, identity: Identity, own: frozenset[int]
     ) -> tuple[Copied, list[bytes]]:
         """This worker's account of the partition, which begins with what was found; keys of what it replaces."""
-        ledger, side = self._locator.state.ledger, self._partition.side
+        ledger, side = self._accounts, self._partition.side
         before, chunks = ledger.checkpoints(side), ledger.chunks(side)
-        tail = open_tail(chunks)
-        runs = joined(tail)
+        kept = ledger.linked(side, gone_to=self._bounds.log_start) if before and not start.anew else []
+        tail = open_tail(kept)
+        runs = joined_map(self._locator.state.topic, tail)
         runs.truncate(start.source)
         runs.truncate_destination(step.map[0].destination if len(step.map) else start.destination)
         runs.extend(step.map)
@@ -395,6 +514,8 @@ class _Look:
             order=Order(takeover, identity.producer_id, identity.epoch),
             since=min([start.source, *(run.source for run in runs)]),
             start=runs,
+            follows=kept[-len(tail) - 1].id if len(kept) > len(tail) else None,
+            gone_to=max([self._bounds.log_start, *(chunk.gone_to for chunk in kept)]),
         )
         copied = Copied(
             journal=journal,
@@ -405,12 +526,21 @@ class _Look:
             own=own,
             source_id=self._here.topic.topic_id,
             destination_id=self._there.topic.topic_id,
+            marks=self._partition.marks,
+            isolation_level=self._locator.isolation_level,
+            unused=self._is_unused(step, start),
         )
-        forget = [one.key() for one in before] + [one.key() for one in tail]
-        for chunk, behind in pairwise(chunks):
-            if len(behind.map) and behind.map[0].destination <= self._bounds.log_start:
-                forget.append(chunk.key())
+        needed = {one.id for one in kept[: len(kept) - len(tail)]}
+        rest = [one for one in [*chunks, *ledger.void(side)] if one.id not in needed]
+        forget = [one.key() for one in before] + [one.key() for one in rest]
         return copied, list(dict.fromkeys(forget))
+
+    def _is_unused(self, step: LockStep, start: Start) -> bool:
+        """Whether nothing was ever copied: neither by what was written down, nor by what was found behind that. What is
+        gone from the destination moves the position, too."""
+        checkpoint = self._accounts.checkpoint(self._partition.side)
+        before = checkpoint is None or bool(start.remade) or checkpoint.unused
+        return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
 
     def _location(self, copied: Copied, source_end: int) -> Location:
         return Location(
@@ -436,36 +566,3 @@ def armed(identity: Identity, known: Sequence[Producer] | None) -> bool:
         == (identity.producer_id, identity.epoch, identity.sequence - 1)
         for state in known or ()
     )
-
-
-async def write_down(
-    state: Memory, accounts: Iterable[Copied], *, forget: Iterable[bytes] = (), closed: Collection[Copied] = ()
-) -> int:
-    """Writes the checkpoints and maps of these partitions, as they are now, where they have changed.
-
-    Args:
-        state: the internal topic.
-        accounts: of the partitions.
-        forget: keys that are no more.
-        closed: accounts behind which nothing will be sent any more.
-
-    Returns:
-        Partitions written.
-
-    Raises:
-        NetworkError: not certain that they are there; they will be written again.
-    """
-    at_ms = round(time.time() * 1000)
-    written = [
-        (copied, copied.journal.unwritten(), copied.checkpoint(at_ms, closed=copied in closed))
-        for copied in accounts
-        if copied.changed or copied in closed
-    ]
-    # The map before the checkpoint: should only the first part get there, the lock-step finds the rest again.
-    entries: list[Entry] = []
-    for _, chunks, checkpoint in written:
-        entries += [*chunks, checkpoint]
-    await state.save(entries, forget=forget)
-    for copied, chunks, checkpoint in written:
-        copied.written(chunks, checkpoint)
-    return len(written)

@@ -15,7 +15,7 @@ from mirror.records.identity import Identity
 from mirror.records.state import Pin, Side
 from mirror.relay.fence import Before
 from mirror.relay.freshness import Freshness
-from mirror.relay.halts import Halted, Suspicion
+from mirror.relay.halts import UNPLACED, Halted, Suspicion
 from mirror.relay.journal import Copied, Jump
 from mirror.relay.leading import Begun
 from mirror.relay.native import new_outbox
@@ -100,7 +100,7 @@ class Location(NamedTuple):
     """Where a partition goes on, as the destination says."""
 
     offset: int
-    """The destination's log end, which is the next source offset to copy (design, section 3)."""
+    """The destination's log end, which is the next source offset to copy."""
     identity: Identity
     last_epoch: int
     """Leader epoch of the source batch before ``offset``, -1 if not known: the broker then cannot tell truncation."""
@@ -118,6 +118,11 @@ class Location(NamedTuple):
     """The source's first offset, which may lie inside its first batch: the least that a Fetch may ask for."""
     holes_from: int = NEVER
     """From here up to ``offset``, the destination has nothing but markers."""
+    fill_to: int = -1
+    """What is left of the source's batch that ``offset`` lies inside of is filled up to here; else not above it."""
+    accepted: tuple[int, int] | None = None
+    """From where up to where markers stand, or are to stand, in the place of records, by a decision of now, which is
+    written down."""
 
 
 class Ahead(NamedTuple):
@@ -150,6 +155,16 @@ class Committed(NamedTuple):
     leader_epoch: int = -1
 
 
+class Waiting(NamedTuple):
+    """Why a partition is not copied for now, though it has not halted."""
+
+    since_s: float
+    """Since 1970."""
+    reason: str
+    failed: bool
+    """Whether that is how the last look for its position failed; else it is what is being done."""
+
+
 class Outlet(Protocol):
     """Where a partition's batches go: the lane that it is pinned to."""
 
@@ -158,6 +173,9 @@ class Outlet(Protocol):
 
     def offer(self, partition: "Partition") -> None:
         """The partition has batches in its outbox."""
+
+    def withhold(self, partition: "Partition") -> None:
+        """It sends no more until it is offered again."""
 
     def detach(self, partition: "Partition") -> None:
         """The partition goes elsewhere; nothing of it is under way."""
@@ -168,6 +186,7 @@ class Partition:
 
     __slots__ = (
         "accept_gap",
+        "accept_settings",
         "accept_unproven",
         "acknowledged",
         "ahead",
@@ -210,6 +229,7 @@ class Partition:
         "missing",
         "old",
         "outbox",
+        "overtaken",
         "ownership",
         "parked",
         "phase",
@@ -230,8 +250,11 @@ class Partition:
         "terms",
         "topic",
         "topic_head",
+        "trusted",
         "unowned",
+        "unplaced",
         "unsettled",
+        "waiting",
         "waits_old",
         "window",
     )
@@ -243,6 +266,8 @@ class Partition:
         self.index = index
         self.phase = Phase.LOCATING
         self.halted: Halted | None = None
+        self.waiting: Waiting | None = None
+        """While it is sought, or in doubt, for those who watch."""
         self.ending: Halted | None = None
         """It halts with this once what was fetched before is acknowledged; nothing more is fetched."""
         self.lane: Outlet | None = None
@@ -318,6 +343,8 @@ class Partition:
         """Looks in a row at which a cluster did not know the topic."""
         self.floor = self.source_start = 0
         """Where the source begins, as of the last position, and where the batch that holds that offset does."""
+        self.unplaced = False
+        """Whether its position is of topics that are others by now, or are gone; for those who watch alone."""
         self.source_leader = self.source_leader_epoch = -1
         self.destination_leader = -1
         self.source_id: bytes | None = None
@@ -356,6 +383,12 @@ class Partition:
         """An operator has said that what the source has deleted may be skipped, this once."""
         self.accept_unproven = False
         """An operator has said that what stands at the destination is a copy, though nothing shows it; this once."""
+        self.accept_settings = False
+        """An operator has said that the copy goes on under the isolation level of now, this once."""
+        self.trusted: tuple[int, int] | None = None
+        """The source's offsets, first and next, that were accepted so, because nothing shows that they were copied."""
+        self.overtaken: list[tuple[int, int]] = []
+        """The same of those that the source has deleted since a halt that they were due at; told once it goes on."""
         self.pin: Pin | None = None
         """What was written down of it, as of the takeover (``relay.pins``)."""
 
@@ -380,10 +413,15 @@ class Partition:
         return self.acknowledged if self.acknowledged >= 0 else self.reached
 
     @property
+    def shown_position(self) -> int:
+        """The position for those who watch; -1: nothing is known of the topics of now."""
+        return -1 if self.unplaced else self.position
+
+    @property
     def lag(self) -> int | None:
         """Source offsets that the destination is not known to have; None while either end is not known. A source that
         ends before the position was made anew or truncated: its end says nothing about this copy."""
-        if self.position < 0 or self.high_watermark < 0:
+        if self.shown_position < 0 or self.high_watermark < 0:
             return None
         if self.high_watermark < self.position and self.phase is not Phase.ACTIVE:
             return None
@@ -392,6 +430,12 @@ class Partition:
     def heard(self, end: int, at_s: float) -> None:
         """The source's end, as of this moment."""
         self.high_watermark, self.heard_at = end, at_s
+
+    def wait(self, reason: str, *, failed: bool = False) -> None:
+        """It is not copied for now, and why. What is being done does not hide how the last look failed."""
+        before = self.waiting
+        if before is None or failed or not before.failed:
+            self.waiting = Waiting(time.time() if before is None else before.since_s, reason, failed)
 
     def move(self, event: str) -> None:
         """Changes the phase by the table; anything that is not in it is a bug."""
@@ -403,6 +447,8 @@ class Partition:
     def start(self, location: Location, *, topic_head: bytes) -> None:
         """Takes its place; from here on it is fetched and sent."""
         self.move("located")
+        self.waiting = None
+        self.unplaced = False
         self.due = self.acknowledged = location.offset
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity
@@ -433,11 +479,19 @@ class Partition:
             if self.copied is not None:
                 self.copied.skip(location.offset, count, Cause.ACCEPTED)
             else:
-                self.outbox.append(Hole(b"", self.identity, count, None, Cause.ACCEPTED))
+                self.outbox.append(Hole(b"", self.identity, count, None, Cause.COMPACTED))
                 self.identity = self.identity.behind_markers()
             self.due = location.source_start
             self.last_epoch = NO_LEADER_EPOCH
-        self.accept_gap = self.accept_unproven = False
+        elif location.fill_to > location.offset:
+            count = location.fill_to - location.offset
+            self.outbox.append(Hole(b"", self.identity, count, None, Cause.COMPACTED))
+            self.identity = self.identity.behind_markers()
+            self.due = location.fill_to
+            self.last_epoch = NO_LEADER_EPOCH
+        self.accept_gap = self.accept_unproven = self.accept_settings = False
+        self.trusted = None
+        self.overtaken = []
 
     def begin_again(self) -> None:
         """Nothing of it was copied, and the copy begins elsewhere now: what lies before does not count as copied."""
@@ -485,17 +539,30 @@ class Partition:
     def stop_with(self, halted: Halted) -> None:
         """Halts: nothing more is fetched or sent."""
         self.move("halted")
-        self.halted = halted
+        self.halted, self.waiting = halted, None
+        self.unplaced = self.unplaced or halted.reason in UNPLACED
         self._drop()
 
-    def resume(self, *, accept_gap: bool = False, accept_unproven: bool = False) -> None:
-        """Looked for anew, by an operator's word: also the topics' ids are those of now."""
+    def resume(self, *, accept_gap: bool = False, accept_unproven: bool = False, accept_settings: bool = False) -> None:
+        """Looked for anew, by an operator's word: also the topics' ids are those of now.
+
+        Args:
+            accept_gap: what the source has deleted meanwhile may be skipped, this once.
+            accept_unproven: what stands at the destination is taken for a copy though nothing shows it, this once.
+            accept_settings: what was copied under another isolation level is gone on with under that of now.
+        """
         self.move("resumed")
         self.halted = None
         self.accept_gap = accept_gap
         self.accept_unproven = accept_unproven
+        self.accept_settings = accept_settings
         self.source_id = self.destination_id = None
         self.doubts = self.missing = 0
+
+    def forget_source(self) -> None:
+        """Another topic is the source from now on: what is known of the one before says nothing of it."""
+        self.marks.clear()
+        self.source_leader_epoch = -1
 
     def stop(self) -> None:
         """The relay lets it go."""

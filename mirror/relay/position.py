@@ -4,17 +4,20 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from mirror.net.cluster import Cluster, Leader, Topic
+from mirror.net.cluster import Cluster, Leader, Topic, no_leader
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.net.errors import Refused, Unreachable, Unsupported
+from mirror.net.errors import NetworkError, Refused, Unreachable, Unsupported
 from mirror.net.log import PartitionLog, SourceLog
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import Cleanups
 from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, NotOwner, Pace, Writer
 from mirror.relay.flows import Flows
+from mirror.relay.gaps import gap_behind
 from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.ids import another, made_anew
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
 from mirror.relay.pins import Pins, was_copied
@@ -31,8 +34,19 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 
 
 def transactional_id(flow: str, partition: Partition) -> str:
-    """The id whose owner may fill the partition's holes."""
-    return f"mirror.{flow}.{partition.topic}.{partition.index}"
+    """The id whose owner may fill the partition's holes. A dot in the flow's id is written ``%2E``: flow "a.b" with
+    topic "c" would else have the id of flow "a" with topic "b.c"."""
+    return f"{_prefix(flow)}{partition.topic}.{partition.index}"
+
+
+def former_transactional_id(flow: str, partition: Partition) -> str:
+    """What earlier versions had instead, if that was another one; else empty."""
+    return f"mirror.{flow}.{partition.topic}.{partition.index}" if "." in flow else ""
+
+
+def _prefix(flow: str) -> str:
+    """Of all transactional ids of the flow, and of no other's."""
+    return f"mirror.{flow.replace('.', '%2E')}."
 
 
 LOOKS_PER_OWNER = 64
@@ -59,7 +73,13 @@ class Locator:
         self._destination = destination
         self._settings = settings
         self._pins = pins
-        self._flows = Flows(destination, flow=settings.flow, source_cluster=source.cluster_id)
+        self.flows = Flows(
+            destination,
+            flow=settings.flow,
+            source_cluster=source.cluster_id,
+            state=pins.state,
+            mapped=settings.mapped,
+        )
         self.log = log
         self._told_no_owner = False
         self._opening = asyncio.Lock()
@@ -79,16 +99,39 @@ class Locator:
         try:
             return await self._locate(partition, takeover=takeover)
         except PartitionHalted as stop:
-            raise await self._flows.named(stop, partition) from stop
+            if stop.halted.reason == Trouble.RECREATED.reason:
+                raise await self._with_what_is_there(stop, partition) from stop
+            raise await self.flows.named(stop, partition) from stop
+
+    async def _with_what_is_there(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
+        """The halt, saying what a new destination topic holds already: nothing of ours is under way any more."""
+        topic = self._destination.topics.get(partition.destination)
+        if topic is None or not another(self._destination, topic.name, partition.destination_id):
+            return stop
+        try:
+            leader = self._leader(self._destination, topic, partition.index)
+            there = PartitionLog(self._destination, topic, partition.index, leader)
+            start, end = await asyncio.gather(there.start(), there.true_end())
+        except NetworkError:
+            return stop
+        holds = (
+            f"it holds offsets {start} to {end - 1}" if start < end else "it is empty" if not end else "it was emptied"
+        )
+        return halt(Trouble.RECREATED, f"{stop.halted.detail}; {holds}")
 
     async def _locate(self, partition: Partition, *, takeover: bool) -> Location:
+        await self._adopt_anew(partition, takeover=takeover)
         here, there = self.logs(partition)
+        level = await self._pins.check_settings(partition, there)
         if takeover:
             # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.
             partition.ownership = await self._own(partition)
             await self._lead(partition, here, there)
         found = await self._resync(partition, here, there, settle=takeover or partition.unsettled)
-        await self._pins.pin(partition, end=found.offset)
+        found = await self._go_over_gap(partition, here, found)
+        await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
+        if level:
+            self.tell_level(partition, level, found.offset)
         if found.log_start < found.source_start:
             found = found._replace(log_start=await self._trim(partition, there, found))
         return Location(
@@ -104,7 +147,41 @@ class Locator:
             source_start=found.source_start,
             floor=here.floor,
             holes_from=found.holes_from,
+            fill_to=found.fill_to,
+            accepted=found.accepted,
         )
+
+    async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
+        """A topic that was made anew before anything of it was copied: there is nothing to protect, and what the
+        partition is is written down again. All else of that kind halts, in ``logs``."""
+        before = partition.source_id, partition.destination_id
+        others = made_anew(partition, self._source, self._destination)
+        topic = self._destination.topics.get(partition.destination)
+        if not others or topic is None or partition.topic not in self._source.topics:
+            return
+        if not self._pins.unused(partition):
+            return
+        leader = self._leader(self._destination, topic, partition.index)
+        there = PartitionLog(self._destination, topic, partition.index, leader)
+        start, end = await asyncio.gather(there.start(), there.true_end())
+        if start or end or not await self.owns(partition):
+            return
+        if takeover:
+            partition.ownership = await self._own(partition)
+        # What a predecessor has sent of the topic before may still arrive.
+        if await standing_still(there, self._settings.settle_ms / 1000, self.log):
+            return
+        origin = self._source.topics.get(partition.topic)
+        if origin is None or self._destination.topics.get(partition.destination) is not topic:
+            return  # gone, or changed once more, in the meantime
+        partition.source_id, partition.destination_id = origin.topic_id, topic.topic_id
+        try:
+            await self._pins.pin(partition)
+        except NetworkError:
+            partition.source_id, partition.destination_id = before
+            raise
+        detail = f"{'; '.join(others)}; nothing of it was copied, so it begins anew"
+        self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def _resync(self, partition: Partition, here: SourceLog, there: PartitionLog, *, settle: bool) -> Found:
         """The position. A source that deletes what is due has overtaken us only if something was copied: as long as the
@@ -118,6 +195,27 @@ class Locator:
                 if not overtaken or partition.counts.batches or not await self._lead(partition, here, there):
                     raise
                 partition.begin_again()
+
+    async def _go_over_gap(self, partition: Partition, here: SourceLog, found: Found) -> Found:
+        """A gap without a cause, right where it goes on, is filled if an operator has said so: this once, or as far as
+        that was written down, by whoever began with it."""
+        gaps_to = partition.pin.gaps_to if partition.pin is not None else 0
+        terms = partition.terms
+        decided = max(found.source_start, found.fill_to) > found.offset or found.accepted is not None
+        if decided or terms.compacted or terms.strict or not (partition.accept_gap or found.offset < gaps_to):
+            return found
+        gap = await gap_behind(here, found.offset, partition.name, self._settings)
+        if gap is None or gap[0] != found.offset or not (partition.accept_gap or gap[1] <= gaps_to):
+            return found
+        return found._replace(fill_to=gap[1], accepted=gap if gap[1] > gaps_to else None)
+
+    def tell_level(self, partition: Partition, before: str, offset: int) -> None:
+        """The copy goes on under another isolation level, by an operator's word, and that is written down."""
+        detail = (
+            f"from offset {offset} on it is copied under isolation.level: {self._settings.isolation_level}, by an "
+            f"operator's word; all before was copied under {before}, and stays as it is"
+        )
+        self.log.warning("settings_accepted", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def cut(self, partition: Partition, offset: int) -> None:
         """Moves the destination's start into its first batch, where the source begins inside of it. ``offset``: all
@@ -164,9 +262,21 @@ class Locator:
         )
 
     async def _may_write(self, partition: Partition) -> bool:
-        """Whether the partition is still ours; from now on it is written down what it is."""
-        await self._pins.pin(partition)
+        """Whether the partition is still ours; from now on it is written down what it is, and which records a halt was
+        about that are not there to copy any more."""
+        await self._pin(partition)
+        await self._pins.overtaken(partition, partition.begun.until)
         return await self.owns(partition)
+
+    async def _pin(self, partition: Partition, **what: Any) -> None:
+        """Before anything is written into the log: what it is, and that no other flow says the same, looked at behind
+        that. ``what``: see ``Pins.pin``."""
+        begins = self._pins.unused(partition)
+        if begins and partition.pin is None:
+            await self.flows.check_new(partition)
+        await self._pins.pin(partition, **what)
+        if begins:
+            await self.flows.check_new(partition, begun=True)
 
     async def _trim(self, partition: Partition, there: PartitionLog, found: Found) -> int:
         """Leading filler that a kill -9 of the destination's brokers brought back; where the log begins then."""
@@ -241,13 +351,15 @@ class Locator:
             terms=partition.terms,
             accept_gap=settings.accept_gaps or partition.accept_gap,
             accept_loss=partition.accept_gap,
+            gaps_to=partition.pin.gaps_to if partition.pin is not None else 0,
+            aborted_to=self._pins.aborted_to(partition),
             next_epoch=partition.forgotten,
             forgets_before_ms=self.forgets_before_ms(),
             coordinator_epoch=partition.ownership.epoch * LOOKS_PER_OWNER if partition.ownership else 0,
             strict=settings.strict,
             filler=self._filler(partition),
             led_to=partition.begun.until,
-            pinned=partition.pin is not None and partition.source_id is not None,
+            pinned=partition.pin is not None and partition.source_id is not None and not partition.pin.replaced,
             opening=self._opening,
         )
 
@@ -306,8 +418,13 @@ class Locator:
     async def _own(self, partition: Partition) -> Ownership | None:
         """Takes the partition over. Where transactional ids are not to be had, the log end alone is looked at before a
         hole is filled."""
+        flow = self._settings.flow
+        former = former_transactional_id(flow, partition)
         try:
-            return await self.coordinator.init_producer_id(transactional_id(self._settings.flow, partition))
+            if former and await self.coordinator.describe(former) != NOBODY:
+                # A worker of an earlier version has to see that it is not the owner any more.
+                await self.coordinator.init_producer_id(former)
+            return await self.coordinator.init_producer_id(transactional_id(flow, partition))
         except (Unsupported, Refused) as error:
             if isinstance(error, Refused) and error.code not in NOT_PERMITTED:
                 raise
@@ -318,7 +435,7 @@ class Locator:
                     detail=f"{self._destination.name}: {error}; two workers that fill one hole at the same moment "
                     "cannot tell",
                     remedy="grant the mirror's principal Write and Describe on transactional ids beginning with "
-                    f"mirror.{self._settings.flow}.",
+                    f"{_prefix(flow)}",
                 )
             return None
 
@@ -330,15 +447,13 @@ class Locator:
             if partition.missing < MISSING_LOOKS:
                 raise Unreachable(missing)
             raise halt(Trouble.TOPIC_MISSING, missing)
-        if pinned is not None and topic.topic_id is not None and pinned != topic.topic_id:
-            raise halt(
-                Trouble.RECREATED,
-                f"cluster {cluster.name}, topic {name}: id {topic.topic_id.hex()}, before {pinned.hex()}",
-            )
+        recreated = another(cluster, name, pinned)
+        if recreated:
+            raise halt(Trouble.RECREATED, recreated)
         return topic
 
     def _leader(self, cluster: Cluster, topic: Topic, index: int) -> Leader:
         leader = cluster.leader(topic.name, index)
         if leader is None:
-            raise Unreachable(f"cluster {cluster.name}: {topic.name}-{index} has no leader at present")
+            raise no_leader(cluster.name, topic.name, index, topic)
         return leader

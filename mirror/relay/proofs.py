@@ -6,13 +6,13 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.errors import NetworkError
+from mirror.net.survivors import cleaned
 from mirror.records.header import BatchHeader
 from mirror.relay.fill import NOT_OWNER, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
 from mirror.relay.partition import Batch, Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.settings import RelaySettings
-from mirror.relay.survivors import cleaned
 from mirror.wire.produce import checksum_of
 
 CLEANED = "cleaned"
@@ -94,24 +94,29 @@ class Proofs:
             self._owner.work(partition, self._reconfirm(partition, partition.positions))
 
     async def _reconfirm(self, partition: Partition, position: int) -> None:
-        cause = "end_moved"
+        owner, cause, moved = self._owner, "end_moved", ""
+        stopped: Halted | None = None
         try:
-            moved = await self._owner.locator.moved(partition)
+            moved = await owner.locator.moved(partition)
         except NotOwner as error:
             cause, moved = NOT_OWNER, str(error)
         except PartitionHalted as stop:
-            if partition.positions == position:
-                self._owner.halt(partition, stop.halted)
-            return
+            stopped = stop.halted
         except NetworkError as error:
             cause, moved = error.slug, str(error)
         finally:
             partition.reconfirming = False
-        if partition.positions != position or partition.phase is not Phase.ACTIVE:
+        if partition.phase is not Phase.ACTIVE:
             return
-        if moved:
+        if partition.positions != position:
+            # It was located anew meanwhile. Whoever wanted this of the new position was told that it is under way.
+            if partition.outbox:
+                self.reconfirm(partition)
+        elif stopped is not None:
+            owner.halt(partition, stopped)
+        elif moved:
             partition.released = cause == NOT_OWNER
-            self._owner.doubt_now(partition, cause, moved)
+            owner.doubt_now(partition, cause, moved)
         else:
             partition.confirmed_at = time.monotonic()
             self._offer(partition)

@@ -17,16 +17,21 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.state import Memory
 from mirror.records.admit import Cause
+from mirror.records.fields import id_shown
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.books import Books
 from mirror.relay.ends import Ends
 from mirror.relay.gaps import Gaps
-from mirror.relay.halts import HEALING, Halted, Heals
+from mirror.relay.halts import HEALING, Halted, Heals, of_mapped
 from mirror.relay.holes import Holes
+from mirror.relay.idle import Idle
+from mirror.relay.ids import Ids
 from mirror.relay.limits import Warnings
+from mirror.relay.loops import Loops
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
+from mirror.relay.pins import DELETED, ON_GAP, UNPROVEN
 from mirror.relay.plain import InnerLoop
 from mirror.relay.position import Locator
 from mirror.relay.proofs import Proofs
@@ -86,6 +91,7 @@ class Relay:
         self.inner_loop = InnerLoop(self._produce_version)
         self.books = Books(self, state)
         self.pins = self.books.pins
+        self.loops = Loops(self, self.books.state)
         self.locator = self._make_locator()
         self._holes = Holes(self)
         self._proofs = Proofs(self)
@@ -94,6 +100,7 @@ class Relay:
         self._stalls = Stalls(self)
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
+        self._ids = Ids(self)
         self._fetchers: dict[int, Fetcher] = {}
         self._sinks: dict[int, Sink] = {}
         self._ending: set[Partition] = set()
@@ -105,6 +112,8 @@ class Relay:
         self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
+        self.unmatched: list[str] | None = None
+        """Entries of ``topics`` that no topic of the source matches, by the last look; None: there was none yet."""
         self._narrower = Warnings(log, destination.name)
         self._remembers_ms = 0.0
         self._draining = False
@@ -160,8 +169,12 @@ class Relay:
             )
         self._spawn(self._look_for_topics())
         self._spawn(self.books.keep())
+        self._spawn(self.books.watch())
         self._spawn(self._renewal.keep(self._remembers_ms))
         self._spawn(Ends(self).keep())
+        self._spawn(self.loops.keep())
+        self._spawn(Idle(self).keep())
+        self._spawn(self._ids.keep())
 
     async def _choose_produce_version(self) -> None:
         """The highest that every broker speaks, as far as they can be reached: in the middle of an upgrade they differ,
@@ -175,7 +188,7 @@ class Relay:
         self.inner_loop = InnerLoop(self._produce_version)
 
     async def _find_topics(self) -> int:
-        pairs = await pair_topics(self.source, self.destination, self.settings)
+        pairs = await pair_topics(self.source, self.destination, self.settings, self.log)
         if self._produce_version >= PRODUCE_TOPIC_IDS and any(
             topic.topic_id is None for topic in self.destination.topics.values()
         ):
@@ -185,12 +198,14 @@ class Relay:
         self._narrower.tell((pair.destination, pair.narrower) for pair in pairs)
         before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
         self._tell_gone(before)
+        await self.loops.renew()
         if self.assignment is not None:
             self.assignment.adopt()
         else:
             for key in self.keys:
                 if key not in self.partitions:
                     self.adopt(key)
+        self._ids.compare()
         for partition in self.halted:
             self._heal(partition)
         self.verdicts.renew(self.pairs)
@@ -207,15 +222,13 @@ class Relay:
             self.log.info("healed", topic=partition.topic, partition=partition.index, reason=partition.halted.reason)
             self._go_on(partition, pair)
 
-    def _go_on(
-        self, partition: Partition, pair: Pair | None, *, accept_gap: bool = False, accept_unproven: bool = False
-    ) -> None:
-        """A halted partition is looked at anew."""
+    def _go_on(self, partition: Partition, pair: Pair | None, **accept: bool) -> None:
+        """A halted partition is looked at anew. ``accept``: see ``Partition.resume``."""
         if partition.lane is not None:
             partition.lane.detach(partition)
         if pair is not None:
             partition.terms = pair.terms
-        partition.resume(accept_gap=accept_gap, accept_unproven=accept_unproven)
+        partition.resume(**accept)
         self._look_for(partition, takeover=True)
 
     @property
@@ -230,7 +243,7 @@ class Relay:
             self.log.warning(
                 "topic_gone",
                 topic=name,
-                topic_id=topic.topic_id.hex() if topic.topic_id else "",
+                topic_id=id_shown(topic.topic_id),
                 partitions=len(topic.leaders),
                 detail=f"cluster {self.source.name} has no topic {name} any more, or the mirror may not Describe it",
                 remedy="none is needed if it was deleted for good: what was copied stays where it is",
@@ -238,14 +251,18 @@ class Relay:
 
     def _tell_unknown(self) -> None:
         """Names and patterns that no topic has: told once, since a topic may come later."""
-        for entry, matches in self.settings.wanted.items():
-            if entry not in self._told and not any(matches(name) for name in self.source.topics):
+        every_s = self.settings.refresh_topics_interval_ms / 1000
+        wanted, topics = self.settings.wanted, self.source.topics
+        self.unmatched = [entry for entry, matches in wanted.items() if not any(map(matches, topics))]
+        for entry in self.unmatched:
+            if entry not in self._told:
                 self._told.add(entry)
                 self.log.warning(
                     "topic_unknown",
                     pattern=entry,
                     detail=f"cluster {self.source.name} has no topic that {entry} matches",
-                    remedy="check its spelling, and that the mirror may Describe it; it is mirrored once it is there",
+                    remedy="check its spelling, and that the mirror may Describe it; it is mirrored once it is there "
+                    f"(looked for every {every_s:g} s, refresh.topics.interval.ms)",
                 )
 
     def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
@@ -294,13 +311,12 @@ class Relay:
         if fetcher is not None:
             fetcher.detach(partition)
 
-    async def resume(self, key: Key, *, accept_gap: bool = False, accept_unproven: bool = False) -> str:
+    async def resume(self, key: Key, **accept: bool) -> str:
         """Looks for a halted partition anew: an operator says that the reason is gone. Its topics are the ones of now.
 
         Args:
             key: of the partition.
-            accept_gap: what the source has deleted meanwhile may be skipped, this once.
-            accept_unproven: what stands at the destination is taken for a copy though nothing shows it, this once.
+            accept: what is accepted, this once; see ``Partition.resume``.
 
         Returns:
             Why not, or nothing.
@@ -308,11 +324,9 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        return (await self.resume_all([key], accept_gap=accept_gap, accept_unproven=accept_unproven))[key]
+        return (await self.resume_all([key], **accept))[key]
 
-    async def resume_all(
-        self, keys: Iterable[Key], *, accept_gap: bool = False, accept_unproven: bool = False
-    ) -> dict[Key, str]:
+    async def resume_all(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
         """The same for several partitions, with one look at the topics; partition -> why not, or nothing."""
         halted = {(each.topic, each.index) for each in self.halted}
         await self._find_topics()
@@ -321,20 +335,15 @@ class Relay:
         # Some may have healed at that look, and go on already.
         going = {key for key in halted if key in self.partitions and self.partitions[key].halted is None}
         told |= {key: "" for key in told if key in going}
+        await self.loops.accept(wanted)
         await self.pins.resumed(wanted)
         for partition in wanted:
             key = (partition.topic, partition.index)
             if self.partitions.get(key) is not partition or partition.phase is not Phase.HALTED:
                 told[key] = "let go meanwhile, or resumed by somebody else"
                 continue
-            self.log.info(
-                "resumed",
-                topic=partition.topic,
-                partition=partition.index,
-                accept_gap=accept_gap,
-                accept_unproven=accept_unproven,
-            )
-            self._go_on(partition, self.pairs.get(key[0]), accept_gap=accept_gap, accept_unproven=accept_unproven)
+            self.log.info("resumed", topic=partition.topic, partition=partition.index, **accept)
+            self._go_on(partition, self.pairs.get(key[0]), **accept)
         return told
 
     def _why_not(self, key: Key) -> str:
@@ -343,7 +352,7 @@ class Relay:
         if partition is None:
             return "not copied here"
         if partition.phase is not Phase.HALTED:
-            return f"not halted but {partition.phase.value}"
+            return f"it is {partition.phase.value}, not halted"
         if not _at_rest(partition):
             return "answers of the destination are still due; try again"
         halted = pair.halt_of(partition.index) if pair else None
@@ -436,6 +445,7 @@ class Relay:
     def doubt(self, partition: Partition, cause: str, detail: str) -> None:
         """The position is not certain any more: the queue is dropped; when nothing is under way, it is sought anew."""
         partition.doubt()
+        partition.wait(f"{cause}: {detail}; answers that are due are waited for")
         self._ending.discard(partition)
         self.stats.resynced(cause)
         if not self._closed:
@@ -456,6 +466,10 @@ class Relay:
         if partition.phase is Phase.ACTIVE and not self._draining and self.verdicts.suspect(partition, halted):
             self.doubt_now(partition, halted.reason, halted.detail)
             return
+        if self.settings.mapped and not halted.at_ms:
+            into = partition.destination
+            sharing = [name for name, pair in self.pairs.items() if pair.destination == into]
+            halted = of_mapped(halted, {*sharing} - {partition.topic})
         partition.stop_with(halted)
         if not halted.at_ms:
             # Else it was counted, and written down, when it was found.
@@ -522,10 +536,31 @@ class Relay:
 
     def skipped(self, partition: Partition, start: int, end: int) -> None:
         """Offsets that will not be copied, by decision."""
-        self.stats.skip(partition.topic, partition.index, start, end, "on.gap")
+        self._tell_given_up(partition, start, end)
+        self._spawn(self.books.skipped(partition.side, start, end))
+
+    def _tell_given_up(self, partition: Partition, start: int, end: int) -> None:
+        self.stats.skip(partition.topic, partition.index, start, end, ON_GAP)
         detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
         self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
-        self._spawn(self.books.skipped(partition.side, start, end))
+
+    def _tell_trusted(self, partition: Partition, start: int, end: int) -> None:
+        """Offsets that an operator took on trust; they were written down with the pin."""
+        if start >= end:
+            return
+        self.stats.skip(partition.topic, partition.index, start, end, UNPROVEN)
+        detail = (
+            f"nothing shows that offsets {start} to {end - 1} of the source are at the destination; taking that on "
+            "trust was accepted"
+        )
+        self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
+
+    def _tell_overtaken(self, partition: Partition, start: int, end: int) -> None:
+        """Offsets that were due when the partition halted; they were written down before the copy began behind them."""
+        self.stats.skip(partition.topic, partition.index, start, end, DELETED)
+        detail = f"offsets {start} to {end - 1} of the source were due when the partition halted, and the source has "
+        detail += "deleted them since: they were never copied"
+        self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
 
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
@@ -588,7 +623,13 @@ class Relay:
             return
         key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
         assert key is not None, partition.name
+        if partition.trusted is not None:
+            self._tell_trusted(partition, *partition.trusted)
+        for start, end in partition.overtaken:
+            self._tell_overtaken(partition, start, end)
         partition.start(location, topic_head=topic_head(self._produce_version, key))
+        if location.accepted is not None:
+            self._tell_given_up(partition, *location.accepted)
         if not location.proven:
             self.stats.unproven += 1
         self.log.info(

@@ -1,4 +1,4 @@
-"""Where a partition goes on: the protocol of design section 4, on two logs. Read it beside that text.
+"""Where a partition goes on: by two logs. Read it beside "A partition's life" in docs/DESIGN.md.
 
 In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty
 that nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the
@@ -20,7 +20,7 @@ from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
 from mirror.relay.compare import Comparison
 from mirror.relay.evidence import Unseen
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, Trouble, overtaken
 from mirror.relay.runs import check_run
 from mirror.relay.tails import Tail
 from mirror.wire.errors import ErrorCode
@@ -92,8 +92,10 @@ class Rules:
         window: batches that a predecessor may have had under way.
         terms: of the topic.
         accept_gap: whether records that retention took before they were copied are gone without (``on.gap``).
-        accept_loss: whether an operator has accepted, this once, what ``on.gap`` does not cover: a copy whose account
-            is lost, or can be read in several ways (``offsets: mapped``).
+        accept_loss: whether an operator has accepted, this once, what ``on.gap`` does not cover: records that were
+            filled; a copy whose account is lost, or can be read in several ways (``offsets: mapped``).
+        gaps_to: the same, for records before this offset: it was accepted before, and is written down.
+        aborted_to: aborted data before this offset was filled, although the source is not read as committed now.
         next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
         strict: whether the copy carries the source's producer fields, so that they must be equal, too.
         led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
@@ -115,6 +117,8 @@ class Rules:
     accept_loss: bool = False
     next_epoch: bool = False
     strict: bool = False
+    gaps_to: int = 0
+    aborted_to: int = 0
     coordinator_epoch: int = 0
     forgets_before_ms: float = 0.0
     led_to: int = -1
@@ -145,6 +149,10 @@ class Found(NamedTuple):
     """Whether the batch before ``offset`` was compared on both sides."""
     holes_from: int
     """From here up to ``offset``, nothing but markers."""
+    fill_to: int = -1
+    """What is left of the source's batch that ``offset`` lies inside of is filled up to here; else not above it."""
+    accepted: tuple[int, int] | None = None
+    """From where up to where markers stand, or are to stand, in the place of records, by a decision of now."""
 
 
 async def barrier(there: Readable, log: Log) -> int:
@@ -196,10 +204,16 @@ def _unsettled(there: Readable, end: int) -> Unreachable:
     return Unreachable(f"{there.name} ends at {end} now, and does not stand still: somebody writes to it")
 
 
+class Origin(Readable, Protocol):
+    """The source's log. ``floor``: its log start offset, as of the last ``start``; a batch may hold it."""
+
+    floor: int
+
+
 class Resync:
     """One look at both logs of a partition. ``run`` once."""
 
-    def __init__(self, here: Readable, there: Writable, rules: Rules, log: Log) -> None:
+    def __init__(self, here: Origin, there: Writable, rules: Rules, log: Log) -> None:
         self._here = here
         self._there = there
         self._rules = rules
@@ -233,7 +247,7 @@ class Resync:
                 seen = tail.data is not None
                 unseen = Unseen(proof.why, end, source_start, log_start, data=seen, cleaned=proof.cleaned)
                 proof = proof._replace(epoch=await rules.vouch(unseen))
-            await self._comparison.check_holes(tail, source_start, end)
+            filled = await self._comparison.check_holes(tail, source_start, end)
         except PartitionHalted as stop:
             if stop.halted.reason in OF_THE_DESTINATION:
                 await self._blame(tail, log_start, source_start)
@@ -251,6 +265,8 @@ class Resync:
             log_start=log_start,
             proven=proof.proven,
             holes_from=tail.holes_from,
+            fill_to=filled.until,
+            accepted=(end, source_start) if source_start > max(end, rules.gaps_to) else filled.accepted,
         )
 
     async def _stand_still(self, log_start: int, end: int, tail: Tail) -> tuple[list[Producer] | None, int, Tail]:
@@ -280,14 +296,14 @@ class Resync:
             base = tail.data[0].base_offset
             tail = await self._comparison.tail(log_start, base)
             if tail.holes_from < base:
-                await self._comparison.check_holes(tail, source_start, base)
+                await self._comparison.check_holes(tail, source_start, base, blame=True)
 
     # -- the source --------------------------------------------------------------------------------------------------
 
     async def _is_late_wrong(self, source_start: int, end: int) -> bool:
         """Whether nothing may be on its way to what comes next: a hole, or a batch so old that the destination may have
         forgotten it by the time that it comes again."""
-        if end < source_start:
+        if end < max(source_start, self._rules.gaps_to):
             return True
         try:
             segment = await self._here.read(end, committed=self._rules.committed)
@@ -297,8 +313,10 @@ class Resync:
             return False
         if not segment.batches:
             return False
-        old = segment.batches[0][0].max_timestamp < self._rules.forgets_before_ms
-        return old or not _is_record(segment, end, self._rules.terms)
+        first = segment.batches[0][0]
+        old = first.max_timestamp < self._rules.forgets_before_ms
+        # A batch that begins before the end may have come back with another leader, and is filled.
+        return old or first.base_offset < end or not _is_record(segment, end, self._rules.terms)
 
     async def _check_range(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> int:
         """The source must still have what is due, and must have had what was copied. Its end, looked at again."""
@@ -309,10 +327,8 @@ class Resync:
             source_end = await self._here.true_end()
         if source_end < end:
             raise await self._comparison.beyond(tail, log_start, source_start, source_end, end)
-        if source_start > end and not self._rules.accept_gap:
-            raise halt(
-                Trouble.RETENTION_OVERTOOK, f"{name}: offset {end} is due and the source begins at {source_start}"
-            )
+        if source_start > max(end, self._rules.gaps_to) and not self._rules.accept_gap:
+            raise overtaken(name, end, source_start, self._here.floor)
         return source_end
 
 

@@ -75,9 +75,11 @@ async def _halted(
     misplaced = f"the flow's own records at offsets {begin} to {last.last_offset} stand behind"
     if before is not None and _is_foreign(before, own):
         strangers = await _strangers(there, before, log_start, own)
-        return foreign(
+        stop = foreign(
             before, own.name, f"{strangers} were written by others, and {misplaced}, where they do not belong"
         )
+        stop.misplaced = True
+        return stop
     if before is not None and before.is_control:
         marker = f"a marker of producer id {before.producer_id} at offset {before.base_offset}"
         return halt(Trouble.OVERFILLED, f"{own.name}: {marker} stands where the source has a record; {misplaced}")
@@ -128,6 +130,8 @@ async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
     found = await there.batch_at(offset)
     if found is None:
         raise Unreachable(f"{there.name}: nothing is to be read at offset {offset} now")
+    if found[0].base_offset > last.base_offset:
+        raise Unreachable(f"{there.name}: the batch at offset {last.base_offset} was there, and is cleaned away now")
     return found[0]
 
 

@@ -11,6 +11,7 @@ from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
 from mirror.relay.assignment import Key
 from mirror.relay.fence import NotOurs
 from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
+from mirror.relay.loops import Loops
 from mirror.relay.partition import Location, Partition
 from mirror.relay.pins import Pins
 from mirror.relay.position import Locator
@@ -40,6 +41,7 @@ class SeekingOwner(Protocol):
     log: Log
     locator: Locator
     pins: Pins
+    loops: Loops
     verdicts: Verdicts
     partitions: dict[Key, Partition]
 
@@ -61,6 +63,7 @@ class Seeking:
     async def seek(self, partition: Partition, *, takeover: bool) -> None:
         """Finds the position, however long it takes, and puts the partition to work."""
         owner, settings, began = self._owner, self._owner.settings, time.monotonic()
+        partition.wait("where it goes on is looked for")
         backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
         if partition.released:
             if not partition.unowned:
@@ -75,18 +78,21 @@ class Seeking:
                 since = began if takeover and not backoff.tries else time.monotonic()
                 found = await self._look(partition, since, takeover=takeover)
                 if isinstance(found, Location):
+                    await owner.loops.behind(partition)
                     break
                 owner.halt(partition, found)
                 return
             except (PartitionHalted, Unsupported, Damaged, Unreadable) as error:
                 unreadable += isinstance(error, Unreadable)
+                partition.wait(str(error), failed=True)
                 halted = _halted_by(error, owner.source.name)
                 if isinstance(error, Unreadable) and unreadable < UNREADABLE_LOOKS:
                     await asyncio.sleep(backoff.next_s())
-                elif not owner.verdicts.suspect(partition, halted):
+                elif not owner.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted):
                     owner.halt(partition, halted)
                     return
             except NotOurs as error:
+                partition.wait(str(error), failed=True)
                 owner.log.info(
                     "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
                 )
@@ -96,6 +102,7 @@ class Seeking:
             except NetworkError as error:
                 # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
                 tell = owner.log.warning if backoff.tries >= WARN_AFTER_TRIES else owner.log.info
+                partition.wait(str(error), failed=True)
                 tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
                 await asyncio.sleep(backoff.next_s())
         owner.place(partition, found)
@@ -104,15 +111,36 @@ class Seeking:
         """One look, in a seat, on metadata that is not older than ``since``; or why the partition halts, by a verdict
         that is confirmed now. Raises what ``Locator.locate`` does."""
         owner = self._owner
-        async with self._seats_at(partition):
+        seats = self._seats_at(partition)
+        here = _led(owner.source, partition.topic, partition.index)
+        there = _led(owner.destination, partition.destination, partition.index)
+        if seats.locked():
+            partition.wait(f"{AT_ONCE} other positions are looked for at {there}")
+        async with seats:
+            partition.wait(f"both logs are looked at: {here}, {there}")
             await self._refresh(since)
             if takeover:
                 await owner.pins.recall(partition)
+            await owner.loops.before(partition)
             if partition.suspected is not None:
                 halted = await owner.verdicts.confirmed(partition)
-                if halted is not None:
+                if halted is not None and not await self._made_anew(partition, halted):
                     return halted
             return await owner.locator.locate(partition, takeover=takeover)
+
+    async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
+        """Whether a verdict is about another topic than was meant, or may be: a log's ends are asked for by its topic's
+        name, which another one may have by now. The next look says so."""
+        if halted.at_ms or halted.reason == Trouble.RECREATED.reason:
+            return False
+        try:
+            await self._refresh(time.monotonic() + REFRESH_AT_MOST_EVERY_S)
+            self._owner.locator.logs(partition)
+        except PartitionHalted as stop:
+            return stop.halted.reason == Trouble.RECREATED.reason
+        except NetworkError:
+            return True  # not to be known now
+        return False
 
     def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
         """Those at the destination broker that leads the partition, as last heard; -1: nobody does."""
@@ -135,6 +163,12 @@ class Seeking:
             ):
                 if cluster.refreshed_at < wanted_at:
                     await cluster.refresh(sorted(names))
+
+
+def _led(cluster: Cluster, topic: str, index: int) -> str:
+    """The partition's leader there, as last heard, for people."""
+    leader = cluster.leader(topic, index)
+    return f"cluster {cluster.name}, {'no leader' if leader is None else f'broker {leader.node_id}'}"
 
 
 async def _pause(partition: Partition, backoff: Backoff) -> None:

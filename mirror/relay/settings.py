@@ -52,3 +52,18 @@ class RelaySettings:
     synced_configs: tuple[str, ...] = ()
     fixed_configs: dict[str, str] = field(default_factory=dict)
     """Configs that each destination topic must have, or its broker rewrites what it gets: name -> value."""
+
+    @property
+    def offsets(self) -> str:
+        """As it is configured: whose copies these are."""
+        return "mapped" if self.mapped else "exact"
+
+    @property
+    def isolation_level(self) -> str:
+        """As it is configured."""
+        return "read_committed" if self.committed else "read_uncommitted"
+
+    @property
+    def identity(self) -> str:
+        """As it is configured."""
+        return "strict" if self.strict else "stamped"

@@ -1,8 +1,8 @@
 """To one destination broker: produce requests with many partitions, one batch of each, on several connections.
 
 A partition always uses the same connection (``Lane``), so its batches arrive in order; a broker takes one batch per
-partition per request, and never the same partition twice in one request (it would lose the first, broker facts). A lane
-has at most ``max_in_flight`` requests under way, and with them no partition more than so many batches.
+partition per request, and never the same partition twice in one request (it would lose the first). A lane has at
+most ``max_in_flight`` requests under way, and with them no partition more than so many batches.
 
 An answer counts only if its base offset is the expected one. Everything else is doubt, and doubt is the relay's.
 """
@@ -128,6 +128,10 @@ class Lane(Link):
         assert not partition.in_flight, partition.name
         self._partitions.discard(partition)
         partition.lane = None
+        self.withhold(partition)
+
+    def withhold(self, partition: Partition) -> None:
+        """It sends no more until it is offered again, which its next acknowledgement does."""
         if partition.queued:
             self._ready.remove(partition)
             partition.queued = False
@@ -242,7 +246,7 @@ class Lane(Link):
     def receive(self, response: memoryview | Frame) -> None:
         """The answer to the oldest request."""
         assert isinstance(response, memoryview)
-        taken, size, topic = self._under_way.popleft()
+        taken, _, topic = self._under_way.popleft()
         likely = None if topic is None else expected(self._version, topic, len(taken))
         try:
             done = None if likely is None else self._book_expected(taken, response, likely, self._ready)
@@ -263,9 +267,6 @@ class Lane(Link):
                 self._connection.close(failure)
             self._unanswered(taken, failure)
             return
-        stats = self._owner.stats
-        stats.forwarded_bytes += size
-        stats.forwarded_batches += len(taken)
 
     def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
         """Books one partition of an answer that is not plain."""
@@ -289,6 +290,9 @@ class Lane(Link):
             # The hot path builds plain tuples: no names.
             partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
             partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
+        if partition.window == 1 and partition.in_flight:
+            # Sent before the window was 1: each answer would let go another one, so that there are never fewer.
+            self.withhold(partition)
         if partition.checking:
             partition.checking = False
             self._owner.confirmed(partition, base_offset, batch)
@@ -324,11 +328,7 @@ class Lane(Link):
             else:
                 if answer.log_append_time >= 0:
                     self._owner.rewrites(partition)
-                batch = partition.in_flight[0] if partition.in_flight else None
                 self._acknowledge_one(partition, answer.base_offset)
-                if batch is not None and partition.acknowledged == answer.base_offset + batch[2]:
-                    self._owner.stats.forwarded_bytes += _size_of(batch)
-                    self._owner.stats.forwarded_batches += 1
 
     def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
         """An error code for one partition: halt where looking again cannot help, else doubt."""
@@ -454,8 +454,3 @@ class Sink:
 def _stored(batch: Batch | tuple[Any, ...]) -> bytes:
     """As the destination's log would have it, but for the base offset."""
     return bytes(batch[0][-HEADER_SIZE:]) + bytes(batch[1])
-
-
-def _size_of(batch: Batch) -> int:
-    # The hot path builds plain tuples: no names.
-    return len(batch[0]) + len(batch[1])

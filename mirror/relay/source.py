@@ -322,8 +322,12 @@ class Fetcher(Link):
         partition.empties = 0
         halt = found if isinstance(found, Halt) else None
         if partition.due != due:
-            self._check_epoch(partition, epoch)
-            partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
+            if partition.last_epoch != epoch:
+                self._check_epoch(partition, epoch)
+            if partition.old or partition.freshness.bound_ms < forgotten_ms:
+                partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
+                if partition.window == 1 and partition.in_flight and partition.lane is not None:
+                    partition.lane.withhold(partition)
         if found is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start

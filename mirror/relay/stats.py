@@ -23,9 +23,6 @@ class Stats:
 
     fetched_bytes: int = 0
     """Received in fetch responses, partial tails and all."""
-    forwarded_bytes: int = 0
-    """Acknowledged by the destination."""
-    forwarded_batches: int = 0
     opened_batches: int = 0
     """Batches that had to be decompressed. Zero, as long as there is no deep path."""
     produce_requests: int = 0

@@ -1,24 +1,17 @@
 """Whether a batch at the destination is the source's: byte for byte, or, where a log cleaner has been at either, by the
-records that both still have.
-
-A cleaner removes records from inside a batch, notes in it when its tombstones may go (which changes its base
-timestamp), leaves an empty batch, or none at all. A record that it leaves keeps its offset, and a batch its first and
-its last.
-"""
+records that both still have (``mirror.net.survivors``)."""
 
 import asyncio
-from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from mirror.net.survivors import cleaned, in_common
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
-from mirror.records.opening import NotOpened, Record, opened
+from mirror.records.opening import NotOpened, opened
 from mirror.relay.tails import Data
 
 NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
 """Attribute bits that a copy has as its source: the others say how the source came by the batch."""
-STEPS = 1_000
-"""Records are compared so many at a time before other work has its turn."""
 
 
 class Likeness(Enum):
@@ -39,11 +32,6 @@ class Compared(NamedTuple):
 
 
 SAME, DIFFERENT = Compared(Likeness.SAME), Compared(Likeness.DIFFERENT)
-
-
-def cleaned(header: BatchHeader) -> bool:
-    """Whether a log cleaner has removed records of the batch, or noted its horizon in it. No producer can do either."""
-    return not header.is_dense or bool(header.attributes & DELETE_HORIZON)
 
 
 def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
@@ -82,29 +70,9 @@ async def compare(
         return DIFFERENT
     async with opening:
         try:
-            in_common = await _in_common(opened(mine, payload), opened(other, whole[HEADER_SIZE:]))
+            found = await in_common(opened(mine, payload), opened(other, whole[HEADER_SIZE:]))
         except NotOpened as error:
             return Compared(Likeness.NOTHING, str(error))
-    if in_common == 0:
+    if found is not None and not found.both:
         return Compared(Likeness.NOTHING, f"the log cleaners have left no record of the batch at {base} on both sides")
-    return DIFFERENT if in_common is None else SAME
-
-
-async def _in_common(mine: Iterator[Record], its: Iterator[Record]) -> int | None:
-    """How many records both have; None if one of them differs."""
-    count = steps = 0
-    one, other = next(mine, None), next(its, None)
-    while one is not None and other is not None:
-        if one.offset < other.offset:
-            one = next(mine, None)
-        elif other.offset < one.offset:
-            other = next(its, None)
-        elif one != other:
-            return None
-        else:
-            count += 1
-            one, other = next(mine, None), next(its, None)
-        steps += 1
-        if steps % STEPS == 0:
-            await asyncio.sleep(0)
-    return count
+    return DIFFERENT if found is None else SAME

@@ -10,8 +10,10 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Topic
 from mirror.net.errors import NetworkError, Refused
 from mirror.records.admit import Terms
+from mirror.records.fields import id_shown
 from mirror.relay.halts import Halted, Trouble
 from mirror.relay.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, Narrower, narrower, taken_over
+from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode, error_name
 
@@ -31,6 +33,8 @@ DEFAULT_REPLICATION_SINCE = 4
 """CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
 CREATE_TRIES = 10
 CREATE_BACKOFF_MAX_MS = 1_000
+THERE = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+"""What CreateTopics says where the topic exists afterwards."""
 FOR_NOW = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -68,8 +72,9 @@ class Pair:
         return self.halted
 
 
-async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings) -> list[Pair]:
-    """Every topic of the flow that the source has now, with its counterpart, created if the flow says so.
+async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings, log: Log) -> list[Pair]:
+    """Every topic of the flow that the source has now, with its counterpart, created if the flow says so. ``log``: told
+    of each that was created here.
 
     Raises:
         NetworkError: one of the clusters does not answer.
@@ -87,7 +92,7 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
         for name, code in failed.items()
     }
     if missing and settings.create_topics:
-        halted = await _create(source, destination, missing, settings)
+        halted = await _create(source, destination, missing, settings, log)
         await _until_led(destination, [name for name in missing if name not in halted])
     present = [name for name in wanted if name in destination.topics]
     configs = await describe_topics(destination, present)
@@ -241,7 +246,7 @@ async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[
 
 
 async def _create(
-    source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings
+    source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings, log: Log
 ) -> dict[str, Halted]:
     """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
 
@@ -250,6 +255,7 @@ async def _create(
         destination: where they are to be.
         topics: name at the destination -> the topic at the source.
         settings: of the flow.
+        log: told of each that was created.
 
     Returns:
         Topic -> why it could not be created.
@@ -264,7 +270,11 @@ async def _create(
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
     halted: dict[str, Halted] = {}
     while True:
-        refused = await _create_once(destination, topics, configs, settings)
+        results = await _create_once(destination, topics, configs, settings)
+        refused = {name: result for name, result in results.items() if result.error_code not in THERE}
+        for name, result in results.items():
+            if result.error_code == ErrorCode.NONE:
+                _tell_created(log, destination, topics[name], result)
         for_now = {name: result for name, result in refused.items() if result.error_code in FOR_NOW}
         halted |= {
             name: _halted(
@@ -287,7 +297,7 @@ async def _create(
 async def _create_once(
     destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, str]], settings: RelaySettings
 ) -> dict[str, Any]:
-    """One request to the controller; topic -> the broker's result, for those that do not exist now."""
+    """One request to the controller; topic -> the broker's result."""
     connection = await destination.control_of_controller()
     speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY)
     replication = settings.replication_factor
@@ -308,11 +318,19 @@ async def _create_once(
     ]
     request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
     answer = await connection.call(request)
-    return {
-        result.name: result
-        for result in answer.topics
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-    }
+    return {result.name: result for result in answer.topics}
+
+
+def _tell_created(log: Log, destination: Cluster, origin: Topic, result: Any) -> None:
+    """``result``: the broker's, which has the new topic's id since CreateTopics v7."""
+    made = getattr(result, "topic_id", None)
+    log.info(
+        "topic_created",
+        topic=result.name,
+        topic_id=id_shown(made.bytes) if made and made.int else "",
+        partitions=len(origin.leaders),
+        detail=f"cluster {destination.name} had no topic {result.name}; it has the partitions of {origin.name}",
+    )
 
 
 def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: RelaySettings) -> dict[str, str]:

@@ -7,13 +7,15 @@ whatever is in question is judged again; else it halts, with the numbers of now.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Protocol
 
 from mirror.net.cluster import Cluster
-from mirror.records.admit import HaltReason, Terms
+from mirror.records.admit import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted, Suspicion, Trouble
+from mirror.relay.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
@@ -25,6 +27,7 @@ RESTS_ON_CONFIGS = frozenset(
         HaltReason.TOO_LARGE.slug,
         HaltReason.LOG_APPEND_TIME.slug,
         HaltReason.UNEXPLAINED_GAP.slug,
+        HaltReason.MID_BATCH.slug,
         Trouble.NOT_A_COPY.reason,
         Trouble.OVERFILLED.reason,
         *(HALTING[code][0] for code in (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD)),
@@ -61,7 +64,7 @@ class Verdicts:
         if halted.reason not in RESTS_ON_CONFIGS or partition.suspected is not None:
             return False
         waits = partition.in_flight[0] if partition.in_flight else None
-        size = HEADER_SIZE + len(waits[1]) if waits is not None else 0
+        size = halted.size or (HEADER_SIZE + len(waits[1]) if waits is not None else 0)
         partition.suspected = Suspicion(halted, partition.terms, size)
         return True
 
@@ -88,8 +91,10 @@ class Verdicts:
                 detail=f"judged again: {suspicion.halted.reason}, {suspicion.halted.detail}",
             )
             return None
+        if _may_have_come_back(suspicion) and partition.doubts < TRIES:
+            return None
         if suspicion.size and suspicion.halted.reason == HaltReason.TOO_LARGE.slug:
-            return _too_large(suspicion, pair.terms, again=partition.doubts < TRIES)
+            return self._too_large(suspicion, pair, again=partition.doubts < TRIES)
         return suspicion.halted
 
     async def look(self, partition: Partition) -> None:
@@ -122,6 +127,31 @@ class Verdicts:
             elif pair.halted.reason in (Trouble.DESTINATION_REWRITES.reason, Trouble.NOT_STRICT.reason):
                 self._owner.halt(partition, pair.halted)
 
+    def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
+        """A batch that is too large, with the numbers and the command that mends it; None if the broker that refused it
+        should take it, soon."""
+        halted, most, size = suspicion.halted, pair.terms.max_batch_size, suspicion.size
+        detail, remedy = halted.detail, halted.remedy
+        if most is not None and size <= most and again:
+            return None
+        if remedy == HALTING[ErrorCode.RECORD_LIST_TOO_LARGE][1]:
+            command = set_command(self._owner.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
+            return replace(halted, detail=f"{detail}; {size} bytes", remedy=f"{remedy}: `{command}`")
+        if most is None:
+            return halted
+        if not halted.size:
+            detail += f"; {size} bytes, and the destination takes {most}"
+        if size <= most:
+            return replace(halted, detail=detail)
+        of_source = max((each.enough for each in pair.narrower if each.name == MAX_MESSAGE_BYTES), default=0)
+        command = set_command(self._owner.destination, pair.destination, MAX_MESSAGE_BYTES, max(size, of_source))
+        known = f", and the source takes up to {of_source}" if of_source >= size else ""
+        remedy = (
+            f"the batch has {size} bytes{known}; {MAX_MESSAGE_BYTES} of {pair.destination} at "
+            f"{self._owner.destination.name} is {most}. Raise it: `{command}`"
+        )
+        return replace(halted, detail=detail, remedy=remedy)
+
     async def _describe(self, topic: str) -> Pair | None:
         owner, pair = self._owner, self._owner.pairs.get(topic)
         if pair is None:
@@ -129,12 +159,7 @@ class Verdicts:
         return await describe_pair(owner.source, owner.destination, pair.source, owner.settings)
 
 
-def _too_large(suspicion: Suspicion, terms: Terms, *, again: bool) -> Halted | None:
-    """A broker's word that a batch is too large, with the numbers; None if it should take it, soon."""
-    halted, most = suspicion.halted, terms.max_batch_size
-    if most is None:
-        return halted
-    if suspicion.size <= most and again:
-        return None
-    detail = f"{halted.detail}; {suspicion.size} bytes, and the destination takes {most}"
-    return Halted(halted.reason, detail, halted.remedy)
+def _may_have_come_back(suspicion: Suspicion) -> bool:
+    """Whether a leader that was cleaned less may have another batch where the position was found in a gap: the next
+    look at both logs says."""
+    return suspicion.terms.compacted and suspicion.halted.reason == HaltReason.MID_BATCH.slug

@@ -1,7 +1,7 @@
 """Kafka's error codes: their names, and what each means for a partition that meets it.
 
-One table decides (style rule 7). Three outcomes only: look again (the position is recomputed from the destination,
-design section 4), refresh the metadata first, or halt because looking again cannot help.
+One table decides. Three outcomes only: look again (the position is recomputed from the destination), refresh the
+metadata first, or halt because looking again cannot help.
 """
 
 from enum import Enum, IntEnum
@@ -108,16 +108,17 @@ HALTING: dict[int, tuple[str, str]] = {
     ErrorCode.CORRUPT_MESSAGE: (
         "corrupt",
         "the broker has met a batch in its own log that cannot be; check its disk (kafka-dump-log --deep-iteration at "
-        "this offset), let it have the partition from a healthy replica, then resume",
+        "this offset), let it have the partition from a healthy replica, then run `mirror partition resume TOPIC "
+        "PARTITION`",
     ),
     ErrorCode.MESSAGE_TOO_LARGE: (
         "too_large",
-        "raise max.message.bytes of the destination topic to at least the source's value, then restart the mirror",
+        "raise max.message.bytes of the destination topic to at least the source's value",
     ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: ("invalid_topic", "the destination does not take this topic name; exclude it"),
     ErrorCode.RECORD_LIST_TOO_LARGE: (
         "too_large",
-        "raise segment.bytes of the destination topic to at least the source's value, then restart the mirror",
+        "raise segment.bytes of the destination topic to at least the source's value",
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         "authorization",

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13: a request as a list of buffers, the response read where it lies.
 
 A broker takes exactly one batch per partition in a request, and of a partition that is named twice it silently keeps
-the last only (broker facts, Produce): the caller packs each partition once (``mirror.relay``).
+the last only: the caller packs each partition once (``mirror.relay``).
 
 Sources: ProduceRequest.json and ProduceResponse.json of Apache Kafka; KIP-98, KIP-467 (record errors), KIP-516 (topic
 ids), KIP-951 (new leader in the answer).
@@ -160,7 +160,7 @@ def topics_size(version: int, count: int) -> bytes:
 
 
 class Produced(NamedTuple):
-    """The answer for one partition. ``base_offset`` means something only when ``error`` is 0 (broker facts)."""
+    """The answer for one partition. ``base_offset`` means something only when ``error`` is 0."""
 
     topic: TopicKey
     partition: int

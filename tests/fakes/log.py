@@ -1,4 +1,4 @@
-"""A partition's log in memory, which refuses what a real broker refuses (broker facts, Produce and Idempotence)."""
+"""A partition's log in memory, which refuses what a real broker refuses."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -50,6 +50,10 @@ class FakeLog:
         self.batches = [batch for batch in self.batches if _base(batch) < offset]
         self.end = offset
         self.epoch += 1
+        for producer_id, state in list(self.producers.items()):
+            state.batches = deque((one for one in state.batches if one[2] < offset), maxlen=REMEMBERED)
+            if not state.batches:
+                del self.producers[producer_id]
 
     def delete_before(self, offset: int) -> None:
         """Retention: whole batches before ``offset`` go."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from mirror.net.state import Row
-from mirror.records.state import Entry, Ledger, Side, Skipped
+from mirror.records.state import Entry, Flow, Ledger, Side, Skipped
 
 
 async def _at_once() -> None:
@@ -22,6 +22,7 @@ class MemoryState:
     def __init__(self, rows: list[Row], exchange: Callable[[], Awaitable[None]] = _at_once) -> None:
         self.rows = rows
         self.ledger = Ledger(lean=True)
+        self.lost: Ledger | None = None
         self._exchange = exchange
         self._next = 0
 
@@ -29,6 +30,9 @@ class MemoryState:
         """It is always there."""
         await self.load()
         return True
+
+    async def look(self, *, replication_factor: int = -1) -> None:
+        """It loses nothing."""
 
     async def load(self) -> None:
         """What others have written since."""
@@ -55,3 +59,8 @@ class MemoryState:
         skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
         await self.save([skipped])
         return skipped
+
+    async def claim(self, flow: Flow) -> None:
+        """Whose it is; tests with several flows share it."""
+        if all(one.key() != flow.key() for one in self.ledger.flows):
+            await self.put(flow)

@@ -1,39 +1,19 @@
 """Scripted logs side by side: what was deleted, cleaned away or never appended, on either side; and equal batches."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from mirror.net import alignment
 from mirror.net.alignment import Ambiguous, Differs, NeverArrived
-from mirror.net.lockstep import LockStep
-from mirror.net.log import PartitionLog, Segment
-from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.mapping import Run
+from tests.net.scripted import OWN, stepped
 from tests.records.builders import raw_batch
 from tests.simulation.broker import marker_batch
 
-OWN, OTHER = 7, 8
-FIRST = Identity(OWN, 0, 0)
-
-
-class Scripted:
-    """A log of whole batches, as it is read."""
-
-    def __init__(self, name: str, batches: Sequence[bytes]) -> None:
-        self.name = name
-        self.batches = [(BatchHeader.read(batch), memoryview(batch)) for batch in batches]
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][0].next_offset if self.batches else 0
-
-    async def read(self, offset: int, **_: Any) -> Segment:
-        """One batch at a time."""
-        found = [batch for batch in self.batches if batch[0].last_offset >= offset][:1]
-        return Segment(found, [], self.end, self.end, 0)
+OTHER = 8
 
 
 def batch(base: int, text: str, count: int = 3, producer: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
@@ -57,22 +37,6 @@ def copy(base: int, text: str, sequence: int, count: int = 3) -> bytes:
 def source(*texts: str, start: int = 0, without: Sequence[int] = ()) -> list[bytes]:
     """A batch of three offsets for each text; some of them are gone."""
     return [batch(start + 3 * at, text) for at, text in enumerate(texts) if at not in without]
-
-
-async def stepped(here: Sequence[bytes], there: Sequence[bytes], *, end: int | None = None, **changes: Any) -> LockStep:
-    """All of it, settled."""
-    one, other = Scripted("source", here), Scripted("destination", there)
-    fields: dict[str, Any] = {
-        "source_offset": 0,
-        "destination_offset": 0,
-        "identity": FIRST,
-        "own": {OWN},
-        "committed": True,
-    } | changes
-    step = LockStep(cast(PartitionLog, one), cast(PartitionLog, other), **fields)
-    await step.advance(other.end if end is None else end)
-    step.decide()
-    return step
 
 
 ABC = source("a", "b", "c", "d")
@@ -174,6 +138,34 @@ async def test_copies_whose_originals_were_cleaned_away_are_passed() -> None:
     assert (step.source_offset, step.alignment.passed) == (12, 2)
 
 
+def emptied(base: int, sequence: int) -> bytes:
+    """What the destination's cleaner leaves of a copy, of three offsets."""
+    return raw_batch(
+        b"",
+        base_offset=base,
+        last_offset_delta=2,
+        record_count=0,
+        producer_id=OWN,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+
+
+async def test_what_a_cleaner_left_of_a_copy_is_no_proof() -> None:
+    """
+    1. The first original was copied, and then cleaned away on both sides. The next was not copied: it has as many
+       offsets, and the mutation, by which that counts, would lose it.
+    2. A copy behind it that is equal says which was which.
+    """
+    here = source("a", "b", "c", without=[0])
+    with pytest.raises(Ambiguous):
+        await stepped(here, [emptied(0, 0)])
+    step = await stepped(here, [emptied(0, 0), copy(3, "b", 3)])
+    assert (list(step.map), step.source_offset, step.alignment.passed) == ([Run(3, 3, 3)], 6, 1)
+    step = await stepped(source("a", "b", "c"), [emptied(0, 0)])
+    assert (list(step.map), step.source_offset) == ([Run(0, 0, 3)], 3)
+
+
 async def test_an_original_that_stands_is_never_passed() -> None:
     """Nothing is gone at the source where the copy would belong."""
     with pytest.raises(Differs, match=r"offset 3 of destination differs from offset 3 of source"):
@@ -195,6 +187,17 @@ async def test_holes_of_a_compacted_source_leave_no_doubt() -> None:
 
 
 # -- copies that nobody sees any more ----------------------------------------------------------------------------------
+
+
+async def test_behind_a_fence_nothing_of_ours_can_have_stood() -> None:
+    """Gaps of the destination behind the last copy: before a marker that keeps us out, and behind it."""
+    others = [batch(3, "other", 2, OTHER, 0), batch(9, "other", 1, OTHER, 2), batch(20, "other", 1, OTHER, 3)]
+    step = await stepped(ABC, [copy(0, "a", 0), *others], end=21)
+    assert (step.unseen(21), step.gone_to(21)) == ([4, 10], 20)
+    for producer, epoch, unseen, gone_to in ((OWN, 1, [4], 9), (OWN, 0, [4, 9], 20), (OTHER, 1, [4, 9], 20)):
+        marked = [*others[:2], marker_batch(10, producer, epoch), others[2]]
+        step = await stepped(ABC, [copy(0, "a", 0), *marked], end=21)
+        assert (step.unseen(21), step.gone_to(21)) == (unseen, gone_to), (producer, epoch)
 
 
 async def test_what_the_destination_deleted_is_counted() -> None:

@@ -4,11 +4,13 @@ import asyncio
 import socket
 import uuid
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from mirror.net.cluster import Cluster, ClusterOptions, Leader
+from mirror.net import unreached
+from mirror.net.cluster import Cluster, ClusterOptions, Leader, no_leader
 from mirror.net.connection import Connection, ConnectionOptions
 from mirror.net.errors import (
     ConnectionLost,
@@ -23,6 +25,7 @@ from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
+from tests.fakes.loop import until
 
 
 def free_port() -> int:
@@ -255,6 +258,45 @@ async def test_when_brokers_go_the_others_are_asked() -> None:
         await fake.start(1)
         await cluster.refresh([])
         assert set(cluster.nodes) == {1}
+
+
+async def test_a_broker_that_cannot_be_reached_is_named() -> None:
+    """
+    1. Named as soon as one attempt has failed, with the cause; as long as attempts go on failing.
+    2. Not any more once a connection was had, once it is no part of the cluster, or once nobody has tried for long.
+    """
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.unnoticed = True
+        name = f"source broker 2 at 127.0.0.1:{fake.brokers[2].port}"
+        await fake.stop(2)
+        with pytest.raises(NetworkError):
+            await cluster.control(2)
+        assert cluster.unreached.now == {name: "Connection refused"}
+        with patch.object(unreached, "FRESH_S", 0.0):
+            assert cluster.unreached.now == {}
+        await fake.start(2)
+        await cluster.control(2)
+        assert cluster.unreached.now == {}
+        await fake.stop(2)
+        await until(lambda: cluster._control[2].closed is not None)
+        with pytest.raises(NetworkError):
+            await cluster.control(2)
+        await cluster.refresh([])
+        assert cluster.unreached.now == {name: "Connection refused"}
+        fake.unnoticed = False
+        await cluster.refresh([])
+        assert cluster.unreached.now == {}
+
+
+async def test_who_is_missing_where_a_partition_has_no_leader() -> None:
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t", partitions=2)
+        await fake.stop(2)
+        await cluster.refresh(["t"])
+        topic = cluster.topics["t"]
+        assert list(topic.down) == [1]
+        told = "cluster source: t-1 has no leader at present; its replicas are on broker 2, and 2 is down"
+        assert str(no_leader("source", "t", 1, topic)) == told
 
 
 async def test_a_broker_that_is_not_in_the_metadata() -> None:

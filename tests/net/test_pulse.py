@@ -83,3 +83,15 @@ async def test_mutation_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pulse, "_ask", not_at_all)
     async with watched() as (_, found):
         await until(lambda: not found.up)
+
+
+async def test_a_process_that_stood_still_has_lost_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stopped for longer than a cluster may be quiet: that says nothing about the cluster. (Without the rule it
+    is away at the first look.)"""
+    async with watched() as (_, found):
+        await until(lambda: found.up)
+        for still_s, up in ((2.0, True), (3_600.0, False)):
+            monkeypatch.setattr(pulse, "STOOD_STILL_S", still_s)
+            found._looked_at -= 60
+            found._heard_at -= 60
+            assert found.up is up

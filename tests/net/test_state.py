@@ -46,8 +46,8 @@ async def test_what_is_saved_is_there_for_the_next_life(destination_cluster: San
     flow = f"{topic_name}->there"
     runs = [Run(at * 1000, at * 10_000, 500) for at in range(1000)]
     chunks = [
-        Chunk(side=Side("t", 0, "t"), writer=f"w{at}", order=ORDER, number=0, since=0, map=OffsetMap(runs))
-        for at in range(50)
+        Chunk(side=Side("t", 0, "t"), writer=writer, order=ORDER, number=0, since=0, map=OffsetMap(runs))
+        for writer in ("a", *(f"w{at}" for at in range(1, 50)))
     ]
     assert sum(len(one.value()) for one in chunks) > 2 * BATCH_BYTES
     async with state(destination_cluster, flow) as first:

@@ -1,5 +1,6 @@
 """What is written down, and what many writers' records say together."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from mirror.records.mapping import OffsetMap, Run
 from mirror.records.pins import LastCopied
 from mirror.records.state import (
     CHUNK_RUNS,
+    AcceptedLoop,
     Checkpoint,
     Chunk,
     Entry,
@@ -64,6 +66,7 @@ PIN = Pin(
     at_ms=4,
 )
 HALT = Halt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
+LOOP = AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="0123456789abcdef")
 REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)
 
 
@@ -71,6 +74,7 @@ REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, 
     "entry",
     [
         checkpoint(),
+        checkpoint(copied=LastCopied(7, 2, "0123456789abcdef", 6)),
         chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)),
         SKIPPED,
         FLOW,
@@ -78,6 +82,7 @@ REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, 
         replace(PIN, copied=None),
         HALT,
         REMEMBERED,
+        LOOP,
     ],
 )
 def test_what_is_written_is_read(entry: Entry) -> None:
@@ -91,6 +96,7 @@ def test_what_is_written_is_read(entry: Entry) -> None:
     assert ledger.checkpoint(SIDE) is None
     assert (ledger.pin(SIDE), ledger.halt(SIDE), ledger.halts, ledger.flows) == (None, None, [], [])
     assert ledger.remembered(SIDE) is None
+    assert ledger.accepted_loop(SIDE, LOOP.by) is None
 
 
 def test_what_flows_and_partitions_are() -> None:
@@ -139,6 +145,62 @@ def test_the_later_takeover_counts_whatever_a_predecessor_writes_afterwards() ->
     assert ledger.sides == [SIDE]
     ledger.forget(late.key())
     assert ledger.checkpoints(SIDE) == [checkpoint("b", 2, 40)]
+
+
+def test_of_one_takeover_the_confirmed_account_counts_whatever_the_producer_ids() -> None:
+    """
+    1. "b" takes over from "a" and does not see its account, which is written late. Coordinators move between brokers,
+       each with a block of ids: "b" has a lower one.
+    2. "b" is confirmed, and copies; "a" is not, and sends nothing. What "a" has written does not count, maps neither.
+    3. As long as neither is confirmed, nobody has sent anything.
+    """
+    late = checkpoint("a", order=Order(2, 2000, 0), closed=True, confirmed=False)
+    first = checkpoint("b", source=7, order=Order(2, 1000, 0), closed=True, confirmed=False)
+    ledger = Ledger()
+    for entry in (first, chunk("b", 2, 7, Run(7, 107, 9)), late, replace(chunk("a", 2, 7), order=late.order)):
+        ledger.put(entry)
+    assert ledger.checkpoint(SIDE) == late
+    copied = replace(first, source_offset=16, closed=False, confirmed=True)
+    ledger.put(copied)
+    assert ledger.checkpoint(SIDE) == copied
+    assert list(ledger.map(SIDE)) == [Run(7, 107, 9)]
+    assert [one.writer for one in ledger.void(SIDE)] == ["a"]
+
+
+def test_an_account_that_another_is_built_on_counts() -> None:
+    """Two takeovers one after the other get no further than their first checkpoint. The second goes on with the map of
+    the first, whose full chunks it does not repeat."""
+    ledger = Ledger()
+    for entry in (
+        checkpoint("a", order=Order(1, 1000, 0)),
+        checkpoint("b", order=Order(2, 1000, 1), closed=True, confirmed=False),
+        replace(chunk("b", 2, 0, Run(0, 100, 7)), sealed=True),
+        checkpoint("c", source=16, order=Order(3, 1000, 2), closed=True, confirmed=False),
+        chunk("c", 3, 7, Run(7, 107, 9)),
+    ):
+        ledger.put(entry)
+    assert list(ledger.map(SIDE)) == [Run(0, 100, 16)]
+    assert not ledger.void(SIDE)
+
+
+def test_what_was_known_of_a_side_stays_as_it_was() -> None:
+    ledger = Ledger()
+    ledger.put(checkpoint("a"))
+    known = ledger.of(SIDE)
+    ledger.put(checkpoint("b", takeover=2))
+    ledger.put(chunk("b", 2, 0, Run(0, 5, 3)))
+    assert known.checkpoint(SIDE) == checkpoint("a")
+    assert not known.chunks(SIDE)
+    assert known.own(SIDE) == {1000}
+    assert ledger.of(Side("other", 0, "t")).checkpoint(SIDE) is None
+
+
+def test_what_older_versions_wrote_is_confirmed() -> None:
+    told = json.loads(checkpoint().value())
+    del told["confirmed"]
+    found = read_entry(checkpoint().key(), json.dumps(told).encode())
+    assert isinstance(found, Checkpoint)
+    assert found.confirmed
 
 
 def test_skipped_ranges_by_topic() -> None:

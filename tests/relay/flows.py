@@ -76,6 +76,11 @@ class Flow(NamedTuple):
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
         return self.relay.partitions[topic, index]
 
+    @property
+    def copied_batches(self) -> int:
+        """Of all partitions that are held now."""
+        return sum(each.counts.batches for each in self.relay.partitions.values())
+
     def logs(self, topic: str = "t", index: int = 0) -> tuple[FakeLog, FakeLog]:
         return self.source.log(topic, index), self.destination.log(topic, index)
 

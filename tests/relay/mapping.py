@@ -1,9 +1,12 @@
 """A relay with ``offsets: mapped`` between two real clusters, and its map held against what both sides have."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException
 
 from mirror.net.cluster import Cluster
 from mirror.net.lockstep import Originals
@@ -16,8 +19,9 @@ from mirror.relay.partition import Committed
 from mirror.relay.relay import Relay
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import until
-from tests.net.real import log_of, opened
+from tests.net.real import create, log_of, opened
 from tests.relay.flows import Log, settings
+from tests.service.kafka_side import delete_topic
 
 FLOW = "source->destination"
 
@@ -59,6 +63,7 @@ async def mapping(
     *topics: str,
     into: Mapping[str, str] | None = None,
     committed: Committed | None = None,
+    reads_committed: bool = True,
     **changes: Any,
 ) -> AsyncIterator[MappedFlow]:
     """Started, over connections of its own; ``into``: source topic -> destination topic; ``committed``: what the group
@@ -68,6 +73,7 @@ async def mapping(
     usual: dict[str, Any] = {
         "flow": FLOW,
         "mapped": True,
+        "committed": reads_committed,
         "selects": lambda name: name in topics,
         "wanted": {name: re.compile(re.escape(name)).fullmatch for name in topics},
         "destination_of": lambda name: rename.get(name, name),
@@ -143,3 +149,14 @@ async def assert_exact(
     assert sum(run.length for run in found) == sum(content.length for _, content in originals.values())
     assert not [base for base, (producer, _) in copies.items() if producer in own], "copied twice"
     return len(copies)
+
+
+async def anew(destination: Sandbox, topic: str) -> None:
+    """The internal topic is deleted and made anew, unless the mirror is faster."""
+
+    def act() -> None:
+        delete_topic(destination.bootstrap_servers, topic)
+        with suppress(KafkaException):
+            create(destination, topic, cleanup_policy="compact")
+
+    await asyncio.to_thread(act)

@@ -253,4 +253,4 @@ async def test_what_cannot_be_resumed() -> None:
             assignment(flow.relay).assign({FIRST})
             await flow.copied(FIRST)
             assert await flow.relay.resume(SECOND) == "not copied here"
-            assert await flow.relay.resume(FIRST) == "not halted but active"
+            assert await flow.relay.resume(FIRST) == "it is active, not halted"

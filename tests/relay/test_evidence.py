@@ -121,3 +121,10 @@ async def test_what_an_operator_has_accepted() -> None:
     """Notes from before say nothing, and nothing is asked for; what was copied since has to be there."""
     assert await verdict(Source(), known(NOTE._replace(digest="0" * 16), accepted=END), unseen()) == -1
     assert await verdict(Source(), known(NOTE, accepted=END), unseen(end=18)) == "unproven"
+
+
+async def test_a_note_from_the_beginning_counts() -> None:
+    """Of before anything was copied: all of the copy was made in that epoch if it ends at the copy's end or later."""
+    assert await verdict(Source(), known(LastCopied(0, 2)), unseen()) == -1
+    assert await verdict(Source(), known(LastCopied(0, 2)), unseen(end=END + 3)) == "unproven"
+    assert await verdict(Source(), known(LastCopied(3, 2), accepted=3), unseen()) == "unproven"

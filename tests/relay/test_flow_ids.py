@@ -40,8 +40,10 @@ async def remember(cluster: Cluster, *, source: str = "here") -> None:
     await state.save([Flow(flow=OLD, source_cluster="c1", destination_cluster="c2"), checkpoint])
 
 
-def flows(cluster: Cluster, flow: str = NEW, source_cluster: str = "c1") -> Flows:
-    return Flows(cluster, flow=flow, source_cluster=source_cluster)
+async def flows(cluster: Cluster, flow: str = NEW, source_cluster: str = "c1") -> Flows:
+    own = State(cluster, flow)
+    await own.open(create=False)
+    return Flows(cluster, flow=flow, source_cluster=source_cluster, state=own, mapped=True)
 
 
 async def told(found: Flows, one: Partition) -> str:
@@ -64,13 +66,13 @@ async def test_a_mapped_copy_under_another_id(source: str, source_cluster: str, 
     """By the source topic's id; where one of them has none, by its cluster. Under the old id, all is well."""
     async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
         await remember(cluster)
-        found = await told(flows(cluster, source_cluster=source_cluster), partition(source))
+        found = await told(await flows(cluster, source_cluster=source_cluster), partition(source))
         assert bool(found) is copied
         if copied:
             assert f'by flow "{OLD}" ({state_topic(OLD)})' in found
             assert f'set flow.id: "{OLD}"' in found
-        assert not await told(flows(cluster, flow=OLD), partition())
-        assert not await told(flows(cluster), Partition("orders", 4, "all"))
+        assert not await told(await flows(cluster, flow=OLD), partition())
+        assert not await told(await flows(cluster), Partition("orders", 4, "all"))
 
 
 @pytest.mark.parametrize("compute", [producer_id, filler_id])
@@ -81,11 +83,11 @@ async def test_whose_a_batch_is(compute: type) -> None:
         fake.add_topic("mirror-internal.of_somebody", configs={"cleanup.policy": "delete"})
         stop = halt(Trouble.FOREIGN_WRITER, "a batch")
         stop.writer = compute(flow=OLD, cluster_id="c1", topic="orders", partition=3)
-        named = (await flows(cluster).named(stop, partition())).halted
+        named = (await (await flows(cluster)).named(stop, partition())).halted
         assert (named.reason, named.detail) == ("other_flow", f'a batch, of flow "{OLD}", copied from cluster c1')
-        moved = (await flows(cluster, flow=OLD, source_cluster="c9").named(stop, partition())).halted
+        moved = (await (await flows(cluster, flow=OLD, source_cluster="c9")).named(stop, partition())).halted
         assert "of this flow, copied from cluster c1; the source is c9" in moved.detail
         stop.writer = compute(flow="unheard of", cluster_id="c1", topic="orders", partition=3)
-        assert "not written down" in (await flows(cluster).named(stop, partition())).halted.detail
+        assert "not written down" in (await (await flows(cluster)).named(stop, partition())).halted.detail
         for stop.writer in (-1, 12_345):
-            assert await flows(cluster).named(stop, partition()) is stop
+            assert await (await flows(cluster)).named(stop, partition()) is stop

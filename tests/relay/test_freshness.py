@@ -17,7 +17,7 @@ TIMES = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 def test_nothing_is_fresh_before_the_first_acknowledgement() -> None:
     freshness = Freshness()
     assert freshness.least_ms(0) == UNKNOWN_MS
-    freshness.put(10, 500, 700)
+    freshness.put(0, 10, 500, 700)
     assert freshness.least_ms(0) == UNKNOWN_MS
     freshness.appended(3, 600)
     assert freshness.least_ms(3) == 500
@@ -29,11 +29,11 @@ def test_nothing_is_fresh_before_the_first_acknowledgement() -> None:
 def test_an_old_batch_counts_until_a_fresh_one_is_acknowledged_behind_it() -> None:
     freshness = Freshness()
     freshness.appended(0, 900)
-    freshness.put(10, 100, 900)  # the old one is somewhere among fresh ones
+    freshness.put(0, 10, 100, 900)  # the old one is somewhere among fresh ones
     assert freshness.least_ms(9) == 100
     assert freshness.least_ms(10) == 900
-    freshness.put(20, 100, 100)
-    freshness.put(30, 950, 960)
+    freshness.put(10, 20, 100, 100)
+    freshness.put(10, 30, 950, 960)
     assert freshness.least_ms(20) == 100  # it is the last that the destination knows
     freshness.appended(25, 955)
     assert freshness.least_ms(25) == 950
@@ -41,8 +41,8 @@ def test_an_old_batch_counts_until_a_fresh_one_is_acknowledged_behind_it() -> No
 
 def test_another_producer_id_begins_with_nothing() -> None:
     freshness = Freshness()
-    freshness.put(10, 900, 900)
-    freshness.put(20, 900, 900)
+    freshness.put(0, 10, 900, 900)
+    freshness.put(0, 20, 900, 900)
     freshness.another_id(12)
     assert freshness.least_ms(12) == UNKNOWN_MS
     freshness.appended(14, 900)
@@ -51,15 +51,15 @@ def test_another_producer_id_begins_with_nothing() -> None:
 
 @given(st.lists(st.tuples(TIMES, st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
 def test_never_more_than_what_the_destination_may_have(steps: list[tuple[list[int], int, int]]) -> None:
-    """Of record sets of one-offset batches that are put, acknowledged, and fetched again from anywhere: the bound is
-    never above the time of the last batch that was appended, or of one that waits."""
+    """Of record sets of one-offset batches that are put, acknowledged, and fetched again from anywhere: neither bound
+    is ever above the time of the last batch that was appended, or of one that waits."""
     freshness, waiting = Freshness(), deque[int]()
     freshness.appended(0, 5)
     last, acknowledged = 5, 0
     for times, arrive, stay in steps:
         due = acknowledged + len(waiting) + len(times)
         waiting.extend(times)
-        freshness.put(due, min(times), times[-1])
+        freshness.put(acknowledged, due, min(times), times[-1])
         for _ in range(min(arrive, len(waiting))):
             last = waiting.popleft()
             acknowledged += 1
@@ -67,7 +67,8 @@ def test_never_more_than_what_the_destination_may_have(steps: list[tuple[list[in
             while len(waiting) > stay:
                 waiting.pop()
             freshness.returned(acknowledged, acknowledged + stay)
-        least = freshness.least_ms(acknowledged)
+        quick, least = freshness.bound_ms, freshness.least_ms(acknowledged)
+        assert quick <= least == freshness.bound_ms
         assert least <= min([last, *waiting])
     while waiting:
         last = waiting.popleft()

@@ -6,13 +6,13 @@ What goes out counts as the destination's broker takes it: with a checksum that 
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
 
 from mirror.net.buffers import FramePool
-from mirror.net.errors import Damaged
+from mirror.net.errors import Damaged, Unreachable
 from mirror.records.admit import Halt, HaltReason, Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
@@ -309,3 +309,25 @@ def test_mutation_an_open_transaction_is_taken_for_damage() -> None:
     partition.due = 12
     with patch.object(Look, "_is_before_undecided", never):
         assert look(disk, partition)
+
+
+@pytest.mark.parametrize("questions", range(1, 6))
+def test_a_cleaner_between_two_questions_is_no_contradiction(questions: int) -> None:
+    """The batch behind a gap is taken by the source's log cleaner while the gap is looked at from all sides: it is
+    looked at again, whichever question came last before that. Without that rule a healthy log is called damaged."""
+    before, after = compacted(), Disk([batch(900, 4), batch(4_000, 2)])
+    asked = 0
+    read = Disk.read
+
+    async def cleaned(_: Disk, offset: int, **how: Any) -> object:
+        nonlocal asked
+        asked += 1
+        return await read(before if asked <= questions else after, offset, **how)
+
+    partition = Partition("t", 0)
+    partition.due = 15  # up to 39, nothing is there
+    with patch.object(Disk, "read", cleaned):
+        try:
+            assert not look(before, partition)
+        except Unreachable:
+            assert asked > questions

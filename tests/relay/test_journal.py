@@ -70,6 +70,26 @@ def test_too_much_that_waits_is_told() -> None:
     assert not kept.overflows
 
 
+def test_nothing_is_sent_behind_an_account_that_is_not_confirmed() -> None:
+    """It says so; confirmed, it is written again."""
+    account = copied()
+    first = account.checkpoint(0)
+    assert (first.closed, first.confirmed) == (True, False)
+    account.written(account.unwritten(), first)
+    account.confirmed = True
+    second = account.checkpoint(0)
+    assert (second.closed, second.confirmed) == (False, True)
+    assert account.changed
+    assert not account.unwritten()
+
+
+def test_what_is_confirmed_is_written_once() -> None:
+    account = copied()
+    account.confirmed = True
+    account.written(account.unwritten(), account.checkpoint(0))
+    assert not account.changed
+
+
 def test_jumps_are_passed_once_all_before_them_has_landed() -> None:
     """Holes in a row are one, but for a gap that was accepted, which is recorded by itself."""
     one = copied(source=10, destination=100)

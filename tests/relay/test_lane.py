@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from mirror.net.connection import ConnectionOptions, Piece, Waiter
 from mirror.records.identity import Identity
@@ -79,3 +82,23 @@ def test_with_room_in_the_pipeline_every_answer_counts() -> None:
     _, connection = lane_with(4)
     assert connection.in_flight == 4
     assert connection.woken_at == 0
+
+
+@pytest.mark.parametrize("rule", [True, False])
+def test_a_window_that_has_become_1_waits_for_all_that_is_under_way(*, rule: bool) -> None:
+    """
+    1. Five batches are under way when an old one is fetched: the destination may forget who sent the last of them.
+    2. Nothing more goes before all of them are answered, and then one. Else each answer lets go of another.
+    """
+    with patch.object(Lane, "withhold", Lane.withhold if rule else lambda *_: None):
+        lane, _ = lane_with(8)
+        (partition,) = lane.attached
+        partition.acknowledged, partition.window, partition.old, partition.waits_old = 0, 1, True, True
+        lane.withhold(partition)
+        left = []
+        for answered in range(5):
+            lane._under_way.popleft()
+            lane._acknowledge_one(partition, answered)
+            lane.pump()
+            left.append(len(partition.outbox))
+        assert left == ([3, 3, 3, 3, 2] if rule else [2, 1, 0, 0, 0])

@@ -494,6 +494,25 @@ async def test_displaced_beyond_the_start(sandbox: Sandbox, topic_name: str, mon
             await at.lead()
 
 
+async def test_somebody_else_writes_meanwhile(
+    sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else appends a record between two batches of filler: it halts, and the record is not deleted."""
+    async with leading(sandbox, topic_name, 2_500_000) as at:
+        appended = PartitionLog.produce
+
+        async def produce(log: PartitionLog, batch: bytes) -> int:
+            if at.sent == 2 and not at.log.of("intruded"):
+                at.log.info("intruded")
+                await asyncio.to_thread(records, sandbox, topic_name, ["of others"])
+            return await appended(log, batch)
+
+        monkeypatch.setattr(PartitionLog, "produce", produce)
+        with pytest.raises(PartitionHalted, match=r"foreign_writer: .* offset 1000000 is of producer id -1"):
+            await at.led()
+        assert await at.bounds() == (0, 2_000_001)
+
+
 async def _led_unanswered(at: Leading) -> None:
     filling = asyncio.get_running_loop().create_task(at.led())
     while not filling.done():

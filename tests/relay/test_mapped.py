@@ -12,7 +12,7 @@ from mirror.net.state import state_topic
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.mapping import Run
 from mirror.relay.flows import Flows
-from mirror.relay.mapped import write_down
+from mirror.relay.journal import write_down
 from mirror.relay.partition import Partition
 from mirror.relay.position import Locator
 from mirror.sandbox import Cluster as Sandbox
@@ -269,5 +269,5 @@ async def test_under_another_flow_id(
         await flow.copied(topic_name)
 
 
-async def _unlooked(*_: object) -> None:
+async def _unlooked(*_: object, **__: object) -> None:
     """As if there were no other flows."""

@@ -4,13 +4,19 @@ import asyncio
 
 import pytest
 
+from mirror.net.cluster import Cluster
+from mirror.net.lockstep import Differs
 from mirror.net.log import PartitionLog
-from mirror.relay import mapped
+from mirror.net.state import State
+from mirror.net.translation import translation
+from mirror.relay import ids, mapped
 from mirror.relay.fence import Before
 from mirror.relay.resync import Log
 from mirror.sandbox import Cluster as Sandbox
 from tests.net.real import create, log_of, opened, records
-from tests.relay.mapping import mapping, payloads
+from tests.patience import PATIENT
+from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
+from tests.service.kafka_side import delete_topic
 
 pytestmark = pytest.mark.broker
 
@@ -107,3 +113,61 @@ async def test_a_source_that_deletes_behind_the_checkpoint(
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         await flow.copied(topic_name)
     assert len(await copied_of(destination_cluster, topic_name)) == 7
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.0"])
+async def test_a_destination_made_anew_while_it_runs(
+    source_cluster: Sandbox,
+    destination_cluster: Sandbox,
+    topic_name: str,
+    version: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    1. All is copied; the destination topic is made anew, others write more to it than there was, the source goes on.
+    2. Kafka before 4.1 takes that by the topic's name: seen at the next look at the ids. Nothing is translated now.
+    3. Resuming does not copy it a second time, and says that it is there. The topic is deleted once more, and resumed:
+       all is copied, once, and the map is true.
+    """
+    monkeypatch.setattr(ids, "LOOK_EVERY_S", 1.0 if version == "4.3.0" else 1e9)
+    if version == "4.3.0":
+        await _made_anew(source_cluster, destination_cluster, topic_name, begun=False)
+        return
+    with Sandbox(name="old", version=version, properties=PATIENT, quick=True) as old:
+        await _made_anew(source_cluster, old, topic_name, begun=True)
+
+
+async def _state(destination: Cluster) -> State:
+    state = State(destination, FLOW)
+    assert await state.open(create=False)
+    return state
+
+
+async def _made_anew(source: Sandbox, destination: Sandbox, topic: str, *, begun: bool) -> None:
+    create(source, topic)
+    create(destination, topic)
+    write(source, topic, 0, 5)
+    async with mapping(source, destination, topic) as flow:
+        await flow.copied(topic)
+        await flow.relay.books.write_down()
+        await asyncio.to_thread(delete_topic, destination.bootstrap_servers, topic)
+        create(destination, topic)
+        await asyncio.to_thread(write, destination, topic, 100, 10)
+        if begun:
+            await asyncio.to_thread(write, source, topic, 10, 2)
+            await flow.copied(topic)
+            flow.relay.look_now()
+        assert await flow.halted(topic) == "recreated"
+        here, there = await log_of(flow.source, topic), await log_of(flow.destination, topic)
+        with pytest.raises(Differs, match="what is known of the copy is of"):
+            await translation(await _state(flow.destination), here, there, committed=True)
+        if begun:
+            assert await flow.relay.resume((topic, 0)) == ""
+            assert await flow.halted(topic) == "recreated"
+            assert "has batches of this flow already" in flow.log.of("halted")[-1]["detail"]
+            await asyncio.to_thread(delete_topic, destination.bootstrap_servers, topic)
+        assert await flow.relay.resume((topic, 0)) == ""
+        await flow.copied(topic)
+        assert await flow.relay.drain()
+    found = await written_map(destination, topic)
+    assert await assert_exact(source, destination, topic, found) == (0 if begun else 10)

@@ -102,6 +102,27 @@ async def test_once_a_record_is_copied_it_halts(
         assert await flow.halted(topic_name) == "retention_overtook"
 
 
+async def test_what_was_due_at_a_halt_is_told(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+) -> None:
+    """The first batch is too large, and the source deletes it and what follows: resumed, the copy begins behind them,
+    and they are skipped offsets like any other. A start tells them again, from what is written down."""
+    create(source_cluster, topic_name)
+    create(destination_cluster, topic_name, max_message_bytes="1000")
+    records(source_cluster, topic_name, ["large" * 1000])
+    write(source_cluster, topic_name, 1, 5)
+    for life in range(2):
+        async with mapping(source_cluster, destination_cluster, topic_name, mapped=False) as flow:
+            if not life:
+                assert await flow.halted(topic_name) == "too_large"
+                delete_before(source_cluster, topic_name, 4)
+                assert await flow.relay.resume((topic_name, 0)) == ""
+            await assert_copied(flow, topic_name, 4)
+            found = [(each.first, each.next, each.reason) for each in flow.relay.stats.skipped]
+            assert found == [(0, 4, "retention_overtook")]
+            assert len(flow.log.of("skipped")) == (not life)
+
+
 async def _left_alone(self: Locator, partition: Partition, here: Any, there: Any, *, settle: bool) -> Any:
     return await Resync(here, there, self.rules(partition), self.log).run(settle=settle)
 

@@ -47,9 +47,14 @@ async def test_started_while_one_broker_is_down(down: int) -> None:
         await destination.stop(down)
         async with mirroring(source, destination) as flow:
             await flow.copied(*[("t", node_id - 1) for node_id in BROKERS if node_id != down])
-            assert flow.partition("t", down - 1).acknowledged < 0
+            waits = flow.partition("t", down - 1)
+            assert waits.acknowledged < 0
+            await until(lambda: waits.waiting is not None and waits.waiting.failed)
+            assert waits.waiting is not None
+            assert f"destination broker {down} at " in waits.waiting.reason
             await destination.start(down)
             await flow.copied()
+            assert waits.waiting is None
 
 
 @pytest.mark.parametrize("down", BROKERS)
@@ -141,6 +146,7 @@ def unreplicated(source: FakeCluster, destination: FakeCluster) -> None:
 async def test_who_waits_for_replicas_gives_the_seat_back(few_seats: None) -> None:
     """
     1. Partitions that are not replicated have taken all seats: each waits for a while only, and the next is copied.
+       What they wait for is told, since when, whatever they do meanwhile.
     2. They are replicated: all are copied.
     """
     async with clusters() as (source, destination):
@@ -148,6 +154,14 @@ async def test_who_waits_for_replicas_gives_the_seat_back(few_seats: None) -> No
         async with mirroring(source, destination) as flow:
             await flow.copied(("t", CROWD))
             assert flow.log.of("position_unknown")[0]["detail"].endswith("is replicated to -1")
+            waiting = flow.partition().waiting
+            assert waiting is not None
+            assert waiting.reason.endswith("is replicated to -1")
+            since_s = waiting.since_s
+            await until(lambda: len(flow.log.of("position_unknown")) > 3 * CROWD)
+            waiting = flow.partition().waiting
+            assert waiting is not None
+            assert waiting.since_s == since_s
             for index in range(CROWD):
                 destination.log("t", index).hidden = 0
             await flow.copied()
@@ -181,6 +195,9 @@ async def test_a_broker_that_hangs_keeps_its_own_seats_only(few_seats: None) -> 
         async with mirroring(source, destination) as flow:
             await flow.copied(("well", 0))
             assert flow.relay.states == {"locating": CROWD, "active": 1}
+            waiting = flow.partition("hangs").waiting
+            assert waiting is not None
+            assert waiting.reason == "both logs are looked at: cluster source, broker 1, cluster destination, broker 1"
 
 
 async def test_with_seats_for_all_brokers_together_it_keeps_them(few_seats: None) -> None:

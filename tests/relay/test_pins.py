@@ -1,50 +1,23 @@
 """What outlives every process: topic ids, halts, what was copied last. Each test plays two lives of a mirror."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from mirror.net.errors import NetworkError
-from mirror.records.state import Halt, Ledger, Pin, Side
-from mirror.relay import pins
+from mirror.records.pins import LastCopied
+from mirror.records.state import Ledger, Note, Pin
+from mirror.relay import books, pins
 from mirror.relay.assignment import read_committed
-from mirror.relay.halts import HEALING, Heals, Trouble, is_durable
-from mirror.relay.partition import Phase
+from mirror.relay.halts import Halted
+from mirror.relay.partition import Committed, Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.records.builders import raw_batch
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
-
-SIDE = Side("t", 0, "t")
-FIRST = ("t", 0)
-
-
-def ledger(destination: FakeCluster) -> Ledger:
-    """What is written down at the destination."""
-    found = Ledger()
-    for key, value in destination.remembered:
-        found.apply(key, value)
-    return found
-
-
-async def noted(flow: Flow) -> None:
-    """All is copied, and what was copied last is written down, as it is at a clean stop."""
-    await flow.copied()
-    await flow.relay.books.write_down()
-
-
-def recreate(cluster: FakeCluster, *stored: bytes) -> None:
-    """Topic "t" deleted, and made again."""
-    del cluster.topics["t"]
-    cluster.add_topic("t")
-    cluster.store("t", 0, *stored)
-
-
-def empty(cluster: FakeCluster) -> None:
-    """Retention, or DeleteRecords, has taken everything; the end stays."""
-    log = cluster.log("t")
-    log.delete_before(log.end)
+from tests.relay.noting import FIRST, NEVER_S, SIDE, empty, last_copied, ledger, noted, recreate
 
 
 async def test_what_a_partition_is_is_written_down_first() -> None:
@@ -59,12 +32,11 @@ async def test_what_a_partition_is_is_written_down_first() -> None:
             assert here is not None
             assert there is not None
             assert (pin.source_id, pin.destination_id) == (here.hex, there.hex)
-            assert (pin.source_cluster, pin.copied) == (source.cluster_id, None)
+            assert pin.source_cluster == source.cluster_id
             assert await flow.relay.drain()
-            pin = ledger(destination).pin(SIDE)
-            assert pin is not None
-            assert pin.copied is not None
-            assert (pin.copied.offset, pin.copied.digest_at) == (60, 60)
+            copied = last_copied(destination)
+            assert copied is not None
+            assert (copied.offset, copied.digest_at) == (60, 60)
         written = len(destination.remembered)
         async with mirroring(source, destination) as flow:
             await flow.copied()
@@ -84,6 +56,88 @@ async def test_nothing_is_written_before_it_is_written_down() -> None:
 
 async def _refuse(*_: Any, **__: Any) -> None:
     raise NetworkError("not now")
+
+
+async def test_two_owners_at_once() -> None:
+    """
+    1. Two workers locate a partition that nobody had before. One of them copies and notes it; then what the other
+       has to say comes late, its pin and a note of where it began, and one from an earlier leader.
+    2. The destination's records expire. What was noted still counts: it goes on.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        source.log("t").epoch = 1
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+        pin = ledger(destination).pin(SIDE)
+        assert pin is not None
+        late = Note(
+            side=SIDE,
+            writer="late",
+            source_id=pin.source_id,
+            destination_id=pin.destination_id,
+            copied=LastCopied(0, 1),
+        )
+        earlier = replace(late, writer="earlier", copied=LastCopied(90, 0))
+        destination.remembered += [(each.key(), each.value()) for each in (replace(pin, copied=None), late, earlier)]
+        source.store("t", 0, *batches(5, first=60))
+        empty(destination)
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.partition().acknowledged == 75)
+            await flow.relay.books.write_down()
+        (note,) = ledger(destination).notes(SIDE)
+        assert note.copied.offset == 75
+        destination.remembered.append((pin.key(), replace(pin, copied=None).value()))
+        empty(destination)
+        with patch.object(Ledger, "notes", lambda *_: []):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "unproven", "the mutation: what counts is the pin that came last"
+
+
+async def test_a_late_note_says_nothing_of_other_topics() -> None:
+    """The operator has resumed over another topic: a note of the one before, from a worker that has lost the partition,
+    neither takes that back nor counts as a note of this one."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+        (before,) = ledger(destination).notes(SIDE)
+        recreate(source, *batches(30))
+        empty(destination)
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "recreated"
+            assert await flow.relay.resume(FIRST, accept_unproven=True) == ""
+            await until(lambda: flow.partition().acknowledged == 90)
+        assert ledger(destination).notes(SIDE) == []
+        destination.remembered.append((before.key(), before.value()))
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.partition().phase is Phase.ACTIVE)
+            pin = flow.partition().pin
+            assert pin is not None
+            assert pin.copied is None
+
+
+async def test_what_both_sides_lost_was_copied_again() -> None:
+    """
+    1. Source and destination lose their last batches in unclean elections. What the source has there since is copied.
+    2. The destination's records expire. Of what this process remembers of the last offset, the newer batch counts.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            destination.log("t").truncate(57)
+            source.log("t").truncate(57)
+            source.store("t", 0, batch(57, 3, b"other" * 9, leader_epoch=1))
+            flow.relay.doubt_now(flow.partition(), "test", "looked for again")
+            await until(lambda: flow.partition().phase is Phase.ACTIVE)
+            await flow.copied()
+            assert [each.next_offset for each in flow.partition().marks][-2:] == [60, 60]
+            empty(destination)
+            source.store("t", 0, batch(60, leader_epoch=1))
+            flow.relay.doubt_now(flow.partition(), "test", "looked for again")
+            await until(lambda: flow.partition().acknowledged == 63 or flow.partition().halted)
+            assert flow.partition().halted is None
 
 
 # Topics made anew, and sources that lost what was copied.
@@ -144,16 +198,37 @@ async def test_a_source_that_was_truncated_and_grew_again(noted_before: bool) ->
     """
     async with clusters() as (source, destination):
         fill(source)
-        async with mirroring(source, destination) as flow:
-            await flow.copied()
-            if noted_before:
-                await flow.relay.books.write_down()
+        with patch.multiple(books, FIRST_NOTE_S=NEVER_S, NOTE_EVERY_S=NEVER_S):
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
+                if noted_before:
+                    await flow.relay.books.write_down()
         source.log("t").truncate(48)
         source.store("t", 0, *(batch(at, 3, b"other" * 9, leader_epoch=1) for at in range(48, 90, 3)))
         empty(destination)
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == ("source_truncated" if noted_before else "unproven")
             assert destination.log("t").end == 60
+
+
+async def test_the_first_note_comes_soon() -> None:
+    """The destination keeps old records for a moment only, and the worker is killed just then: what was copied first is
+    written down by then, so that the next one goes on. (Without that note it halts, see above.)"""
+    async with clusters() as (source, destination):
+        fill(source)
+        with patch.multiple(books, FIRST_NOTE_S=0.01, NOTE_EVERY_S=NEVER_S):
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
+                await until(lambda: last_copied(destination) is not None)
+                written = len(destination.remembered)
+                source.store("t", 0, *batches(5, first=60))
+                await flow.copied()
+                await asyncio.sleep(0.05)
+                assert len(destination.remembered) == written  # once; then as seldom as ever
+        empty(destination)
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.partition().acknowledged == 75)
+            assert not flow.log.of("halted")
 
 
 async def test_a_source_truncated_while_it_runs() -> None:
@@ -234,11 +309,177 @@ async def test_resumed_over_a_change() -> None:
             pin = ledger(destination).pin(SIDE)
             assert pin is not None
             assert (pin.accepted, pin.copied) == (60, None)
+            assert ledger(destination).notes(SIDE) == []
+            assert flow.log.of("skipped")
+            assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 0, 60, "unproven")]
+        assert [(each.start, each.end, each.cause) for each in ledger(destination).skipped()] == [(0, 60, "unproven")]
         empty(destination)
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == "unproven", "what was copied since was not noted"
+            assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 0, 60, "unproven")]
         async with mirroring(source, destination) as flow:
-            assert await flow.relay.resume(("t", 0), accept_unproven=True) in ("", "not halted but locating")
+            assert await flow.relay.resume(("t", 0), accept_unproven=True) in ("", "it is locating, not halted")
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_a_source_made_anew_that_begins_where_the_copy_ends(restarted: bool) -> None:
+    """
+    1. The source was made anew, and begins where the destination's log ends. Nobody can miss what it does not have; but
+       what the destination holds is another topic's. An operator resumes, which says nothing of that: `unproven`.
+    2. Once more after a restart. The operator accepts it: it goes on, and what is taken on trust is written down.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+            if not restarted:
+                _begin_anew(source, 60)
+                flow.relay.source.refreshed_at = 0.0
+                flow.relay.doubt_now(flow.partition(), "test", "looked for again")
+                assert await flow.halted() == "recreated"
+                assert await _resumed(flow) == "unproven"
+        if restarted:
+            _begin_anew(source, 60)
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "recreated"
+                assert await _resumed(flow) == "unproven"
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "unproven"
+            assert "the source topic was made anew" in flow.partition().halted.detail  # type: ignore[union-attr]
+            assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
+            await until(lambda: flow.partition().acknowledged == 90)
+            assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 0, 60, "unproven")]
+            await flow.relay.books.write_down()
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.partition().acknowledged == 90)
+
+
+async def test_mutation_a_resume_counts_as_proof() -> None:
+    """As a rule it would: the copy of one topic goes on with another one's records."""
+    load = Pin.load.__func__  # type: ignore[attr-defined]
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+        _begin_anew(source, 60)
+        with patch.object(Pin, "load", classmethod(lambda *of: replace(load(*of), replaced=False))):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "recreated"
+                assert await flow.relay.resume(("t", 0)) == ""
+                await until(lambda: flow.partition().acknowledged == 90)
+
+
+async def test_a_shorter_source_made_anew_is_not_called_the_one_that_was_copied() -> None:
+    """Resumed, it has fewer records than the destination, and none that was copied: no copy, and no truncation."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+        recreate(source, *batches(5))
+        source.log("t").delete_before(source.log("t").end)
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "recreated"
+            assert await _resumed(flow) == "not_a_copy"
+
+
+def _begin_anew(source: FakeCluster, start: int) -> None:
+    """The topic made anew, with other records, and a start of its own."""
+    recreate(source, *batches(30))
+    source.log("t").delete_before(start)
+
+
+async def _resumed(flow: Flow) -> str:
+    """What it halts for next, when it is resumed."""
+    before = flow.partition().halted
+    assert await flow.relay.resume(("t", 0)) == ""
+    await until(lambda: flow.partition().halted not in (None, before))
+    return flow.partition().halted.reason  # type: ignore[union-attr]
+
+
+async def test_what_needs_no_trust_is_not_recorded() -> None:
+    """An operator accepts what stands there, and what is written down shows that it is a copy: nothing is skipped, and
+    what was known of it still counts."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+            partition = flow.partition()
+            empty(destination)
+            flow.relay.halt(partition, Halted("not_a_copy", "as if", "see"))
+            await until(lambda: ledger(destination).halts)
+            assert await flow.relay.resume(FIRST, accept_unproven=True) == ""
+            await until(lambda: partition.phase is Phase.ACTIVE)
+            assert not flow.relay.stats.skipped
+        pin = ledger(destination).pin(SIDE)
+        assert pin is not None
+        assert pin.accepted == 0
+        assert last_copied(destination) is not None
+
+
+@pytest.mark.parametrize("where", ["source", "destination", "both"])
+@pytest.mark.parametrize("running", [True, False])
+async def test_made_anew_before_anything_was_copied(where: str, running: bool) -> None:
+    """A topic without a record is deleted and made again, on one side or on both: there is nothing to protect. What the
+    partition is is written down anew, and the new topic is copied from its beginning."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+
+        def anew() -> None:
+            if where != "source":
+                recreate(destination)
+            if where != "destination":
+                recreate(source)
+            source.store("t", 0, *batches(5))
+
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+            before = ledger(destination).pin(SIDE)
+            if running:
+                anew()
+                flow.relay.doubt_now(flow.partition(), "test", "looked for again")
+                await flow.copied()
+                assert flow.log.of("begun_anew")
+        if not running:
+            anew()
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            assert len(flow.log.of("begun_anew")) == (not running)
+            assert not flow.log.of("halted")
+        after = ledger(destination).pin(SIDE)
+        assert before is not None
+        assert after is not None
+        assert (before.source_id != after.source_id) == (where != "destination")
+        assert (before.destination_id != after.destination_id) == (where != "source")
+
+
+@pytest.mark.parametrize("trace", ["log", "start", "pin", "accepted", "group", "memory"])
+async def test_made_anew_with_any_trace_of_a_copy(trace: str) -> None:
+    """The same, and something says that there may have been a copy: it halts as before."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+            partition = flow.partition()
+            recreate(source, *batches(5))
+            match trace:
+                case "log":
+                    destination.store("t", 0, batch(0))
+                case "start":
+                    destination.store("t", 0, batch(0))
+                    empty(destination)
+                case "pin":
+                    assert partition.pin is not None
+                    partition.pin = replace(partition.pin, copied=LastCopied(3, 0, "d", 3))
+                case "accepted":
+                    assert partition.pin is not None
+                    partition.pin = replace(partition.pin, accepted=3)
+                case "group":
+                    partition.committed = Committed(3, "another", 0, "d", 3)
+                case _:
+                    partition.begun.until = 3
+            flow.relay.source.refreshed_at = 0.0
+            flow.relay.doubt_now(partition, "test", "looked for again")
+            assert await flow.halted() == "recreated"
 
 
 async def test_another_cluster_under_the_same_name() -> None:
@@ -253,180 +494,6 @@ async def test_another_cluster_under_the_same_name() -> None:
 
 
 # Halts.
-
-
-async def test_a_halt_stays_for_whoever_takes_the_partition_over() -> None:
-    """
-    1. A foreign batch: the partition halts, and that is written down.
-    2. The batch is gone (an operator's hand). The next start halts with the old reason and time, and does not look.
-    3. Resumed: it goes on; the next start as well.
-    """
-    async with clusters() as (source, destination):
-        fill(source)
-        async with mirroring(source, destination) as flow:
-            await noted(flow)
-            assert await flow.relay.drain()
-        log = destination.log("t")
-        log.produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
-            assert flow.relay.stats.halts == {"foreign_writer": 1}
-        log.batches.pop()
-        log.end = 60
-        (halt,) = ledger(destination).halts
-        asked = len(destination.seen("ListOffsets"))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            halted = flow.partition().halted
-            assert halted is not None
-            assert (halted.at_ms, halted.detail) == (halt.at_ms, halt.detail)
-            assert flow.log.of("halted")[0]["since_ms"] == halt.at_ms
-            assert not flow.relay.stats.halts, "it was counted when it was found"
-            assert len(destination.seen("ListOffsets")) == asked
-            source.store("t", 0, *batches(1, first=60))
-            assert await flow.relay.resume(("t", 0)) == ""
-            await flow.copied()
-            assert ledger(destination).halts == []
-        async with mirroring(source, destination) as flow:
-            await flow.copied()
-
-
-async def test_without_the_note_of_it_a_halt_is_forgotten() -> None:
-    """The same halt, not looked for: the next start goes on."""
-    async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
-        log = destination.log("t")
-        log.batches.clear()
-        log.end = 0
-        with patch.object(Ledger, "halt", lambda *_: None):
-            async with mirroring(source, destination) as flow:
-                await flow.copied()
-
-
-async def test_a_halt_is_of_these_topics() -> None:
-    """The destination's topic was made anew since: the halt says nothing of it; that it is another one does."""
-    async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
-        recreate(destination)
-        async with mirroring(source, destination) as flow:
-            await flow.copied()
-
-
-async def test_a_halt_is_written_until_it_is_there() -> None:
-    """The internal topic does not take it at first; the partition halts all the same, at once."""
-    async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination, start=False) as flow:
-            tries = 0
-            save = flow.relay.books.state.save
-
-            async def hesitant(entries: Any, **rest: Any) -> None:
-                nonlocal tries
-                tries += any(isinstance(one, Halt) for one in entries)
-                if 0 < tries < 3:
-                    raise NetworkError("not now")
-                await save(entries, **rest)
-
-            with patch.object(flow.relay.books.state, "save", hesitant):
-                await flow.relay.start()
-                assert await flow.halted() == "foreign_writer"
-                await until(lambda: ledger(destination).halts)
-            assert tries == 3
-
-
-async def test_on_gap_continue_goes_over_what_halted_before() -> None:
-    """The remedy of a gap is a setting: with it, the halt that was written down counts no more."""
-    async with clusters() as (source, destination):
-        fill(source)
-        async with mirroring(source, destination) as flow:
-            await noted(flow)
-        source.store("t", 0, *batches(5, first=60))
-        source.log("t").delete_before(66)
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "retention_overtook"
-            await until(lambda: ledger(destination).halts)
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "retention_overtook"
-            assert flow.log.of("halted")[0]["since_ms"]
-        async with mirroring(source, destination, accept_gaps=True) as flow:
-            await until(lambda: flow.partition().phase is Phase.ACTIVE)
-
-
-async def test_what_heals_heals_while_it_runs() -> None:
-    """
-    1. The destination has fewer partitions: halted, and not written down.
-    2. They are added: at the next look for topics the partition goes on by itself.
-    """
-    async with clusters() as (source, destination):
-        fill(source, partitions=2)
-        destination.add_topic("t")
-        async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
-            await flow.copied(("t", 0))
-            assert await flow.halted(index=1) == "fewer_partitions"
-            assert ledger(destination).halts == []
-            log = destination.topics["t"].logs[0]
-            destination.topics["t"].logs[1] = type(log)(leader=log.leader)
-            await flow.copied()
-            assert flow.log.of("healed")
-
-
-async def test_resumed_and_healed_at_the_same_look() -> None:
-    """An operator adds the partitions, and resumes: the look for topics heals it, and that is no refusal."""
-    async with clusters() as (source, destination):
-        fill(source, partitions=2)
-        destination.add_topic("t")
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted(index=1) == "fewer_partitions"
-            assert (await flow.relay.resume(("t", 1))).startswith("still fewer_partitions")
-            log = destination.topics["t"].logs[0]
-            destination.topics["t"].logs[1] = type(log)(leader=log.leader)
-            assert await flow.relay.resume(("t", 1)) == ""
-            await flow.copied()
-            assert await flow.relay.resume(("t", 1)) == "not halted but active"
-
-
-async def test_a_larger_limit_heals_too_large() -> None:
-    """``max.message.bytes`` was too small, and is raised: the partition goes on."""
-    async with clusters() as (source, destination):
-        fill(source, size=500)
-        destination.add_topic("t", configs={"max.message.bytes": "300"})
-        async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
-            assert await flow.halted() == "too_large"
-            topic = destination.topics["t"]
-            topic.configs["max.message.bytes"] = "100000"
-            topic.logs[0].max_batch_size = 100_000
-            await flow.copied()
-
-
-def test_which_reasons_heal() -> None:
-    """What says something of the data never does."""
-    assert all(isinstance(heals, Heals) for heals in HEALING.values())
-    for trouble in (
-        Trouble.FOREIGN_WRITER,
-        Trouble.NOT_A_COPY,
-        Trouble.OVERFILLED,
-        Trouble.RECREATED,
-        Trouble.UNPROVEN,
-        Trouble.TRUNCATED,
-        Trouble.RETENTION_OVERTOOK,
-        Trouble.CHECKPOINT_LOST,
-        Trouble.OTHER_FLOW,
-    ):
-        assert is_durable(trouble.reason)
-    assert not is_durable("fewer_partitions")
 
 
 def test_a_pin_of_another_version_is_passed_over() -> None:

@@ -36,6 +36,7 @@ async def test_fresh() -> None:
             coordinator_epoch=0,
             source_start=0,
             holes_from=0,
+            fill_to=0,
         )
 
 

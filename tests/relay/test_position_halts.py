@@ -7,6 +7,7 @@ import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
 from mirror.net.state import State
+from mirror.records.fields import id_shown
 from mirror.records.identity import Identity
 from mirror.records.pins import Flow, LastCopied, header_digest
 from mirror.relay.halts import PartitionHalted
@@ -64,6 +65,26 @@ async def test_another_flow_of_the_same_topic() -> None:
         assert halted.reason == "other_flow"
         assert f'of flow "{FLOW}"' in halted.detail
         assert f'set flow.id: "{FLOW}"' in halted.remedy
+
+
+@pytest.mark.parametrize("behind", [True, False])
+async def test_two_flows_at_the_same_time(*, behind: bool) -> None:
+    """Where our own batches stand behind another flow's, the remedy is a copy made anew; else whose copy it is."""
+    async with scene() as at:
+        stored = batches(4)
+        at.source.store("t", 0, *stored)
+        at.copy_only(stored[:2])
+        for one in copies(stored[2:3], cluster_id="another-source"):
+            at.there.produce(one)
+        if behind:
+            at.copy_only(stored[2:3], sequence=6)
+        with pytest.raises(PartitionHalted) as caught:
+            await at.locate()
+        halted = caught.value.halted
+        assert halted.reason == "other_flow"
+        assert ("where they do not belong" in halted.detail) is behind
+        assert ("records stand at wrong offsets" in halted.remedy) is behind
+        assert ("goes on with the copy" in halted.remedy) is not behind
 
 
 @pytest.mark.parametrize("ours_behind", [1, 5])
@@ -159,29 +180,38 @@ async def test_leading_offsets() -> None:
         assert (await at.halts())[0] == "leading_offsets"
 
 
-async def test_retention_overtook() -> None:
+@pytest.mark.parametrize(
+    ("start", "inside"), [(9, ""), (10, " (inside the batch at 9, which is still there as a whole)")]
+)
+async def test_retention_overtook(start: int, inside: str) -> None:
+    """What an operator can look up is named: the log start offset, beside the batch that it is in."""
     async with scene() as at:
         stored = batches(6)
         at.copy(stored[:2])
         at.source.store("t", 0, *stored[2:])
-        at.here.delete_before(9)
+        at.here.delete_before(start)
         reason, detail = await at.halts()
         assert reason == "retention_overtook"
-        assert "offset 6 is due and the source begins at 9" in detail
+        begins = f"the source's log start offset is {start}{inside}"
+        assert detail == f"t-0: offset 6 is due, and {begins}: offsets 6 to 8 cannot be copied"
 
 
-async def test_the_source_begins_where_the_destination_ends() -> None:
-    """Everything copied was deleted at the source: nothing can be compared, and nothing is missing."""
+@pytest.mark.parametrize("start", [6, 7])
+async def test_the_source_begins_where_the_destination_ends(start: int) -> None:
+    """Everything copied was deleted at the source: nothing can be compared, and nothing is missing. Told is the start
+    that consumers find, which may be inside of the next batch."""
     async with scene() as at:
         stored = batches(4)
         at.copy(stored[:2])
         await at.locate(takeover=True)
         at.source.store("t", 0, *stored[2:])
-        at.here.delete_before(6)
+        at.here.delete_before(start)
         found = await at.locate()
         assert (found.offset, found.proven) == (6, False)
         (line,) = at.log.of("prefix_unproven")
-        assert "the source begins at 6" in line["detail"]
+        inside = " (inside the batch at 6, which is still there as a whole)" if start > 6 else ""
+        begins = f"the source's log start offset is {start}{inside}"
+        assert line["detail"] == f"t-0: {begins}, so nothing before offset 6 can be compared"
 
 
 async def test_the_destination_has_deleted_everything() -> None:
@@ -227,7 +257,7 @@ async def test_recreated(side: str) -> None:
         assert reason == "recreated"
         assert before is not None
         assert side in detail
-        assert before.hex in detail
+        assert f"before {id_shown(before.bytes)}" in detail
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])

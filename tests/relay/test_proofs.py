@@ -1,7 +1,7 @@
 """Looking at the destination beside the data path, with a destination that only answers what it is told to."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,8 +28,28 @@ CLEANED = kafka_batch([Record(0, 0, None, b"value"), Record(2, 0, None, b"value"
 BEHIND = kafka_batch([Record(5, 0, None, b"value")], base_offset=5)
 
 
+class Lane:
+    """Where batches go."""
+
+    stalled = False
+
+    def __init__(self, owner: "Owner") -> None:
+        self._owner = owner
+
+    def offer(self, partition: Partition) -> None:
+        self._owner.told.append("offer")
+
+    def withhold(self, partition: Partition) -> None:
+        """Nobody asks."""
+
+    def detach(self, partition: Partition) -> None:
+        self._owner.told.append("detach")
+
+
 class Owner:
     """What is reported to."""
+
+    moved: Callable[[Partition], Awaitable[str]]
 
     settings = RelaySettings(flow="a->b", selects=lambda _: True)
 
@@ -152,3 +172,39 @@ async def test_read_back_elsewhere(leader: int, told: str) -> None:
     Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.proven) == ([told], False)
+
+
+@pytest.mark.parametrize("answer", ["", "the end has moved", ConnectionLost("frozen"), NOT_PERMITTED])
+async def test_a_look_at_the_end_of_an_earlier_position(answer: str | Exception) -> None:
+    """
+    1. A broker is frozen while the end is looked at; by the time that it answers, the partition was located anew, and
+       has batches whose end is to be looked at, too.
+    2. What the late answer says means nothing for the new position, which gets a look of its own and then its turn.
+       (Without that it is never offered again, and stands still.)
+    """
+    owner, partition = Owner(None, None), Partition("t", 0)
+    partition.phase, partition.lane = Phase.ACTIVE, Lane(owner)
+    late: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    prompt: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    prompt.set_result("")
+    answers = [late, prompt]
+
+    async def moved(_: Partition) -> str:
+        return await answers.pop(0)
+
+    owner.moved = moved
+    proofs = Proofs(owner)
+    proofs.reconfirm(partition)
+    await asyncio.sleep(0)
+    partition.positions += 1
+    partition.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    proofs.reconfirm(partition)
+    assert len(owner.tasks) == 1
+    if isinstance(answer, Exception):
+        late.set_exception(answer)
+    else:
+        late.set_result(answer)
+    await owner.tasks[0]
+    await asyncio.gather(*owner.tasks)
+    assert owner.told == ["offer", "pump"]
+    assert not partition.reconfirming

@@ -77,7 +77,7 @@ async def test_doubt_is_one_partition_s() -> None:
             await flow.copied()
             assert flow.relay.stats.resyncs == {"not_enough_replicas": 1}
             assert {line["partition"] for line in flow.log.of("resync")} == {2}
-            assert flow.relay.stats.forwarded_batches == 4 * DATA
+            assert flow.copied_batches == 4 * DATA
 
 
 async def test_doubt_upon_doubt() -> None:
@@ -102,14 +102,15 @@ async def test_halt(code: int) -> None:
         for _ in range(2):
             destination.next("Produce", faults.Fault())
         # A size that the topic's config allows is tried again for a while: brokers hear of a new value one by one.
-        for _ in range(TRIES + 1 if HALTING[code][0] == "too_large" else 1):
+        # What is scripted also goes by with requests of the other partition alone.
+        for _ in range(8 * TRIES if HALTING[code][0] == "too_large" else 4):
             destination.next("Produce", faults.refuse(code, only=("t", 0)))
         async with mirroring(source, destination, connections_per_broker=1) as flow:
             reason, remedy = HALTING[code]
             assert await flow.halted() == reason
             halted = flow.partition().halted
             assert halted is not None
-            assert halted.remedy == remedy
+            assert halted.remedy.startswith(remedy)
             assert f"destination refused the batch at offset {destination.log('t').end}: " in halted.detail
             assert "as scripted" in halted.detail or destination.seen("Produce")[0].version < 8
             await flow.copied(("t", 1))
@@ -322,7 +323,7 @@ async def test_throttle() -> None:
         async with mirroring(source, destination) as flow:
             await flow.copied()
             assert flow.relay.stats.throttled_s == {"destination": pytest.approx(0.12)}
-            assert flow.relay.stats.forwarded_batches == DATA
+            assert flow.copied_batches == DATA
             assert not flow.relay.stats.resyncs
 
 
@@ -337,7 +338,7 @@ async def test_the_destination_is_down_for_a_while() -> None:
     async with clusters() as (source, destination):
         fill(source, partitions=3, count=200)
         async with mirroring(source, destination, fetch_max_bytes=4_096) as flow:
-            await until(lambda: flow.relay.stats.forwarded_batches > 20)
+            await until(lambda: flow.copied_batches > 20)
             await destination.stop(1)
             await until(lambda: len(flow.log.of("position_unknown")) > 10)
             assert set(flow.relay.states) <= {"locating"}
@@ -351,8 +352,8 @@ async def test_connections_that_break_all_the_time() -> None:
         fill(source, partitions=4, count=300)
         async with mirroring(source, destination, fetch_max_bytes=2_048) as flow:
             for turn in range(12):
-                before = flow.relay.stats.forwarded_batches
-                await until(lambda: flow.relay.stats.forwarded_batches > before)  # noqa: B023
+                before = flow.copied_batches
+                await until(lambda: flow.copied_batches > before)  # noqa: B023
                 (destination if turn % 3 else source).drop(1)
             await flow.copied()
 

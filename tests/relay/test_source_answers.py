@@ -43,7 +43,7 @@ async def test_an_answer_from_before_a_doubt() -> None:
             held.open()
             await flow.copied()
             assert flow.relay.stats.resyncs == {"test": 1}
-            assert flow.relay.stats.forwarded_batches == 4 + 1 + 3
+            assert flow.copied_batches == 4 + 1 + 3
 
 
 async def test_an_answer_with_partitions_that_were_not_asked_for() -> None:

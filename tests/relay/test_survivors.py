@@ -1,56 +1,21 @@
 """What log cleaners have changed on either side is compared by what they left."""
 
-from collections.abc import Collection
 from typing import Any
 
 import pytest
 
+from mirror.net.survivors import Common
 from mirror.records.admit import Terms
-from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader, Codec
+from mirror.records.header import BatchHeader, Codec
 from mirror.relay import compare, survivors
 from mirror.relay.compare import LOOKS_BACK
-from tests.records.builders import Record, kafka_batch, sealed
+from tests.records.builders import kafka_batch
+from tests.records.cleaner import SIZE, TIME, cleaned, record, written
 from tests.relay.flows import copies
 from tests.relay.scenes import Scene, scene
 from tests.simulation.broker import marker_batch
 
-TIME = 1_700_000_000_000
-SIZE = 3
-"""Records of a batch."""
 COMPACTED = Terms(compacted=True, compacted_there=True)
-
-
-def record(offset: int, **changes: Any) -> Record:
-    """As it is written at this offset."""
-    return Record(offset, TIME + offset, b"key %d" % offset, b"value %d" % offset)._replace(**changes)
-
-
-def written(base: int, codec: int = Codec.ZSTD) -> bytes:
-    """A batch as a producer wrote it."""
-    return kafka_batch([_inside(base, record(base + at)) for at in range(SIZE)], codec=codec, base_offset=base)
-
-
-def _inside(base: int, one: Record) -> Record:
-    return one._replace(offset=one.offset - base)
-
-
-def cleaned(batch: bytes, left: Collection[Record], *, horizon: bool = False, codec: int = Codec.ZSTD) -> bytes:
-    """The same batch when a cleaner has rewritten it: it keeps its place, who wrote it and its last offset."""
-    before = BatchHeader.read(batch)
-    base = before.base_offset
-    rewritten = kafka_batch([_inside(base, one) for one in left] or [record(0)], codec=codec, base_offset=base)
-    header = BatchHeader.read(rewritten)._replace(
-        leader_epoch=before.leader_epoch,
-        last_offset_delta=before.last_offset_delta,
-        producer_id=before.producer_id,
-        producer_epoch=before.producer_epoch,
-        base_sequence=before.base_sequence,
-        record_count=len(left),
-    )
-    if horizon:
-        header = header._replace(attributes=header.attributes | DELETE_HORIZON)
-    records = rewritten[HEADER_SIZE:] if left else b""
-    return sealed(header._replace(length=HEADER_SIZE - 12 + len(records)).pack() + records)
 
 
 async def copied(at: Scene, count: int, *, codec: int = Codec.ZSTD) -> None:
@@ -202,10 +167,10 @@ async def test_without_survivors_a_cleaned_copy_halts(monkeypatch: pytest.Monkey
 async def test_without_looking_at_its_records_anything_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cleaned batch is taken for a copy if its offsets fit."""
 
-    async def any_common(*_: object) -> int:
-        return 1
+    async def any_common(*_: object) -> Common:
+        return Common(1, 0)
 
-    monkeypatch.setattr(survivors, "_in_common", any_common)
+    monkeypatch.setattr(survivors, "in_common", any_common)
     async with scene() as at:
         await copied(at, 2)
         at.there.batches[1] = cleaned(at.there.batches[1], [record(5, value=b"other")])

@@ -9,12 +9,13 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.records.fields import id_shown
 from mirror.relay.topics import CREATE_TRIES, Pair, pair_topics
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import clusters, settings
+from tests.relay.flows import Log, clusters, settings
 
 SYNCED = ("cleanup.policy", "retention.ms", "max.message.bytes", "segment.bytes")
 FIXED = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
@@ -25,12 +26,12 @@ async def pairing(**told: Any) -> AsyncIterator[tuple[FakeCluster, FakeCluster, 
     """Both clusters, and what pairs them: settings -> topic -> pair."""
     async with clusters(**told) as (source, destination):
 
-        async def pair(**changes: Any) -> dict[str, Pair]:
+        async def pair(*, log: Log | None = None, **changes: Any) -> dict[str, Pair]:
             async with (
                 await Cluster.open("source", source.options()) as here,
                 await Cluster.open("destination", destination.options()) as there,
             ):
-                pairs = await pair_topics(here, there, settings(synced_configs=SYNCED, **changes))
+                pairs = await pair_topics(here, there, settings(synced_configs=SYNCED, **changes), log or Log())
                 return {each.source.name: each for each in pairs}
 
         yield source, destination, pair
@@ -208,6 +209,32 @@ async def test_new_topics_without_leaders_at_first() -> None:
         for fault in (faults.Fault(), faults.Fault(), faults.alter(leaderless)):
             destination.next("Metadata", fault)
         assert reason((await pair())["t"], 1) is None
+
+
+async def test_what_is_created_is_told() -> None:
+    """Once, with its id, as the destination then has it; not what is there, nor what somebody else creates first."""
+    async with pairing() as (source, destination, pair):
+        for name in ("new", "there", "race"):
+            source.add_topic(name, partitions=3)
+        destination.add_topic("there", partitions=3)
+        log = Log()
+        destination.next("CreateTopics", faults.alter(_exists_already))
+        await pair(log=log)
+        (line,) = log.of("topic_created")
+        made = destination.topics["new"].topic_id
+        assert made is not None
+        assert (line["topic"], line["partitions"], line["topic_id"]) == ("new", 3, id_shown(made.bytes))
+        await pair(log=log)
+        assert len(log.of("topic_created")) == 1
+        del destination.topics["new"]
+        await pair(log=log)
+        assert [each["topic"] for each in log.of("topic_created")] == ["new", "new"]
+
+
+def _exists_already(answer: Any) -> None:
+    for each in answer.topics:
+        if each.name == "race":
+            each.error_code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 # Refused before a byte is sent.

@@ -70,10 +70,33 @@ async def test_a_limit_that_was_lowered_meanwhile() -> None:
             set_config(destination, "max.message.bytes", "1000")
             source.store("t", 0, batch(15, payload=bytes(5_000)))
             assert await flow.halted() == "too_large"
-            assert "the destination takes 1000" in flow.log.of("halted")[0]["detail"]
+            (line,) = flow.log.of("halted")
+            assert "the destination takes 1000" in line["detail"]
+            size = len(batch(15, payload=bytes(5_000)))
+            assert line["remedy"].startswith(f"the batch has {size} bytes, and the source takes up to {LARGE}; ")
+            assert line["remedy"].endswith(f" --entity-name t --add-config max.message.bytes={LARGE}`")
             set_config(destination, "max.message.bytes", str(LARGE))
             await flow.copied()
             assert flow.log.of("healed")
+
+
+async def test_a_batch_that_is_not_sent_names_the_value_to_set() -> None:
+    """The source's own limit was lowered since: what the batch needs is more."""
+    async with clusters() as (source, destination):
+        source.add_topic("t", configs={"max.message.bytes": "1000"})
+        destination.add_topic("t", configs={"max.message.bytes": "1000"})
+        async with mirroring(source, destination) as flow:
+            stored = batch(0, payload=bytes(5_000))
+            source.store("t", 0, stored)
+            assert await flow.halted() == "too_large"
+            (line,) = flow.log.of("halted")
+            assert line["detail"] == f"{len(stored)} bytes, offsets 0 to 2; the destination takes 1000"
+            ((host, port),) = flow.relay.destination.options.bootstrap
+            assert line["remedy"] == (
+                f"the batch has {len(stored)} bytes; max.message.bytes of t at destination is 1000. Raise it: "
+                f"`kafka-configs --bootstrap-server {host}:{port} --alter --entity-type topics --entity-name t "
+                f"--add-config max.message.bytes={len(stored)}`"
+            )
 
 
 async def test_a_broker_that_has_not_heard_of_the_new_limit() -> None:

@@ -1,0 +1,229 @@
+"""Whether a topic comes back: a flow the other way copies what this one has written, and this one would copy it again.
+
+With ``offsets: mapped`` nothing in the log tells that, since every mirror appends behind whatever is there. But each
+flow writes down at its destination what it copies before it copies anything (``relay.pins``, checkpoints), and the
+destination of the opposite flow is our source. So its internal topic is read there: whenever topics are looked for, and
+for a partition that was never copied before once more *behind* its own first entry. Of two mirrors that begin at the
+same moment, at least one sees the other's.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Refused, Unreachable
+from mirror.net.state import PREFIX, Memory, Shared, State, StateUnusable
+from mirror.records.pins import AcceptedLoop, Flow
+from mirror.records.state import Ledger, Side
+from mirror.relay.assignment import Key
+from mirror.relay.flows import digest_of
+from mirror.relay.halts import GAPS, Halted, Trouble, halt
+from mirror.relay.partition import Partition, Phase
+from mirror.relay.pins import Pins
+from mirror.relay.resync import Log
+from mirror.wire.errors import Outcome, outcome_of
+
+LOOK_EVERY_S = 60.0
+"""Where there are flows the other way, internal topics of the source are read this often; else with topics only."""
+
+
+class LoopsOwner(Protocol):
+    """Whose partitions are looked at: the relay."""
+
+    source: Cluster
+    destination: Cluster
+    log: Log
+    pins: Pins
+    partitions: dict[Key, Partition]
+
+    def halt(self, partition: Partition, halted: Halted) -> None:
+        """The partition cannot go on."""
+
+
+class _Opposite(NamedTuple):
+    """A flow that copies into a partition's source topic what the partition is copied into."""
+
+    flow: str
+    topic: str
+    """Its internal topic."""
+    digest: str
+    """Of what it has written down about the partition: another one whenever it has copied more."""
+
+
+class Loops:
+    """Of all partitions of a process. ``state``: of this flow."""
+
+    def __init__(self, owner: LoopsOwner, state: Memory) -> None:
+        self._owner = owner
+        self._state = state
+        self._looks = Shared(self._look_up)
+        self._looked = False
+        self._there: dict[str, State] = {}
+        """Internal topics of the source."""
+        self._begun: set[Side] = set()
+        """Partitions that were never copied before, until it is certain that none of them comes back."""
+        self._told: set[str] = set()
+
+    # -- when it is looked ---------------------------------------------------------------------------------------------
+
+    async def renew(self) -> None:
+        """One look, by which partitions that run may halt. Should it fail, what was found before is what is known."""
+        try:
+            await self._looks.run()
+        except NetworkError as error:
+            self._owner.log.warning("loops_not_looked_for", detail=str(error))
+            return
+        for partition in list(self._owner.partitions.values()):
+            if partition.phase in (Phase.ACTIVE, Phase.DOUBT) and (found := self._opposite(partition)) is not None:
+                self._owner.halt(partition, self._halted(partition, found))
+
+    async def keep(self) -> None:
+        """Looks regularly where there is a flow the other way, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if any(self._flow(each.ledger) is not None for each in self._there.values()):
+                await self.renew()
+
+    async def before(self, partition: Partition) -> None:
+        """Before the partition's position is sought.
+
+        Raises:
+            PartitionHalted: it comes back.
+            NetworkError: not to be known now.
+        """
+        if not self._looked:
+            await self._looks.run()
+        ledger, side = self._state.ledger, partition.side
+        if ledger.pin(side) is None and ledger.checkpoint(side) is None:
+            self._begun.add(side)
+        self._check(partition)
+
+    async def behind(self, partition: Partition) -> None:
+        """Behind the partition's first entry, and before its first batch; raises as ``before`` does."""
+        if partition.side in self._begun:
+            await self._looks.run()
+        self._check(partition)
+        self._begun.discard(partition.side)
+
+    async def accept(self, partitions: Iterable[Partition]) -> None:
+        """An operator says that the flows the other way have ended: what they wrote until now counts no more.
+
+        Raises:
+            NetworkError: not certain that it is written down.
+        """
+        halted = [each for each in partitions if each.halted and each.halted.reason == Trouble.LOOP.reason]
+        if not halted:
+            return
+        await self._looks.run()
+        found = [(each.side, opposite) for each in halted for opposite in self._opposites(each)]
+        await self._state.save(
+            [AcceptedLoop(side=side, by=opposite.topic, digest=opposite.digest) for side, opposite in found]
+        )
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    def _check(self, partition: Partition) -> None:
+        found = self._opposite(partition)
+        if found is not None:
+            raise halt(Trouble.LOOP, self._detail(partition, found))
+
+    def _halted(self, partition: Partition, found: _Opposite) -> Halted:
+        return Halted(Trouble.LOOP.reason, self._detail(partition, found), Trouble.LOOP.remedy)
+
+    def _detail(self, partition: Partition, found: _Opposite) -> str:
+        here, there = self._owner.source, self._owner.destination
+        return (
+            f'flow "{found.flow}" ({found.topic} at {here.name}) copies {partition.destination}-{partition.index} of '
+            f"{there.name} into {partition.topic}-{partition.index} of {here.name}"
+        )
+
+    def _opposite(self, partition: Partition) -> _Opposite | None:
+        """The first one of which nothing is accepted, or that has written more since."""
+        ledger = self._state.ledger
+        for found in self._opposites(partition):
+            accepted = ledger.accepted_loop(partition.side, found.topic)
+            if accepted is None or accepted.digest != found.digest:
+                return found
+        return None
+
+    def _opposites(self, partition: Partition) -> list[_Opposite]:
+        """All that copy the partition's destination into its source, and have not halted."""
+        back = Side(partition.destination, partition.index, partition.topic)
+        return [
+            _Opposite(flow.flow, name, digest)
+            for name, state in sorted(self._there.items())
+            if (flow := self._flow(state.ledger)) is not None
+            and (digest := self._trace(state.ledger, back))
+            and not self._stands(state.ledger, back, partition)
+        ]
+
+    def _flow(self, ledger: Ledger) -> Flow | None:
+        """Of an internal topic of the source: the flow that comes from our destination."""
+        here, there = self._owner.source.cluster_id, self._owner.destination.cluster_id
+        for flow in ledger.flows:
+            if flow.source_cluster == there and flow.destination_cluster in ("", here):
+                return flow
+        return None
+
+    def _trace(self, ledger: Ledger, side: Side) -> str:
+        """The digest of what is written down of a partition; empty: nothing was copied of it."""
+        pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
+        if pin is not None and pin.source_cluster not in ("", self._owner.destination.cluster_id):
+            pin = None
+        if pin is None and checkpoint is None:
+            return ""
+        return digest_of([pin, checkpoint, *(ledger.notes(side) if pin is not None else ())])
+
+    def _stands(self, ledger: Ledger, side: Side, partition: Partition) -> bool:
+        """Whether the opposite flow's partition has halted, for good, with the topics of now."""
+        halted = ledger.halt(side)
+        if halted is None or halted.reason in GAPS:
+            return False
+        return (halted.destination_id, halted.source_id) == self._owner.pins.ids(partition)
+
+    # -- the source's internal topics ----------------------------------------------------------------------------------
+
+    async def _look_up(self) -> None:
+        owner = self._owner
+        if owner.source.cluster_id and owner.destination.cluster_id:
+            answer = await owner.source.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+            found = {topic.name: topic.error_code for topic in answer.topics if topic.name.startswith(PREFIX)}
+            for name in self._there.keys() - found.keys():
+                del self._there[name]
+            for name, code in found.items():
+                if code:
+                    raise Unreachable(f"cluster {owner.source.name}: {name} has no leader at present")
+                await self._read(name)
+        self._looked = True
+
+    async def _read(self, name: str) -> None:
+        """Reads on in one of them. Of one that no flow from our destination writes to, nothing but its flows is kept:
+        what such a flow copies stands behind its name."""
+        state = self._there.get(name) or State(self._owner.source, "", topic=name, lean=True)
+        try:
+            if name in self._there:
+                await state.load()
+            elif not await state.open(create=False):
+                return
+        except (Refused, StateUnusable) as error:
+            if isinstance(error, Refused) and outcome_of(error.code) is not Outcome.HALT:
+                raise
+            self._there.pop(name, None)
+            if name not in self._told:
+                self._told.add(name)
+                self._owner.log.warning(
+                    "loops_not_seen",
+                    detail=f"{name} at {self._owner.source.name} cannot be read: {error}",
+                    remedy="grant the mirror's principal Read and Describe on mirror-internal.* at the source, too; a "
+                    "topic that is mirrored both ways is else copied to and fro without end",
+                )
+            return
+        self._there[name] = state
+        if self._flow(state.ledger) is None:
+            kept = Ledger(lean=True)
+            for flow in state.ledger.flows:
+                kept.put(flow)
+            state.ledger = kept

@@ -1,0 +1,114 @@
+"""A topic is made anew while its position is sought: the partition halts, and for that reason."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from mirror.net.coordinator import Ownership
+from mirror.net.errors import Unreachable
+from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.mapped import MappedLocator
+from mirror.relay.partition import Location, Partition
+from mirror.relay.position import Locator
+from mirror.relay.seeking import Seeking
+from tests.fakes.state import MemoryState
+from tests.relay.flows import batches, clusters, fill, mirroring, settings
+from tests.relay.noting import recreate
+from tests.relay.scenes import scene
+
+_locate = Locator.locate
+_refresh = Seeking._refresh
+
+
+async def test_the_reason_is_of_the_topics_of_now() -> None:
+    """
+    1. All was copied. While the next start looks, the source's topic is made anew, with fewer records.
+    2. The end, which is asked for by name, is the new topic's: that looks like a source that was truncated.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+
+        looks = 0
+
+        async def locate(self: Locator, partition: Partition, *, takeover: bool) -> Location:
+            nonlocal looks
+            looks += 1
+            if looks > 1:
+                return await _locate(self, partition, takeover=takeover)
+            recreate(source, *batches(3))
+            raise halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+
+        with patch.object(Locator, "locate", locate):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "recreated"
+                assert looks == 2
+
+
+async def test_a_verdict_on_the_same_topics_stands() -> None:
+    async with clusters() as (source, destination):
+        fill(source)
+
+        async def locate(*_: Any, **__: Any) -> None:
+            raise halt(Trouble.TRUNCATED, "copied up to offset 70, and the source ends at 60")
+
+        with patch.object(Locator, "locate", locate):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "source_truncated"
+
+
+async def test_where_the_topics_of_now_are_not_to_be_known_it_is_looked_again() -> None:
+    """
+    1. All was copied, and the source's topic was made anew, with fewer records, just behind a look at the topics.
+    2. They cannot be asked for once more before it halts. What was found may be the new topic's: it is looked again.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+
+        looks = failed = 0
+
+        async def locate(self: Locator, partition: Partition, *, takeover: bool) -> Location:
+            nonlocal looks
+            looks += 1
+            if looks > 1:
+                return await _locate(self, partition, takeover=takeover)
+            recreate(source, *batches(3))
+            raise halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+
+        async def refresh(self: Seeking, since: float) -> None:
+            nonlocal failed
+            if looks == 1 and not failed:
+                failed += 1
+                raise Unreachable("no answer")
+            await _refresh(self, since)
+
+        with patch.object(Locator, "locate", locate), patch.object(Seeking, "_refresh", refresh):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "recreated"
+                assert looks > 1
+                assert failed == 1
+
+
+async def test_halts_though_another_worker_had_it_meanwhile() -> None:
+    """``offsets: mapped``: a partition that comes back is not its last owner's, and does not wait for that for ever."""
+    async with scene() as at:
+        await at.refresh()
+        here, there = at.clusters
+        locator = MappedLocator(
+            state=MemoryState([]), source=here, destination=there, settings=settings(), pins=at.pins, log=at.log
+        )
+        at.partition.source_id = bytes(16)
+        at.partition.ownership = Ownership(1000, 3)
+
+        async def describe(_: str) -> Ownership:
+            return Ownership(1000, 4)
+
+        # As if this process had copied of it: what was never copied begins anew.
+        locator._forget_topics = lambda _: None  # type: ignore[method-assign, assignment]
+        with patch.object(locator.coordinator, "describe", describe), pytest.raises(PartitionHalted) as stop:
+            await locator.locate(at.partition, takeover=True)
+        assert stop.value.halted.reason == "recreated"
