@@ -1,8 +1,10 @@
 """The command line. Each command imports what it needs when it is called: the daemon never loads Spark."""
 
+import io
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,8 +38,50 @@ def _wrong_usage() -> Iterator[None]:
         raise click.exceptions.Exit(EXIT_USAGE) from error
 
 
+class _StdoutFailed(OSError):
+    """Stdout does not take what is written there."""
+
+
+class _Stdout(io.FileIO):
+    """Stdout, whose failures are told from those of other files."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise _StdoutFailed(error.errno, error.strerror) from error
+
+
+def _watch_stdout() -> None:
+    """From now on its failures are ``_StdoutFailed``. One that is closed fails as well, and its number is nobody's."""
+    from mirror.service.outlet import keep_standard_descriptors
+
+    stream: Any = sys.stdout
+    if stream is None:
+        keep_standard_descriptors()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
+    elif stream is not sys.__stdout__:
+        return  # somebody's own, as in tests
+    raw = _Stdout(1, "w", closefd=False)
+    encoding, errors = ("utf-8", "strict") if stream is None else (stream.encoding, stream.errors)
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=raw.isatty())
+
+
 class _Main(click.Group):
-    """Sub-groups are imported only when they are used; wrong usage, wherever, ends with ``EXIT_USAGE``."""
+    """Sub-groups are imported only when they are used; wrong usage, wherever, ends with ``EXIT_USAGE``, and output that
+    cannot be written with ``EXIT_FAILED``."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if "run" not in sys.argv[1:2]:  # its log says what it loses
+            _watch_stdout()
+        try:
+            return super().main(*args, **extra)
+        except _StdoutFailed as error:
+            with suppress(OSError):
+                click.echo(f"mirror: cannot write to stdout: {error.strerror}", err=True)
+            # What it holds back is dropped, or the interpreter's end would fail as well.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(EXIT_FAILED)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _wrong_usage():
@@ -99,12 +143,13 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     A second machine that runs the same configuration joins: the partitions are shared out among all workers.
     """
     from mirror.service import logs, supervisor
+    from mirror.service.commands import Commands
     from mirror.service.outlet import keep_standard_descriptors
 
     keep_standard_descriptors()
     config = _load(path)
     logs.configure(config.log_level)
-    sys.exit(supervisor.run(config, workers=workers, fail_fast=fail_fast))
+    sys.exit(supervisor.run(config, commands=Commands.of(path), workers=workers, fail_fast=fail_fast))
 
 
 @main.command()
@@ -148,14 +193,18 @@ def partition() -> None:
     is_flag=True,
     help="Take what stands at the destination for a copy of the source though nothing shows it, this once.",
 )
+@click.option(
+    "--accept-settings",
+    is_flag=True,
+    help="Go on with a copy that was made under another isolation.level, from here on under that of now.",
+)
 def resume(
     path: Path,
     at: str | None,
     topic: str | None,
     number: int | None,
     everything: bool,
-    accept_gap: bool,
-    accept_unproven: bool,
+    **accepted: bool,
 ) -> None:
     """Look at halted partitions anew, after the reason was seen to: one, those of a topic, or --all.
 
@@ -165,7 +214,6 @@ def resume(
 
     if everything is (topic is not None):
         raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
-    accepted = {"accept_gap": accept_gap, "accept_unproven": accept_unproven}
     accept = [name for name, wanted in accepted.items() if wanted]
     try:
         found = client.resume(_address(path, at), topic, number, accept=accept)
@@ -198,10 +246,12 @@ def resume(
 def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
     """Read both clusters and prove that the bytes are identical, or name each place where they are not.
 
-    Exit codes: 0 identical, 1 could not finish, 2 a difference.
+    Exit codes: 0 identical, 1 could not finish, 2 a difference, 3 no difference, but something that cannot be proved
+    any more (audit.accept).
     """
     from mirror.audit.command import audit_flow
     from mirror.audit.model import AuditRequest, Endpoint
+    from mirror.service.commands import Commands
 
     flow = _load(path).enabled_flow()
 
@@ -218,14 +268,16 @@ def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
         flow=flow.id,
         source=endpoint(here, flow.source),
         destination=endpoint(there, flow.destination),
+        topics=flow.settings.selection.names,
         selects=flow.settings.selects,
         digest=digest,
         isolation_level=flow.settings.isolation_level,
         fill=flow.settings.fill,
         offsets=flow.settings.offsets,
         rename=flow.settings.selection.destination_of,
+        accept=frozenset(flow.settings.audit_accept),
     )
-    sys.exit(audit_flow(request, out=out, limit=limit))
+    sys.exit(audit_flow(request, out=out, limit=limit, typed=Commands.of(path).rendered))
 
 
 @main.command()
@@ -263,7 +315,10 @@ def offsets() -> None:
     default="source-to-destination",
     show_default=True,
 )
-@click.option("--group", help="Translate all offsets that this consumer group has committed at the source.")
+@click.option(
+    "--group",
+    help="Translate all offsets that this consumer group has committed at the source, and say what --apply commits.",
+)
 @click.option(
     "--apply", is_flag=True, help="With --group: commit them at the destination, for a group that is idle there."
 )
@@ -279,10 +334,11 @@ def translate(
     from mirror.net.errors import NetworkError
     from mirror.net.lockstep import Differs
     from mirror.service import offsets
+    from mirror.service.commands import Commands
 
     config = _load(path)
     if group is not None and (topic is None and offset is None):
-        work = offsets.translate_group(config, group, apply=apply)
+        work = offsets.translate_group(config, group, apply=apply, tell=click.echo)
     elif group is None and topic is not None and offset is not None and not apply:
         back = direction == "destination-to-source"
         work = offsets.translate_offset(config, topic, partition, offset, to_source=back)
@@ -291,7 +347,7 @@ def translate(
     try:
         click.echo(asyncio.run(work))
     except (offsets.NotTranslated, NetworkError, Differs) as error:
-        _fail(str(error), EXIT_FAILED)
+        _fail(Commands.of(path).rendered(str(error)), EXIT_FAILED)
 
 
 def _load(path: Path) -> "Config":

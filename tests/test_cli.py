@@ -1,5 +1,6 @@
 """The command line: what it offers, what it refuses, and with which exit code."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from mirror.cli import main
 from mirror.relay.native import loop_form
 from mirror.service import supervisor
+from mirror.service.commands import Commands
 from mirror.service.config import Config
 from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
 from tests.service.loading import base
@@ -121,14 +123,63 @@ def test_validate(config: Path) -> None:
 def test_run_ends_with_the_supervisor_s_exit_code(config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     seen: list[Config] = []
 
-    def run(given: Config, *, workers: int | None, fail_fast: bool) -> int:
-        assert (workers, fail_fast) == (None, False)
+    def run(given: Config, *, commands: Commands, workers: int | None, fail_fast: bool) -> int:
+        assert (commands.config, workers, fail_fast) == (str(config), None, False)
         seen.append(given)
         return code
 
     monkeypatch.setattr(supervisor, "run", run)
     assert CliRunner().invoke(main, ["run", "-c", str(config)]).exit_code == code
     assert seen[0].enabled_flow().name == "source->destination"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "-c", "{}"],
+        ["--help"],
+        ["--version"],
+        ["status", "--help"],
+        ["sandbox", "status"],
+        ["partition", "resume", "--help"],
+        ["no-such-command"],
+        ["validate", "-c", "none.yaml"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("stdout", ["full", "closed", "pipe"])
+def test_a_stdout_that_takes_nothing(config: Path, tmp_path: Path, arguments: list[str], stdout: str) -> None:
+    """A full disk, a closed descriptor, a reader that is gone: one line (none for a pipe, as everywhere), no traceback,
+    and an exit code that is not 0. What is said on stderr is said as ever."""
+    command = [str(MIRROR), *(each.format(config) for each in arguments)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        done = subprocess.run(
+            command,
+            stdout=writer if stdout == "pipe" else full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=60,
+            env=os.environ | {"MIRROR_RUNTIME": str(tmp_path / "runtime")},
+            preexec_fn=(lambda: os.close(1)) if stdout == "closed" else None,
+        )
+    finally:
+        os.close(full)
+        os.close(writer)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    if arguments[0] == "no-such-command":
+        assert (done.returncode, "No such command" in done.stderr) == (EXIT_USAGE, True)
+    elif arguments[-1] == "none.yaml":
+        assert (done.returncode, "none.yaml" in done.stderr) == (EXIT_CONFIG, True)
+    else:
+        why = {"full": "No space left on device", "closed": "Bad file descriptor"}
+        assert done.returncode == 1
+        assert done.stderr == (f"mirror: cannot write to stdout: {why[stdout]}\n" if stdout in why else "")
 
 
 def test_the_daemon_never_loads_spark(config: Path) -> None:
@@ -162,6 +213,20 @@ def test_no_mirror_runs(config: Path, arguments: list[str]) -> None:
     assert result.exit_code == 1
     assert "no mirror answers at 127.0.0.1:1: [Errno 111] Connection refused" in result.stderr
     assert "http.listen" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("listen", "at"), [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")]
+)
+@pytest.mark.parametrize("arguments", [["status"], ["partition", "resume", "t", "0"]])
+def test_any_port_that_is_free(config: Path, arguments: list[str], listen: str, at: str) -> None:
+    """Only the running mirror knows it: said where to find it, and how to go on."""
+    config.write_text(base(top=f'http.listen: "{listen}"'))
+    result = CliRunner().invoke(main, [*arguments, "-c", str(config)])
+    assert result.exit_code == 1
+    assert f"http.listen is {listen} in this configuration" in result.stderr
+    assert "in the line `listening`" in result.stderr
+    assert f"add --at {at}:PORT" in result.stderr
 
 
 def test_the_console_script(config: Path) -> None:

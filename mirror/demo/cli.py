@@ -36,7 +36,7 @@ class _Size(click.ParamType[int]):
 def demo(size: int, keep: bool) -> None:
     """Mirror between two real Kafka clusters on this machine, and prove that the copy is identical.
 
-    Starts both clusters, fills ten topics from librdkafka and Java producers (none, gzip, snappy, lz4, zstd), runs
+    Starts both clusters, fills topics from librdkafka and Java producers (none, gzip, snappy, lz4, zstd), runs
     `mirror run` while they go on writing, then `mirror audit` over everything. Leaves nothing behind.
 
     Exit codes: 0 identical, 1 could not finish, 2 a difference.

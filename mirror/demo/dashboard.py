@@ -54,7 +54,11 @@ def line(view: View) -> str:
 
 
 def _lag(now: Progress, noun: str = "") -> str:
-    return "unknown" if now.lag_records is None else units.count(now.lag_records, noun)
+    """What is known to lag, and of how many partitions that is not known."""
+    some = units.count(now.lag_unknown, "partition") if now.lag_unknown else ""
+    if now.lag_records is None:
+        return "unknown" + (some and f" ({some})")
+    return units.count(now.lag_records, noun) + (some and f"; unknown for {some}")
 
 
 def panel(view: View) -> RenderableType:
@@ -65,11 +69,11 @@ def panel(view: View) -> RenderableType:
     rows.add_column(justify="right", min_width=12)
     rows.add_column()
     rows.add_row("throughput", Text(f"{units.size(now.bytes_per_s)}/s", "bold"), Text(sparkline(view.rates), "cyan"))
-    known = now.lag_records is not None and "locating" not in now.partitions
+    known = now.lag_records is not None and not now.lag_unknown and "locating" not in now.partitions
     copied = max(0, view.written_records - (now.lag_records or 0)) if known else 0
     bar = ProgressBar(total=max(1, view.written_records), completed=copied, width=_BAR_WIDTH)
     rows.add_row("copied", Text(units.size(now.bytes), "bold"), bar)
-    lag_style = "bold green" if now.lag_records == 0 else "bold yellow"
+    lag_style = "bold green" if now.lag_records == 0 and not now.lag_unknown else "bold yellow"
     rows.add_row("lag", Text(_lag(now), lag_style), Text(f"of {view.written_records:,} records"))
     opened = Text.assemble(
         (units.count(now.batches_opened), "bold green" if not now.batches_opened else "bold red"), " opened"

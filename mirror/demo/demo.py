@@ -28,6 +28,7 @@ from mirror.demo.topics import ALL_TOPICS, records_for
 from mirror.demo.writers import KAFKA_TOOLS
 from mirror.sandbox import Cluster, jars, java, start_together
 from mirror.sandbox.process import Processes
+from mirror.service.commands import Commands
 
 __all__ = ["Demo", "Options"]
 
@@ -166,9 +167,10 @@ class Demo:
         daemon.stop()
         self._take(daemon.progress)
         last = daemon.progress
-        if last is None or last.lag_records != 0:
+        if last is None or last.lag_records != 0 or last.lag_unknown:
             raise DemoError(
-                f"mirror run stopped with a lag of {last and last.lag_records} records, though both "
+                f"mirror run stopped with a lag of {last and last.lag_records} records, and of "
+                f"{last and last.lag_unknown} partitions that is unknown, though both "
                 "clusters end at the same offsets",
                 "run the demo again; if it happens twice, report it",
             )
@@ -216,7 +218,7 @@ class Demo:
         self._screen.show(
             f"\nBoth clusters stay up until Ctrl-C:\n  {_SOURCE}       {source.bootstrap_servers}\n"
             f"  {_DESTINATION}  {destination.bootstrap_servers}\n"
-            f"Look again:  mirror audit -c {config}\nGo on:       mirror run -c {config}"
+            + Commands.of(config).rendered("Look again:  mirror audit\nGo on:       mirror run")
         )
         with suppress(KeyboardInterrupt):  # this is how it is meant to end
             signal.pause()
@@ -271,7 +273,8 @@ def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
     now = daemon.progress
     if now is None:
         return False
-    return set(now.partitions) == {"active"} and now.lag_records is not None and now.lag_records <= lag_records
+    known = now.lag_records is not None and not now.lag_unknown
+    return known and set(now.partitions) == {"active"} and (now.lag_records or 0) <= lag_records
 
 
 def _cost(daemon: Daemon) -> Cost:

@@ -14,7 +14,8 @@ class Progress:
     """One line of progress, as `mirror run` writes it.
 
     Attributes:
-        lag_records: at the source and not yet acknowledged by the destination; None: not known.
+        lag_records: at the source and not yet acknowledged by the destination, as far as known; None: not at all.
+        lag_unknown: partitions whose lag is not known; they are not in ``lag_records``.
         bytes: forwarded so far.
         bytes_per_s: since the line before.
         batches_forwarded: as they were.
@@ -25,6 +26,7 @@ class Progress:
     """
 
     lag_records: int | None
+    lag_unknown: int
     bytes: int
     bytes_per_s: int
     batches_forwarded: int
@@ -63,6 +65,7 @@ def progress(event: Mapping[str, Any]) -> Progress | None:
         return None
     return Progress(
         lag_records=event["lag_records"],
+        lag_unknown=int(event["lag_unknown_partitions"]),
         bytes=int(event["bytes"]),
         bytes_per_s=int(event["bytes_per_s"]),
         batches_forwarded=int(event["batches_forwarded"]),

@@ -16,6 +16,7 @@ __all__ = ["DIFFERENT", "IDENTICAL", "Audit"]
 
 IDENTICAL = 0
 DIFFERENT = 2
+UNVERIFIABLE = 3
 _TIMEOUT_S = 900.0
 _INTERRUPT_S = 10.0
 _WATCH_S = 0.2
@@ -49,7 +50,7 @@ class Audit:
         self.said: list[str] = []
 
     def wait(self, tick: Callable[[str], None], *, timeout_s: float = _TIMEOUT_S) -> bool:
-        """Wait for its end; whether both sides are identical. ``tick`` is told some times a second what goes on.
+        """Wait for its end; whether both sides proved identical. ``tick`` is told some times a second what goes on.
 
         Raises:
             DemoError: it could not finish.
@@ -67,7 +68,7 @@ class Audit:
         if code is None:
             self._interrupt()
         self.said += self._follower.lines()
-        if code not in (IDENTICAL, DIFFERENT):
+        if code not in (IDENTICAL, DIFFERENT, UNVERIFIABLE):
             ended = "did not end in time" if code is None else f"could not finish (exit code {code})"
             said = "\n".join(f"    {line}" for line in self.said[-_TAIL_LINES:]) or "    (nothing)"
             raise DemoError(f"mirror audit {ended}; it said:\n{said}", "see what it says above")

@@ -1,4 +1,4 @@
-"""``mirror sandbox up | status | down``."""
+"""``mirror sandbox up | status | start | restart | down``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from . import keeper, probe, state
+from . import keeper, probe, requests, state
 from .cluster import MOST_BROKERS
 from .errors import SandboxError
 from .state import BrokerState, State
@@ -75,6 +75,30 @@ def status(as_format: str) -> None:
         _show(found)
     if found is None:
         sys.exit(1)
+
+
+@sandbox.command()
+@click.argument("cluster")
+@click.argument("broker", type=click.IntRange(1, MOST_BROKERS))
+def start(cluster: str, broker: int) -> None:
+    """Start a broker that was killed or stopped, with its data and its port."""
+    _again("start", cluster, broker)
+
+
+@sandbox.command()
+@click.argument("cluster")
+@click.argument("broker", type=click.IntRange(1, MOST_BROKERS))
+def restart(cluster: str, broker: int) -> None:
+    """Stop a broker cleanly if it runs, and start it with its data and its port."""
+    _again("restart", cluster, broker)
+
+
+def _again(what: str, name: str, node_id: int) -> None:
+    up_now = _reported(lambda: requests.ask({"do": what, "cluster": name, "broker": node_id}))
+    for cluster in up_now["clusters"]:
+        for broker in cluster["brokers"]:
+            if (cluster["name"], broker["node_id"]) == (name, node_id):
+                click.echo(f"{name} broker {node_id}: 127.0.0.1:{broker['port']}, process {broker['pid']}")
 
 
 @sandbox.command()

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import jars, logs, state
+from . import jars, logs, requests, state
 from .cluster import Cluster, start_together
 from .errors import SandboxError
 from .state import State
@@ -60,7 +60,8 @@ class _EndedBySignal(BaseException):
 
 
 def keep(wish: Wish, *, ready: Callable[[State], None]) -> None:
-    """Start the clusters, call ``ready``, and keep them until SIGTERM or SIGINT. Main thread only.
+    """Start the clusters, call ``ready``, and keep them until SIGTERM or SIGINT, answering what it is asked
+    (``requests``). Main thread only.
 
     Raises:
         SandboxError: a sandbox is up already, or a cluster did not start.
@@ -74,9 +75,7 @@ def keep(wish: Wish, *, ready: Callable[[State], None]) -> None:
         start_together(*clusters)
         described = state.describe(clusters)
         state.write(described)
-        ready(described)
-        while True:
-            signal.pause()
+        requests.serve(clusters, ready=lambda: ready(described))
 
 
 def _end(*_: object) -> None:
@@ -134,7 +133,7 @@ def shut_down() -> State:
     """
     up = state.read()
     if up is None:
-        raise SandboxError(f"no sandbox is up (no keeper for {state.path()})", "start one with `mirror sandbox up`")
+        raise state.none_up()
     pid = up["keeper_pid"]
     for number in (signal.SIGTERM, signal.SIGKILL):  # after a kill, the guardians and the kernel clean up
         with contextlib.suppress(ProcessLookupError):

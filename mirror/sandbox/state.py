@@ -17,7 +17,7 @@ from .errors import SandboxError
 
 __all__ = [
     "BrokerState", "ClusterState", "State",
-    "already_up", "describe", "exclusive", "keeper_alive", "path", "read", "write",
+    "already_up", "describe", "exclusive", "keeper_alive", "none_up", "path", "read", "write",
 ]  # fmt: skip
 
 
@@ -150,6 +150,11 @@ def exclusive() -> Iterator[None]:
             yield
         finally:
             path().unlink(missing_ok=True)
+
+
+def none_up() -> SandboxError:
+    """The error where there has to be a sandbox."""
+    return SandboxError(f"no sandbox is up (no keeper for {path()})", "start one with `mirror sandbox up`")
 
 
 def already_up() -> SandboxError:

@@ -11,6 +11,9 @@ from mirror.service.resumption import Outcome, Resumed
 from mirror.service.status import Status
 
 TIMEOUT_S = 75.0
+"""For having partitions resumed, which are watched for a while."""
+STATUS_TIMEOUT_S = 10.0
+"""For what a supervisor knows already: one that does not answer is stopped, or stuck."""
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Who listens at every address is asked at the loopback one."""
 
@@ -29,7 +32,7 @@ def fetch_status(address: tuple[str, int]) -> Status:
     Raises:
         NotAnswered: none does.
     """
-    code, body = _ask(address, "GET", "/api/v1/status")
+    code, body = _ask(address, "GET", "/api/v1/status", timeout_s=STATUS_TIMEOUT_S)
     if code != http.client.OK or not isinstance(body, dict):
         raise NotAnswered(f"{_text(address)} answers with {code}: no mirror, it seems")
     return body
@@ -58,13 +61,24 @@ def resume(
     )
 
 
-def _ask(address: tuple[str, int], method: str, path: str) -> tuple[int, Any]:
+def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float = TIMEOUT_S) -> tuple[int, Any]:
     host, port = address
-    connection = http.client.HTTPConnection(EVERYWHERE.get(host, host), port, timeout=TIMEOUT_S)
+    if not port:
+        at = _text((EVERYWHERE.get(host, host), 0)).removesuffix(":0")
+        raise NotAnswered(
+            f"http.listen is {_text(address)} in this configuration, so the mirror took a port that was free. Its log "
+            f"names it in the line `listening` (address): add --at {at}:PORT to the command, or give http.listen a port"
+        )
+    connection = http.client.HTTPConnection(EVERYWHERE.get(host, host), port, timeout=timeout_s)
     try:
         connection.request(method, path, headers={GUARD: "cli"})
         answer = connection.getresponse()
         text = answer.read()
+    except TimeoutError as error:
+        raise NotAnswered(
+            f"the mirror at {_text(address)} has not answered for {timeout_s:.0f} s: its supervisor is stopped, or "
+            "stuck; copying may go on"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         raise NotAnswered(
             f"no mirror answers at {_text(address)}: {error}; it must run on this machine with this configuration "

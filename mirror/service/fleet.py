@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from mirror.relay.assignment import Key
@@ -14,6 +15,10 @@ from mirror.relay.stats import Skipped
 from mirror.service.accounts import Account, Totals
 from mirror.service.backlog import Backlog
 from mirror.service.snapshot import Gone, Row
+
+QUIET_S = 10.0
+"""A worker tells of itself once a second. One that was not heard of for so long is stopped or stuck, and what it told
+last is not known to be so any more."""
 
 
 @dataclass(slots=True)
@@ -39,10 +44,22 @@ class WorkerView:
     skipped: list[Skipped] = field(default_factory=list)
     clusters: dict[str, bool] = field(default_factory=dict)
     """Whether each cluster answers it, as it told last."""
+    silent: list[tuple[str, str, float]] = field(default_factory=list)
+    """Brokers that owe it an answer: (broker, request, seconds)."""
+    unreached: dict[str, str] = field(default_factory=dict)
+    """Brokers that it cannot connect to, and why."""
     unassigned: int | None = None
     """Partitions of the flow that the group says nobody holds."""
+    unmatched: list[str] = field(default_factory=list)
+    """Entries of the flow's ``topics`` that matched nothing at its last look."""
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
+
+    @property
+    def quiet_s(self) -> float:
+        """For how long it has told nothing, if that is too long; else 0."""
+        silent_s = time.time() - self.heard_at if self.up else 0.0
+        return silent_s if silent_s > QUIET_S else 0.0
 
     def counter(self, name: str) -> float:
         """Over all its processes."""
@@ -94,7 +111,10 @@ class Fleet:
         worker.joined = bool(worker.gauges.get("joined"))
         worker.clusters |= snapshot["clusters"]
         worker.unassigned = snapshot["unassigned"]
+        worker.silent = [tuple(each) for each in snapshot["silent"]]
+        worker.unreached = snapshot["unreached"]
         worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
+        worker.unmatched = snapshot["unmatched"] or []
         self.flow_partitions = snapshot["flow_partitions"]
         process = worker.number, worker.pid
         for gone in map(Gone.read, snapshot["gone"]):
@@ -111,6 +131,11 @@ class Fleet:
         worker = self.heard_of(number)
         worker.clusters |= message["clusters"]
         worker.counters = message["counters"]
+        worker.silent = [tuple(each) for each in message["silent"]]
+        worker.unreached = message["unreached"]
+        if message["unmatched"] is not None:
+            # A worker that waits looks again and again; between two tries the last look counts.
+            worker.unmatched = message["unmatched"]
 
     def ended(self, number: int) -> None:
         """Its process is gone: what it had counted stays."""
@@ -119,8 +144,9 @@ class Fleet:
         self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
         worker.counters, worker.gauges = {}, {}
         worker.rows.clear()
-        worker.skipped = []
+        worker.skipped, worker.silent, worker.unmatched = [], [], []
         worker.unassigned = None
+        worker.unreached = {}
         worker.waits = ""
         worker.up = worker.ready = worker.joined = False
 
@@ -128,14 +154,27 @@ class Fleet:
 
     @property
     def rows(self) -> Iterator[tuple[WorkerView, Row]]:
-        """Every partition that is copied here now."""
-        for worker in self.workers.values():
-            for row in worker.rows.values():
-                yield worker, row
+        """Every partition that is copied here now, once. What a quiet worker had may be another's by now, and that
+        nothing of it waits is not known any more."""
+        quiet = {number for number, worker in self.workers.items() if worker.quiet_s}
+        loud = [worker for number, worker in self.workers.items() if quiet and number not in quiet]
+        held = {key for worker in loud for key in worker.rows}
+        for number, worker in self.workers.items():
+            for key, row in worker.rows.items():
+                if number not in quiet:
+                    yield worker, row
+                elif key not in held:
+                    held.add(key)
+                    yield worker, row._replace(lag_records=row.lag_records or None)
 
     def totals(self) -> dict[Key, Totals]:
         """Records, batches, bytes and filled offsets of every partition that was ever copied here."""
         return {key: account.totals for key, account in self._accounts.items()}
+
+    @property
+    def replicated(self) -> Totals:
+        """The same, summed up: the one account of what was copied, for metrics, status and log."""
+        return reduce(Totals.plus, self.totals().values(), Totals())
 
     @property
     def states(self) -> dict[str, int]:
@@ -174,6 +213,18 @@ class Fleet:
         return sorted(ranges.values(), key=lambda each: each.at_ms)
 
     @property
+    def unmatched(self) -> list[str]:
+        """Entries of the flow's ``topics``, as written, that no topic of the source matches."""
+        return list(dict.fromkeys(entry for worker in self.workers.values() for entry in worker.unmatched))
+
+    @property
+    def unreached(self) -> dict[str, str]:
+        """Brokers that some worker cannot connect to, and why: of clusters that answer, where others do."""
+        away = tuple(f"{name} broker " for name, up in self.clusters.items() if not up)
+        told = [worker.unreached for worker in self.workers.values() if not worker.quiet_s]
+        return {broker: why for each in told for broker, why in each.items() if not broker.startswith(away)}
+
+    @property
     def clusters(self) -> dict[str, bool]:
         """Whether source and destination answer, as all workers see it; until one has tried, they do not."""
         told = [worker.clusters for worker in self.workers.values()]
@@ -188,7 +239,7 @@ class Fleet:
         out of the group, those that nobody holds here. None: not known."""
         if not self.flow_partitions:
             return None
-        missing = self.flow_partitions - sum(len(worker.rows) for worker in self.workers.values())
+        missing = self.flow_partitions - self._held
         if missing <= 0:
             return 0
         told = [worker.unassigned for worker in self.workers.values() if worker.unassigned is not None]
@@ -197,14 +248,20 @@ class Fleet:
         return None if self.settled else missing
 
     @property
+    def _held(self) -> int:
+        """Partitions that workers here have."""
+        return sum(1 for _ in self.rows)
+
+    @property
     def settled(self) -> bool:
-        """Whether every worker is up and knows what is its."""
-        return bool(self.workers) and all(worker.up and worker.joined for worker in self.workers.values())
+        """Whether every worker is up, says so, and knows what is its."""
+        workers = self.workers.values()
+        return bool(workers) and all(worker.up and worker.joined and not worker.quiet_s for worker in workers)
 
     @property
     def is_whole(self) -> bool:
         """Whether every partition of the flow is copied here."""
-        return sum(len(worker.rows) for worker in self.workers.values()) >= self.flow_partitions > 0
+        return self._held >= self.flow_partitions > 0
 
     @property
     def caught_up(self) -> bool:

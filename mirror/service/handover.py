@@ -85,11 +85,6 @@ def selecting(selection: Selection) -> dict[str, Any]:
     }
 
 
-def bootstrap_text(options: ClusterOptions) -> str:
-    """The addresses as Kafka's own clients take them: "host:port,host:port"."""
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in options.bootstrap)
-
-
 def _cluster(data: Mapping[str, Any]) -> ClusterOptions:
     rest = {name: value for name, value in data.items() if name not in ("bootstrap", "connection")}
     return ClusterOptions(

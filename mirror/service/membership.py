@@ -42,6 +42,10 @@ _NEXT_TIME = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER
 """A commit that a rebalance overtook: the partitions' next owner, or the next commit, has the offsets."""
 
 
+LOST = "the group has not heard of this worker for a session: the partitions are let go of, for whoever gets them next"
+"""What a lost session means."""
+
+
 class Log(Protocol):
     """What is needed of a logger."""
 
@@ -252,7 +256,7 @@ class Membership:
         self._tell(self._is_out)
         self._disown(keys)
         if keys:
-            self._log_moves("lost", keys)
+            self._log_moves("session_lost", keys, detail=LOST)
             self._tell(self._copying.lose, keys)
             consumer.incremental_unassign(partitions)
 
@@ -260,11 +264,12 @@ class Membership:
         self._owned -= keys
         self.committed = {key: offset for key, offset in self.committed.items() if key not in keys}
 
-    def _log_moves(self, event: str, keys: set[Key]) -> None:
+    def _log_moves(self, event: str, keys: set[Key], **more: str) -> None:
         topics: dict[str, list[int]] = {}
         for topic, index in sorted(keys):
             topics.setdefault(topic, []).append(index)
-        self._tell(lambda: self._log.info(event, group=self._settings.group_id, count=len(keys), assignment=topics))
+        fields = {"group": self._settings.group_id, "count": len(keys), "assignment": topics, **more}
+        self._tell(lambda: self._log.info(event, **fields))
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

@@ -141,7 +141,9 @@ class FleetCollector(Collector):
                 halted.add_metric([*labels, row.reason], 1)
         yield from (lag, age, source_end, target_end, committed, halted)
         skipped = CounterMetricFamily(
-            "mirror_skipped_offsets", "Source offsets never copied, by decision.", labels=[*_OF_PARTITION, "reason"]
+            "mirror_skipped_offsets",
+            "Source offsets never copied, or taken on trust, by decision.",
+            labels=[*_OF_PARTITION, "reason"],
         )
         sums: dict[tuple[str, int, str], int] = {}
         for each in self._fleet.skipped:
@@ -150,6 +152,17 @@ class FleetCollector(Collector):
         for (topic, index, reason), count in sums.items():
             skipped.add_metric([*self._flow, topic, str(index), reason], count)
         yield skipped
+        last = GaugeMetricFamily(
+            "mirror_last_skip_timestamp_seconds",
+            "When it was last decided that offsets of the partition are not copied, or are taken on trust.",
+            labels=_OF_PARTITION,
+        )
+        newest: dict[tuple[str, int], int] = {}
+        for each in self._fleet.skipped:
+            newest[each.topic, each.partition] = max(each.at_ms, newest.get((each.topic, each.partition), 0))
+        for (topic, index), at_ms in newest.items():
+            last.add_metric([*self._flow, topic, str(index)], at_ms / 1000)
+        yield last
 
     def _whole_flow(self) -> Iterator[Metric]:
         fleet = self._fleet
@@ -171,6 +184,14 @@ class FleetCollector(Collector):
         if fleet.unassigned is not None:
             unassigned.add_metric(self._flow, fleet.unassigned)
         yield unassigned
+        unmatched = GaugeMetricFamily(
+            "mirror_topic_unmatched",
+            "1 for an entry of topics, a name or a pattern, that no topic of the source matches.",
+            labels=[*_OF_FLOW, "pattern"],
+        )
+        for entry in fleet.unmatched:
+            unmatched.add_metric([*self._flow, entry], 1)
+        yield unmatched
         up = GaugeMetricFamily("mirror_cluster_up", "1 while the cluster answers every worker.", labels=["cluster"])
         for name, answers in fleet.clusters.items():
             up.add_metric([name], int(answers))
@@ -187,7 +208,7 @@ class FleetCollector(Collector):
             "mirror_batches", "Batches copied as they are (shallow) or opened (deep).", labels=[*_OF_FLOW, "path"]
         )
         opened = fleet.counter("opened_batches")
-        batches.add_metric([*self._flow, "shallow"], fleet.counter("forwarded_batches") - opened)
+        batches.add_metric([*self._flow, "shallow"], fleet.replicated.batches - opened)
         batches.add_metric([*self._flow, "deep"], opened)
         yield batches
         for name, counter, text in _FLOW_COUNTERS:

@@ -4,15 +4,16 @@ Reads both clusters and the internal topic, and writes nothing but what ``--appl
 destination. Works while the mirror runs and while it does not.
 """
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror.net.cluster import Cluster
-from mirror.net.errors import Refused, Unreachable
+from mirror.net.cluster import Cluster, no_leader
+from mirror.net.errors import Refused
 from mirror.net.log import PartitionLog
 from mirror.net.state import State
 from mirror.net.translation import Translation, translation
@@ -23,6 +24,8 @@ from mirror.service.resolve import cluster_options
 from mirror.wire.errors import ErrorCode
 
 ADMIN_TIMEOUT_S = 30.0
+NAMED = 5
+"""Topics or partitions that a line names."""
 
 EXACT = "this flow has offsets: exact: every offset is the same on both sides"
 
@@ -32,13 +35,49 @@ class NotTranslated(Exception):
 
 
 class Row(NamedTuple):
-    """A group's committed offset. ``place`` None: what the group would read next is not copied yet."""
+    """A group's committed offset. ``place`` None: what the group would read next is not copied yet. ``deleted``: its
+    place is gone at the destination, whose log begins at ``place``."""
 
     topic: str
     partition: int
     offset: int
     destination: str
     place: Place | None
+    deleted: bool = False
+
+
+class Commit(NamedTuple):
+    """An offset to be committed at the destination. ``now``: the group's there at present, -1: none; ``of``: how many
+    partitions at the source it is of."""
+
+    topic: str
+    partition: int
+    offset: int
+    now: int
+    of: int
+
+
+class Moved(NamedTuple):
+    """A group, and what becomes of it at the destination."""
+
+    group: str
+    rows: list[Row]
+    unread: list[tuple[str, int, bool]]
+    """(topic, partition) of the flow without an offset of the group; True: one with goes into the same partition."""
+    others: list[str]
+    """Topics that the flow does not mirror, and that the group has offsets of."""
+    there: dict[tuple[str, int], int]
+    """Its offsets at the destination now."""
+
+    @property
+    def commits(self) -> list[Commit]:
+        """What ``--apply`` commits: of several source partitions in one partition of the destination the least offset,
+        so that records are read again rather than missed."""
+        places: dict[tuple[str, int], list[int]] = {}
+        for row in self.rows:
+            if row.place is not None:
+                places.setdefault((row.destination, row.partition), []).append(row.place.offset)
+        return [Commit(*key, min(found), self.there.get(key, -1), len(found)) for key, found in sorted(places.items())]
 
 
 class Translator:
@@ -125,83 +164,108 @@ class Translator:
             raise NotTranslated(f"cluster {cluster.name} has no partition {topic}-{partition}")
         leader = cluster.leader(topic, partition)
         if leader is None:
-            raise Unreachable(f"cluster {cluster.name}: {topic}-{partition} has no leader at present")
+            raise no_leader(cluster.name, topic, partition, known)
         return PartitionLog(cluster, known, partition, leader)
 
     # -- consumer groups -----------------------------------------------------------------------------------------------
 
-    async def group(self, group: str) -> list[Row]:
+    async def group(self, group: str) -> Moved:
         """The group's committed offsets of the flow's topics at the source, translated.
 
         Raises:
             NotTranslated: it has none; or see ``to_destination``.
         """
         settings = self._flow.settings
-        rows = []
+        rows, others = [], set[str]()
         for committed in _committed(self._flow.source, group):
             topic, partition = committed.topic, committed.partition
             if committed.offset >= 0 and settings.selects(topic):
-                place = await self.to_destination(topic, partition, committed.offset)
-                rows.append(Row(topic, partition, committed.offset, settings.selection.destination_of(topic), place))
+                place, log_start = await self._place(topic, partition, committed.offset)
+                row = Row(topic, partition, committed.offset, settings.selection.destination_of(topic), place)
+                if place is not None and place.offset < log_start:
+                    # A consumer that has committed less begins where auto.offset.reset says: at the end, by default.
+                    row = row._replace(place=Place(log_start, exact=False), deleted=True)
+                rows.append(row)
+            elif committed.offset >= 0:
+                others.add(topic)
         if not rows:
             raise NotTranslated(
                 f"group {group} has committed no offset of a topic of {self._flow.name} at {self._alias}"
             )
-        return sorted(rows)
+        there = {(one.topic, one.partition): one.offset for one in _committed(self._flow.destination, group)}
+        return Moved(group, sorted(rows), await self._unread(rows), sorted(others), there)
 
-    async def check_whole(self, group: str, rows: Iterable[Row]) -> None:
-        """Where several source topics go into one, the group has an offset of each: without one of them, nothing says
-        from where it reads that topic, and the others' offsets may lie behind its records.
+    async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
+        """The same as ``to_destination``, and where the destination's log begins; of exact offsets, None where the
+        destination ends before."""
+        if self.exact:
+            log = await self._log(self._destination, topic, partition)
+            place = Place(offset, exact=True) if offset <= await log.visible_end() else None
+            return place, await log.start()
+        known = await self.of(topic, partition)
+        return known.to_destination(offset), known.log_start
 
-        Raises:
-            NotTranslated: one is missing.
-            NetworkError: the source does not answer.
-        """
+    async def _unread(self, rows: Iterable[Row]) -> list[tuple[str, int, bool]]:
+        """Partitions of which the group has no offset: of its topics, and of those that go into the same destination
+        partition as what it has read (True)."""
         settings = self._flow.settings
-        had = {(row.topic, row.partition) for row in rows}
+        had, topics = {(row.topic, row.partition) for row in rows}, {row.topic for row in rows}
         wanted = {(row.destination, row.partition) for row in rows}
         await self._source.refresh(None)
-        missing = [
-            f"{topic.name}:{partition}"
-            for topic in self._source.topics.values()
-            for partition in topic.leaders
-            if settings.selects(topic.name)
-            and (settings.selection.destination_of(topic.name), partition) in wanted
-            and (topic.name, partition) not in had
-        ]
-        if missing and not self.exact:
-            options = " ".join(f"--topic {each}" for each in sorted(missing))
-            raise NotTranslated(
-                f"group {group} has committed no offset of {', '.join(sorted(missing))} at {self._alias}, and it goes "
-                f"into the same destination partition as what the group has read; nothing was committed. Say at "
-                f"{self._alias} from where the group reads it, then apply again: kafka-consumer-groups --group {group} "
-                f"--reset-offsets {options} --to-earliest (or --to-latest, to skip it) --execute"
-            )
+        found = []
+        for topic in self._source.topics.values():
+            for partition in topic.leaders if settings.selects(topic.name) else ():
+                shared = (settings.selection.destination_of(topic.name), partition) in wanted
+                if (topic.name, partition) not in had and (shared or topic.name in topics):
+                    found.append((topic.name, partition, shared))
+        return sorted(found)
 
-    def apply(self, group: str, rows: Iterable[Row]) -> list[TopicPartition]:
-        """Commits what can be translated at the destination, under the same group id and without a leader epoch: with
-        the source's, a consumer would read nothing. Of several source partitions in one partition of the destination
-        the least offset counts: records are read again rather than missed.
-
-        Returns:
-            What was committed.
+    def check(self, moved: Moved) -> None:
+        """Whether ``apply`` may commit. Where several source topics go into one, the group needs an offset of each:
+        without one of them, nothing says from where it reads that topic, and the others' offsets may lie behind its
+        records.
 
         Raises:
-            NotTranslated: the group has members there, or the commit failed.
+            NotTranslated: it may not; the message says why and what to do.
         """
-        least: dict[tuple[str, int], int] = {}
-        for row in rows:
+        group = shlex.quote(moved.group)
+        for row in moved.rows:
             if row.place is None:
                 raise NotTranslated(
-                    f"{row.topic}-{row.partition}: offset {row.offset} is not copied yet, and nothing was committed; "
-                    "stop the group's consumers and apply again when the mirror has caught up"
+                    f"{row.topic}-{row.partition}: offset {row.offset} is not copied yet; stop the group's consumers "
+                    f"at {self._alias}, and apply again when the mirror has caught up"
                 )
-            there = (row.destination, row.partition)
-            least[there] = min(least.get(there, row.place.offset), row.place.offset)
-        admin = _admin(self._flow.destination)
-        _check_empty(admin, group, self._alias_there)
-        offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in sorted(least.items())]
+        missing = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if shared]
+        if missing and not self.exact:
+            options = " ".join(f"--topic {each}" for each in missing)
+            raise NotTranslated(
+                f"group {moved.group} has committed no offset of {', '.join(missing)} at {self._alias}, and it goes "
+                f"into the same destination partition as what the group has read. Say at {self._alias} from where the "
+                "group reads it (--to-latest skips what is there now), then apply again: "
+                f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
+            )
+        members = _members(_admin(self._flow.destination), moved.group, self._alias_there)
+        if members:
+            raise NotTranslated(
+                f"group {moved.group} has {members} member{'s' if members > 1 else ''} at {self._alias_there}, which "
+                f"would commit over it; stop its consumers there, then apply again. "
+                f"{self._tool(self._flow.destination)} --group {group} --describe --members names them"
+            )
+
+    @staticmethod
+    def _tool(settings: ClusterSettings) -> str:
+        return f"kafka-consumer-groups --bootstrap-server {settings.bootstrap_servers_text}"
+
+    def apply(self, group: str, commits: Iterable[Commit]) -> None:
+        """Commits these at the destination, under the same group id and without a leader epoch: with the source's, a
+        consumer would read nothing.
+
+        Raises:
+            NotTranslated: the commit failed.
+        """
+        offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in commits]
         request = ConsumerGroupTopicPartitions(group, offsets)
+        admin = _admin(self._flow.destination)
         try:
             (future,) = admin.alter_consumer_group_offsets([request], request_timeout=ADMIN_TIMEOUT_S).values()
             done = future.result().topic_partitions
@@ -212,7 +276,31 @@ class Translator:
         for one in done:
             if one.error is not None:
                 raise NotTranslated(f"cannot commit {one.topic}-{one.partition} for group {group}: {one.error.str()}")
-        return offsets
+
+    def told(self, moved: Moved) -> list[str]:
+        """The group's offsets on both sides, and what ``apply`` commits of them, in lines."""
+        lines = [("topic", "partition", "source", "into", "destination", "")]
+        for row in moved.rows:
+            there = str(row.place.offset) if row.place else "-"
+            note = "not copied yet" if row.place is None else "" if row.place.exact else "next record, here or behind"
+            note = "deleted before there" if row.deleted else note
+            lines.append((row.topic, str(row.partition), str(row.offset), row.destination, there, note))
+        found = _aligned(lines)
+        if self.exact:
+            found.append(EXACT)
+        found += ["", f"for group {moved.group} at {self._alias_there}:"]
+        commits = [("topic", "partition", "commit", "committed now", "")]
+        for one in moved.commits:
+            note = f"the least of {one.of} topics: some records of the others are read again" if one.of > 1 else ""
+            now = str(one.now) if one.now >= 0 else "-"
+            commits.append((one.topic, str(one.partition), str(one.offset), now, note))
+        found += _aligned(commits)
+        behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
+        if behind:
+            found.append(f"without an offset at {self._alias}, so none is committed: {_some(behind)}")
+        if moved.others:
+            found.append(f"not of this flow, so not translated: {_some(moved.others)}")
+        return found
 
 
 async def translate_offset(config: Config, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
@@ -227,42 +315,55 @@ async def translate_offset(config: Config, topic: str, partition: int, offset: i
             return f"{offset}\n{EXACT}"
         if to_source:
             place = await translator.to_source(topic, partition, offset)
-            return _told(place, f"offset {offset} there holds no record of {topic}-{partition}")
+            why = f"offset {offset} there holds no record of {topic}-{partition}"
+            return _told(place, why, "is, or will be")
         found = await translator.to_destination(topic, partition, offset)
         if found is None:
             known = await translator.of(topic, partition)
             raise NotTranslated(f"{topic}-{partition} is copied up to offset {known.source_end}, not to {offset} yet")
-        return _told(found, f"{topic}-{partition} has no record at offset {offset}, or none that is copied")
+        if not found.exact and found.offset >= (await translator.of(topic, partition)).destination_end:
+            later = "what comes of it will be at this offset or behind it"
+            return f"{found.offset}\nnothing of {topic}-{partition} is copied from offset {offset} on; {later}"
+        return _told(found, f"{topic}-{partition} has no record at offset {offset}, or none that is copied", "is")
 
 
-def _told(place: Place, why: str) -> str:
-    return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one is, or will be")
+def _told(place: Place, why: str, there: str) -> str:
+    return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
 
 
-async def translate_group(config: Config, group: str, *, apply: bool) -> str:
-    """A table of a group's offsets on both sides; with ``apply`` they are committed at the destination.
+async def translate_group(config: Config, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
+    """Tells a group's offsets on both sides and what ``apply`` commits at the destination, before it does.
+
+    Returns:
+        What was done.
 
     Raises:
-        NotTranslated: it has none, or they cannot be committed.
+        NotTranslated: it has none, or they cannot be committed: then nothing was.
         NetworkError, Differs: see ``net.translation``.
     """
     async with Translator(config) as translator:
-        rows = await translator.group(group)
-        lines = [("topic", "partition", "source", "into", "destination", "")]
-        for row in rows:
-            there = str(row.place.offset) if row.place else "-"
-            note = "not copied yet" if row.place is None else "" if row.place.exact else "next record"
-            lines.append((row.topic, str(row.partition), str(row.offset), row.destination, there, note))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-        told = [line.rstrip() for line in table]
-        if translator.exact:
-            told.append(EXACT)
-        if apply:
-            await translator.check_whole(group, rows)
-            done = translator.apply(group, rows)
-            told.append(f"committed {len(done)} offsets for group {group} at the destination")
-        return "\n".join(told)
+        moved = await translator.group(group)
+        tell("\n".join(translator.told(moved)))
+        try:
+            translator.check(moved)
+        except NotTranslated as error:
+            if apply:
+                raise NotTranslated(f"nothing was committed: {error}") from error
+            return f"nothing was committed; --apply would refuse: {error}"
+        if not apply:
+            return "nothing was committed; --apply commits this"
+        translator.apply(group, moved.commits)
+        return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _admin(settings: ClusterSettings) -> AdminClient:
@@ -285,16 +386,12 @@ def _committed(settings: ClusterSettings, group: str) -> list[TopicPartition]:
         raise NotTranslated(f"cannot read the offsets of group {group}: {error.args[0].str()}") from error
 
 
-def _check_empty(admin: AdminClient, group: str, alias: str) -> None:
-    """A running consumer would go on where it is, and commit over what is written now."""
+def _members(admin: AdminClient, group: str, alias: str) -> int:
+    """Of a group at the destination: running consumers would go on where they are, and commit over what is written."""
     try:
         (future,) = admin.describe_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S).values()
-        members = len(future.result().members)
+        return len(future.result().members)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return
+            return 0
         raise NotTranslated(f"cannot describe group {group} at {alias}: {error.args[0].str()}") from error
-    if members:
-        raise NotTranslated(
-            f"group {group} has {members} members at {alias}; stop its consumers there, then apply again"
-        )

@@ -8,9 +8,10 @@ from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
+from mirror.service.commands import Commands
 from mirror.service.fleet import Fleet
 from mirror.service.http import HTML, JSON, Request, Response
-from mirror.service.readiness import unready
+from mirror.service.readiness import remarks, unready
 from mirror.service.resumption import ACCEPTABLE, NotAsked, Resumption
 from mirror.service.status import Status, as_html, late_workers, status
 
@@ -24,6 +25,7 @@ class Served(Protocol):
     """Name of the consumer group."""
     address: str
     """Where the server listens."""
+    commands: Commands
 
     resumption: Resumption
 
@@ -67,6 +69,7 @@ class Pages:
             group=served.group,
             address=served.address,
             pid=os.getpid(),
+            commands=served.commands,
         )
 
     def _metrics(self) -> Response:
@@ -85,11 +88,15 @@ class Pages:
         return Response(HTTPStatus.OK, b"healthy\n")
 
     def _ready(self) -> Response:
-        """Whether it does its work; each reason why not is a line."""
-        reasons = unready(self._served.fleet, started=self._served.started)
+        """Whether it does its work; each reason why not is a line, and so is each remark when it does."""
+        served = self._served
+        reasons = [served.commands.rendered(each) for each in unready(served.fleet, started=served.started)]
         if reasons:
+            if any(row.reason or row.waits for _, row in served.fleet.rows):
+                reasons.append(served.commands.rendered("`mirror status` says more of each partition"))
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
-        return Response(HTTPStatus.OK, b"ready\n")
+        lines = ["ready", *remarks(served.fleet)]
+        return Response(HTTPStatus.OK, "".join(f"{each}\n" for each in lines).encode())
 
     async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
         """200: all that was asked for goes on; 409: not all of it; 404: nothing was asked of anybody."""
@@ -103,7 +110,7 @@ class Pages:
                 topic, int(partition) if partition is not None else None, accept
             )
         except NotAsked as error:
-            return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
+            return _json(HTTPStatus.NOT_FOUND, {"error": self._served.commands.rendered(str(error))})
         whole = all(not each.why_not for each in found.outcomes)
         return _json(
             HTTPStatus.OK if whole else HTTPStatus.CONFLICT,

@@ -1,6 +1,34 @@
 """Whether the mirror does its work, and if not, why: for ``/-/ready``, the status and the command line. Pure."""
 
-from mirror.service.fleet import Fleet
+import time
+
+from mirror.service.fleet import QUIET_S, Fleet
+
+
+def _silent(fleet: Fleet) -> list[str]:
+    """What workers wait for that have not started yet: a broker that is frozen answers neither yes nor no."""
+    found: dict[str, tuple[float, str]] = {}
+    for worker in fleet.workers.values():
+        for broker, what, seconds in worker.silent if worker.up and not worker.ready else ():
+            found[broker] = max(found.get(broker, (0.0, "")), (seconds, what))
+    return [f"{broker} has not answered {what} for {seconds:.0f} s" for broker, (seconds, what) in found.items()]
+
+
+def _idle(fleet: Fleet) -> list[str]:
+    """Partitions, and none of them is copied for a while now: they are located, and that takes too long."""
+    rows = [row for _, row in fleet.rows if not row.reason]
+    since_s = max((row.waits_since for row in rows if row.state != "active"), default=0.0)
+    if not rows or any(row.state == "active" for row in rows) or time.time() - since_s < QUIET_S:
+        return []
+    why = next((row.waits for row in rows if row.waits), "")
+    return [f"no partition is copied, {len(rows)} wait{why and f': {why}'}"]
+
+
+def remarks(fleet: Fleet) -> list[str]:
+    """What does not keep it from its work, and needs a look: a broker that is down, an entry that matches nothing."""
+    source, _, _ = fleet.flow.partition("->")
+    down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
+    return down + [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
 
 
 def unready(fleet: Fleet, *, started: bool) -> list[str]:
@@ -13,13 +41,17 @@ def unready(fleet: Fleet, *, started: bool) -> list[str]:
     reasons = list(dict.fromkeys(worker.waits for worker in fleet.workers.values() if worker.waits))
     if not started and not reasons:
         reasons.append("the workers are starting")
+    reasons += _silent(fleet)
     if fleet.none_goes_on:
-        reasons.append(f"every partition here is halted ({len(fleet.halted)}): see mirror status")
+        reasons.append(f"every partition here is halted ({len(fleet.halted)})")
     if started:
+        reasons += _idle(fleet)
         reasons += [f"cluster {name} does not answer" for name, up in fleet.clusters.items() if not up]
         reasons += [
-            f"worker {worker.number} is not in the group"
+            f"worker {worker.number} has told nothing for {worker.quiet_s:.0f} s: it is stopped, or stuck"
+            if worker.quiet_s
+            else f"worker {worker.number} is not in the group"
             for worker in fleet.workers.values()
-            if worker.up and not worker.waits and not worker.joined
+            if worker.up and not worker.waits and (worker.quiet_s or not worker.joined)
         ]
     return reasons

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from mirror.relay.assignment import Key
+from mirror.relay.halts import Trouble
 from mirror.service import channel as say
 from mirror.service.channel import Message
 from mirror.service.fleet import Fleet
 
-ACCEPTABLE = frozenset({"accept_gap", "accept_unproven"})
+ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
 """What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
+RECREATED = Trouble.RECREATED.reason
 ANSWER_S = 60.0
 """A worker that does not answer for so long is told to be late."""
 
@@ -56,7 +58,8 @@ class Resumption:
 
         Args:
             topic: whose partitions; None: of all topics.
-            partition: this one alone, halted or not; None: all that are halted.
+            partition: this one alone, halted or not; None: all that are halted. Where a topic was made anew, also those
+                of it that have not halted for that yet.
             accept: some of ``ACCEPTABLE``.
 
         Raises:
@@ -64,23 +67,27 @@ class Resumption:
         """
         flow = await self._flow_keys()
         wanted = {key for key in flow if topic in (None, key[0]) and partition in (None, key[1])}
-        here = {row.key: (worker.number, row.state) for worker, row in self._fleet.rows}
+        here = {row.key: (worker.number, row) for worker, row in self._fleet.rows}
         wanted |= {key for key in here if topic in (None, key[0]) and partition in (None, key[1])}
         if not wanted and topic is not None:
             name = topic if partition is None else f"{topic}-{partition}"
             raise NotAsked(f"the flow has no partition {name}" if partition is not None else f"the flow has no {name}")
         by_worker: dict[int, list[Key]] = defaultdict(list)
+        halted = [here[key][1] for key in wanted & here.keys() if here[key][1].state == "halted"]
+        remade = {row.topic for row in halted if row.reason == RECREATED} if partition is None else set()
         for key in sorted(wanted & here.keys()):
-            number, state = here[key]
-            if partition is not None or state == "halted":
+            number, row = here[key]
+            if partition is not None or row.state == "halted":
                 by_worker[number].append(key)
-        accepted = sorted(accept)
-        found = await asyncio.gather(*(self._resume(number, keys, accepted) for number, keys in by_worker.items()))
+            elif row.topic in remade:
+                by_worker[number] += []  # it will halt for the same reason in a moment
+        wish = {"accept": sorted(accept), "remade": sorted(remade)}
+        found = await asyncio.gather(*(self._resume(number, keys, wish) for number, keys in by_worker.items()))
         return Resumed(sorted(each for some in found for each in some), sorted(wanted - here.keys()))
 
-    async def _resume(self, number: int, keys: list[Key], accept: list[str]) -> list[Outcome]:
+    async def _resume(self, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[Outcome]:
         try:
-            answer = await self._ask(number, say.RESUME, keys=keys, accept=accept)
+            answer = await self._ask(number, say.RESUME, keys=keys, **wish)
         except NotAsked as error:
             return [Outcome(*key, str(error)) for key in keys]
         return [Outcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
@@ -91,7 +98,7 @@ class Resumption:
             if worker.ready:
                 answer = await self._ask(worker.number, say.KEYS)
                 return {(topic, index) for topic, indices in answer["keys"].items() for index in indices}
-        raise NotAsked("no worker is ready; see mirror status, and try again")
+        raise NotAsked("no worker is ready; see `mirror status`, and try again")
 
     async def _ask(self, number: int, kind: str, **fields: object) -> Message:
         self._asked += 1

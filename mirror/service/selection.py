@@ -56,6 +56,11 @@ class Selection:
         """Whether the flow mirrors this topic: matched by `topics`, by nothing in `exclude`, and not internal."""
         return not is_internal(topic) and _any(self.topics, topic) and not _any(self.exclude, topic)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that are selected by name."""
+        return tuple(entry for entry in self.topics if is_topic_name(entry) and self.selects(entry))
+
     def destination_of(self, topic: str) -> str:
         """The topic that a source topic is copied into: by the first of `renames` that matches, or itself."""
         for entry, name in self.renames:

@@ -39,6 +39,10 @@ class Row(NamedTuple):
     """Why it halted; empty: it has not."""
     detail: str
     remedy: str
+    waits: str
+    """Why it is not copied for now, without being halted; empty: it is."""
+    waits_since: float
+    """Since 1970; 0: it does not wait."""
     stint: Stint
     """What was replicated since it was assigned."""
 
@@ -105,6 +109,7 @@ class Snapshots:
             "partitions": rows,
             "gone": gone,
             "skipped": relay.stats.skipped,
+            "unmatched": relay.unmatched,
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:
@@ -135,7 +140,7 @@ class Snapshots:
         )
 
     def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
-        halted = partition.halted
+        halted, waiting = partition.halted, partition.waiting
         lag = partition.lag
         return Row(
             *key,
@@ -143,11 +148,13 @@ class Snapshots:
             # Nothing more is known to be there: but for how long was nobody told?
             lag if lag or partition.heard_at >= fresh_from else None,
             partition.high_watermark,
-            partition.position,
+            partition.shown_position,
             committed,
             halted.reason if halted else "",
             halted.detail if halted else "",
             halted.remedy if halted else "",
+            waiting.reason if waiting else "",
+            waiting.since_s if waiting else 0.0,
             self._stint(partition),
         )
 
@@ -156,8 +163,6 @@ class Snapshots:
         return {
             "cpu_s": time.process_time(),
             "fetched_bytes": stats.fetched_bytes,
-            "forwarded_bytes": stats.forwarded_bytes,
-            "forwarded_batches": stats.forwarded_batches,
             "opened_batches": stats.opened_batches,
             "produce_requests": stats.produce_requests,
             "fetch_requests": stats.fetch_requests,

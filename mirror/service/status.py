@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from mirror.records.state import in_words
+from mirror.service.commands import Commands
 from mirror.service.fleet import Fleet
-from mirror.service.readiness import unready
+from mirror.service.readiness import remarks, unready
 
 Status = dict[str, Any]
 """As ``status`` makes it."""
@@ -18,11 +20,13 @@ LATE_S = 60.0
 """A worker's event loop that is not heard of for so long is stuck, or stopped."""
 
 
-def status(fleet: Fleet, *, version: str, started: bool, group: str, address: str, pid: int) -> Status:
+def status(
+    fleet: Fleet, *, version: str, started: bool, group: str, address: str, pid: int, commands: Commands
+) -> Status:
     """Everything, as JSON has it. Times are seconds since 1970 or durations in seconds, sizes are bytes."""
     now = time.time()
-    totals = fleet.totals()
-    reasons = unready(fleet, started=started)
+    totals, replicated = fleet.totals(), fleet.replicated
+    reasons = [commands.rendered(each) for each in unready(fleet, started=started)]
     return {
         "version": version,
         "flow": fleet.flow,
@@ -32,6 +36,7 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
         "address": address,
         "ready": not reasons,
         "not_ready": reasons,
+        "remarks": remarks(fleet),
         "time": now,
         "states": fleet.states,
         "partitions_of_flow": fleet.flow_partitions,
@@ -39,10 +44,10 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
         "clusters": [{"cluster": name, "up": up} for name, up in fleet.clusters.items()],
         "lag_records": fleet.lag_records,
         "lag_unknown_partitions": fleet.lag_unknown,
-        "replicated_records": sum(each[0] for each in totals.values()),
-        "replicated_batches": sum(each[1] for each in totals.values()),
-        "replicated_bytes": sum(each[2] for each in totals.values()),
-        "filled_offsets": sum(each[3] for each in totals.values()),
+        "replicated_records": replicated.records,
+        "replicated_batches": replicated.batches,
+        "replicated_bytes": replicated.bytes,
+        "filled_offsets": replicated.filled,
         "resyncs": fleet.labelled("resyncs"),
         "halts": fleet.labelled("halts"),
         "partitions": [
@@ -60,20 +65,26 @@ def status(fleet: Fleet, *, version: str, started: bool, group: str, address: st
                 "replicated_batches": totals[row.key][1],
                 "replicated_bytes": totals[row.key][2],
                 "filled_offsets": totals[row.key][3],
+                "waits": commands.rendered(row.waits, row.topic, row.partition) or None,
+                "waits_since": row.waits_since or None,
                 "reason": row.reason or None,
-                "detail": row.detail or None,
-                "remedy": row.remedy or None,
+                "detail": commands.rendered(row.detail, row.topic, row.partition) or None,
+                "remedy": commands.remedy(row.remedy, row.reason, row.topic, row.partition) or None,
             }
             for worker, row in sorted(fleet.rows, key=lambda each: each[1].key)
         ],
-        "skipped": [each._asdict() for each in fleet.skipped],
+        "skipped": [each._asdict() | {"why": in_words(each.reason)} for each in fleet.skipped],
         "workers": [
             {
                 "worker": worker.number,
                 "pid": worker.pid,
                 "up": worker.up,
-                "joined": worker.joined,
+                "joined": worker.joined and not worker.quiet_s,
+                "quiet": bool(worker.quiet_s),
                 "waits": worker.waits or None,
+                "silent_brokers": [
+                    {"broker": broker, "request": what, "seconds": seconds} for broker, what, seconds in worker.silent
+                ],
                 "member": worker.member,
                 "partitions": len(worker.rows),
                 "started_at": worker.started_at,
@@ -111,10 +122,10 @@ def _lag(now: Status) -> str:
     unknown = now["lag_unknown_partitions"]
     if now["lag_records"] is None and not unknown:
         return UNKNOWN
-    some = f"{_number(unknown)} partition{'s' if unknown > 1 else ''} unknown"
+    some = f"{_number(unknown)} partition{'s' if unknown > 1 else ''}"
     if now["lag_records"] is None:
-        return f"{UNKNOWN} (of {some})"
-    return f"{_number(now['lag_records'])} records" + (f", of {some}" if unknown else "")
+        return f"{UNKNOWN} ({some})"
+    return f"{_number(now['lag_records'])} records" + (f"; {UNKNOWN} for {some}" if unknown else "")
 
 
 def _size(value: float | None) -> str:
@@ -142,6 +153,7 @@ def _summary(now: Status) -> list[tuple[str, str]]:
     return [
         ("flow", f"{now['flow']} (id {now['flow_id']}, group {now['group']})"),
         *(("not ready", each) for each in now["not_ready"]),
+        *(("remark", each) for each in now["remarks"]),
         ("clusters", ", ".join(f"{each['cluster']} {'up' if each['up'] else 'away'}" for each in now["clusters"])),
         ("partitions", _partitions(now)),
         ("lag", _lag(now)),
@@ -164,6 +176,8 @@ def _partitions(now: Status) -> str:
 def _worker_state(worker: Mapping[str, Any]) -> str:
     if not worker["up"]:
         return "down"
+    if worker["quiet"]:
+        return "not heard of"
     if worker["joined"]:
         return "in group"
     return "waiting" if worker["waits"] else "out of group" if worker["member"] else "joining"
@@ -191,6 +205,21 @@ def _tables(now: Status) -> list[Table]:
             ],
         ),
         (
+            "not copied for now",
+            ("TOPIC", "PARTITION", "STATE", "SINCE", "WHY"),
+            [
+                [
+                    one["topic"],
+                    str(one["partition"]),
+                    one["state"],
+                    _time(one["waits_since"] * 1000),
+                    one["waits"],
+                ]
+                for one in now["partitions"]
+                if one["waits"]
+            ],
+        ),
+        (
             "halted",
             ("TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY"),
             [
@@ -201,15 +230,15 @@ def _tables(now: Status) -> list[Table]:
         ),
         (
             "skipped source offsets",
-            ("TOPIC", "PARTITION", "FIRST", "LAST", "REASON", "AT"),
+            ("TOPIC", "PARTITION", "FIRST", "LAST", "AT", "WHY"),
             [
                 [
                     each["topic"],
                     str(each["partition"]),
                     str(each["first"]),
                     str(each["next"] - 1),
-                    each["reason"],
                     _time(each["at_ms"]),
+                    each["why"],
                 ]
                 for each in now["skipped"]
             ],

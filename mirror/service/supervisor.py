@@ -11,11 +11,13 @@ import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from mirror.service import channel as say
 from mirror.service import logs
 from mirror.service.channel import Message
 from mirror.service.child import Child
+from mirror.service.commands import Commands
 from mirror.service.config import Config
 from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
@@ -43,8 +45,17 @@ class Supervisor:
     With ``fail_fast``, for scripts, also until it cannot start for now, or until every partition has halted.
     """
 
-    def __init__(self, config: Config, *, workers: int | None = None, fail_fast: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        workers: int | None = None,
+        fail_fast: bool = False,
+        commands: Commands = Commands(),  # noqa: B008 (frozen)
+    ) -> None:
+        """``commands``: as they are typed here."""
         self._config = config
+        self.commands = commands
         self._flow = config.enabled_flow()
         self._count = workers or config.workers
         self._fail_fast = fail_fast
@@ -85,6 +96,7 @@ class Supervisor:
         try:
             server.open()
             self.address = server.address
+            self._show_commands()
             self._log.info("listening", address=self.address)
             return await self._run()
         except ListenFailed as error:
@@ -94,6 +106,12 @@ class Supervisor:
             server.close()
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
+
+    def _show_commands(self) -> None:
+        """Whoever tells what to do knows from here on how that is typed."""
+        if not self._config.http_listen[1]:
+            self.commands = replace(self.commands, at=self.address)
+        self._reports.commands = self.commands
 
     def digest(self) -> None:
         """From now on, what workers have to tell of many partitions is told as their number; not at level debug."""
@@ -258,7 +276,8 @@ class Supervisor:
             self._fail(message)
         elif worker.waits not in self._waits and not self._stop.is_set():
             self._waits[worker.waits] = time.monotonic()
-            self._log.warning("waiting", reason=reason, detail=f"{detail}; tried again until it succeeds")
+            told = self.commands.rendered(detail)
+            self._log.warning("waiting", reason=reason, detail=f"{told}; tried again until it succeeds")
 
     def _waits_no_more(self, worker: WorkerView) -> None:
         worker.waits = ""
@@ -276,7 +295,7 @@ class Supervisor:
                 return
             self._told.add(told)
         write = getattr(self._digest or self._log, message["level"])
-        write(event, worker=child.number, **fields)
+        write(event, worker=child.number, **self.commands.line(fields))
 
     def _worker_failed(self, child: Child, message: Message) -> None:
         """It cannot go on. If no wait heals that, and before any has begun, it is everybody's end; else it is started
@@ -284,13 +303,13 @@ class Supervisor:
         if not self.started and (message.get("final") or self._fail_fast):
             self._fail(message)
         else:
-            self._log.error("worker_failed", worker=child.number, **_told(message))
+            self._log.error("worker_failed", worker=child.number, **self.commands.line(_told(message)))
 
     def _fail(self, message: Message) -> None:
         """The run ends with this."""
         if self._failed is None and not self._stop.is_set():
             self._failed = message
-            self._log.error("failed", **_told(message))
+            self._log.error("failed", **self.commands.line(_told(message)))
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -323,10 +342,10 @@ def _ending(code: int) -> str:
     return f"ended by signal {-code}"
 
 
-def run(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> int:
+def run(config: Config, *, commands: Commands, workers: int | None = None, fail_fast: bool = False) -> int:
     """Runs the flow in the foreground; returns the exit code."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a loop that can say something
     try:
-        return asyncio.run(Supervisor(config, workers=workers, fail_fast=fail_fast).run())
+        return asyncio.run(Supervisor(config, workers=workers, fail_fast=fail_fast, commands=commands).run())
     finally:
         logs.flush()

@@ -31,7 +31,7 @@ from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.expulsion import expel
-from mirror.service.handover import Handover, bootstrap_text
+from mirror.service.handover import Handover
 from mirror.service.membership import Membership
 from mirror.service.pauses import Pauses
 from mirror.service.resuming import flow_keys, resume
@@ -84,7 +84,7 @@ def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
     return Membership(
         relay.assignment,
         handover.group,
-        bootstrap=bootstrap_text(handover.source),
+        bootstrap=handover.source.bootstrap_servers,
         client_id=handover.source.connection.client_id,
         drain_timeout_ms=handover.relay.drain_timeout_ms,
         refresh_topics_interval_ms=handover.relay.refresh_topics_interval_ms,
@@ -196,9 +196,15 @@ class Worker:
     async def _open(self, name: str, options: ClusterOptions) -> Cluster:
         if name not in self._dialled:
             self._dialled.add(name)
-            self._log.info("connecting", cluster=name, bootstrap_servers=bootstrap_text(options))
+            self._log.info("connecting", cluster=name, bootstrap_servers=options.bootstrap_servers)
         try:
-            cluster = await Cluster.open(name, options, errors=self._watching.errors_of(name))
+            cluster = await Cluster.open(
+                name,
+                options,
+                errors=self._watching.errors_of(name),
+                asked=self._watching.asked,
+                unreached=self._watching.unreached,
+            )
         except NetworkError:
             self._watching.reached(name, None)
             raise
@@ -288,7 +294,15 @@ class Worker:
     async def _breathe(self, interval_ms: int) -> None:
         """Until there are snapshots, this says that the event loop turns."""
         while self._member is None:
-            self._channel.send(say.ALIVE, clusters=self._watching.clusters, counters=self._watching.counters)
+            watching = self._watching
+            self._channel.send(
+                say.ALIVE,
+                clusters=watching.clusters,
+                counters=watching.counters,
+                silent=watching.silent,
+                unreached=watching.unreached.now,
+                unmatched=self._relay.unmatched if self._relay is not None else None,
+            )
             await asyncio.sleep(interval_ms / 1000)
 
     async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
@@ -303,6 +317,8 @@ class Worker:
         snapshot["counters"] |= member.counters | self._watching.counters
         snapshot["clusters"] = self._watching.clusters
         snapshot["unassigned"] = self._watching.unassigned
+        snapshot["silent"] = self._watching.silent
+        snapshot["unreached"] = self._watching.unreached.now
         self._channel.send(say.SNAPSHOT, **snapshot)
 
     # -- commands ----------------------------------------------------------------------------------------------------
@@ -341,7 +357,7 @@ class Worker:
         why_not = dict.fromkeys(keys, "the worker is still starting; try again")
         if self._relay is not None and self._member is not None:
             try:
-                why_not = await resume(self._relay, keys, message["accept"])
+                why_not = await resume(self._relay, keys, message["accept"], remade=message["remade"])
             except NetworkError as error:
                 why_not = dict.fromkeys(keys, str(error))
         self._channel.send(say.REPLY, id=message["id"], outcomes=[(*key, why) for key, why in why_not.items()])

@@ -11,8 +11,9 @@ from mirror.demo.events import Follower
 
 PROGRESS: dict[str, Any] = {
     "event": "progress", "level": "info", "timestamp": "2026-01-01T00:00:00Z", "flow": "source->destination",
-    "lag_records": 12, "bytes": 1_000, "bytes_per_s": 500, "batches_forwarded": 3, "batches_opened": 0,
-    "partitions": {"active": 2, "locating": 1}, "cpu_s": 0.25, "rss_bytes": 40_000_000, "resyncs": {"start": 3},
+    "lag_records": 12, "lag_unknown_partitions": 1, "bytes": 1_000, "bytes_per_s": 500,
+    "batches_forwarded": 3, "batches_opened": 0, "partitions": {"active": 2, "locating": 1},
+    "cpu_s": 0.25, "rss_bytes": 40_000_000, "resyncs": {"start": 3},
 }  # fmt: skip
 HALTED: dict[str, Any] = {
     "event": "halted", "level": "error", "topic": "orders", "partition": 3, "reason": "not_a_copy",
@@ -23,7 +24,7 @@ HALTED: dict[str, Any] = {
 def test_progress_is_taken_whole_and_what_is_new_is_left() -> None:
     read = events.progress(PROGRESS)
     assert read is not None
-    assert (read.lag_records, read.bytes, read.bytes_per_s) == (12, 1_000, 500)
+    assert (read.lag_records, read.lag_unknown, read.bytes, read.bytes_per_s) == (12, 1, 1_000, 500)
     assert (read.batches_forwarded, read.batches_opened) == (3, 0)
     assert read.partitions == {"active": 2, "locating": 1}
     assert (read.cpu_s, read.rss_bytes) == (0.25, 40_000_000)

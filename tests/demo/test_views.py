@@ -1,6 +1,7 @@
 """What people see: numbers, the live view, steps on a terminal and in a file."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -11,8 +12,8 @@ from mirror.demo.events import Progress
 from mirror.demo.screen import PlainScreen, TerminalScreen
 
 PROGRESS = Progress(
-    lag_records=33_067, bytes=182_300_000, bytes_per_s=61_200_000, batches_forwarded=3_210, batches_opened=0,
-    partitions={"active": 33, "locating": 2}, cpu_s=2.1, rss_bytes=48_000_000,
+    lag_records=33_067, lag_unknown=0, bytes=182_300_000, bytes_per_s=61_200_000, batches_forwarded=3_210,
+    batches_opened=0, partitions={"active": 33, "locating": 2}, cpu_s=2.1, rss_bytes=48_000_000,
 )  # fmt: skip
 
 
@@ -55,6 +56,15 @@ def test_the_line_has_what_the_panel_has() -> None:
     assert "process 4711" in panel
     assert "writing to the source" in panel
     assert "stopped" in text_of(dashboard.panel(view(producing=0)))
+
+
+def test_a_lag_that_is_not_known_of_all_says_so() -> None:
+    """The total leaves out partitions whose lag is unknown: their number stands beside it."""
+    some, none = replace(PROGRESS, lag_unknown=2), replace(PROGRESS, lag_records=None, lag_unknown=1)
+    assert "lag 33,067 records; unknown for 2 partitions;" in dashboard.line(view(some))
+    assert "33,067; unknown for 2 partitions" in text_of(dashboard.panel(view(some)))
+    assert "lag unknown (1 partition);" in dashboard.line(view(none))
+    assert "unknown" not in dashboard.line(view())
 
 
 def test_a_sparkline_shows_the_latest_against_their_highest() -> None:

@@ -76,6 +76,7 @@ def test_nothing_is_up() -> None:
     done = CliRunner().invoke(sandbox, ["status", "--format", "json"])
     assert done.exit_code == 1
     assert json.loads(done.output)["up"] is False
+    assert "Error: no sandbox is up" in CliRunner().invoke(sandbox, ["start", "source", "1"]).output
     done = CliRunner().invoke(sandbox, ["down"])
     assert done.exit_code == 1
     assert "Error: no sandbox is up" in done.output
@@ -131,7 +132,8 @@ def test_the_life_of_a_background_sandbox(runtime: Path, tmp_path: Path) -> None
     """
     1. ``up`` returns once the clusters serve, and says where; a second ``up`` is refused.
     2. ``status`` shows them, in both formats; a broker that died is shown as down.
-    3. ``down`` ends them: no process and no data are left; a second ``down`` is refused.
+    3. ``start`` has a killed broker back with its data and its port, ``restart`` one that runs; what cannot be is said.
+    4. ``down`` ends them: no process and no data are left; a second ``down`` is refused.
     """
     done = call("up", "--clusters", "one,two=0.10.2.2", "--heap-mb", "512", "--property", "log.retention.ms=-1")
     assert done.returncode == 0, done.stderr
@@ -147,13 +149,31 @@ def test_the_life_of_a_background_sandbox(runtime: Path, tmp_path: Path) -> None
     assert [broker["condition"] for broker in brokers] == ["up", "up"]
     pids = [shown["keeper_pid"], *descendants(shown["keeper_pid"])]
     assert {broker["pid"] for broker in brokers} <= set(pids)
-    os.kill(brokers[1]["pid"], signal.SIGKILL)
+    assert "there is no broker 2 in a cluster one" in call("start", "one", "2").stderr
+    assert "the brokers are: one 1, two 1" in call("start", "other", "1").stderr
+    assert "broker 1 is running" in call("start", "one", "1").stderr
+    for broker, name in zip(brokers, ("one", "two"), strict=True):
+        os.kill(broker["pid"], signal.SIGKILL)
+        assert eventually(lambda: "down" in call("status").stdout)
+        done = call("start", name, "1")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{name} broker 1: 127.0.0.1:{broker['port']}, process ")
+    done = call("restart", "one", "1")
+    assert done.returncode == 0, done.stderr
+    again = json.loads(call("status", "--format", "json").stdout)
+    now = [broker for cluster in again["clusters"] for broker in cluster["brokers"]]
+    for before, after in zip(brokers, now, strict=True):
+        assert after["pid"] != before["pid"]
+        assert after | {"pid": 0} == before | {"pid": 0}
+    pids += [broker["pid"] for broker in now]
+    os.kill(now[1]["pid"], signal.SIGKILL)
     assert eventually(lambda: "down" in call("status").stdout)
 
     done = call("down")
     assert (done.returncode, done.stdout) == (0, "ended: one, two\n")
     assert not any(map(alive, pids))
     assert list((tmp_path / "tmp").iterdir()) == []
+    assert {each.suffix for each in runtime.iterdir()} <= {".log", ".lock"}
     assert "no sandbox is up" in call("down").stderr
 
 

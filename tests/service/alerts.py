@@ -3,21 +3,25 @@
 import operator
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 RULES = Path(__file__).resolve().parent.parent.parent / "configs" / "alerts.yaml"
 _SHAPE = re.compile(
-    r"(?P<age>time\(\) - )?(?P<name>\w+)(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})? (?P<sign>==|>|<) (?P<than>\d+)"
+    r"(?P<age>time\(\) - )?(?:max by \((?P<by>[\w, ]+)\) \()?(?P<name>\w+)(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})?"
+    r"(?(by)\)) (?P<sign>==|>|<) (?P<than>\d+)"
 )
 _SIGNS: dict[str, Callable[[float, float], bool]] = {"==": operator.eq, ">": operator.gt, "<": operator.lt}
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 """By name: labels and value of each."""
+Labels = frozenset[tuple[str, str]]
 
 
 class Rule(NamedTuple):
@@ -25,6 +29,24 @@ class Rule(NamedTuple):
 
     alert: str
     shape: "re.Match[str]"
+    for_s: float
+    keep_firing_for_s: float
+
+    def held(self, scraped: Samples, at_s: float) -> set[Labels]:
+        """The label sets for which the expression holds."""
+        by, found = self.shape["by"], set[Labels]()
+        for labels, value in scraped.get(self.shape["name"], []):
+            if self.shape["label"] is None or labels.get(self.shape["label"]) == self.shape["value"]:
+                seen = at_s - value if self.shape["age"] else value
+                if _SIGNS[self.shape["sign"]](seen, float(self.shape["than"])):
+                    kept = labels.keys() if by is None else set(by.split(", "))
+                    found.add(frozenset((name, labels[name]) for name in kept & labels.keys()))
+        return found
+
+
+def _duration_s(rule: dict[str, Any], name: str) -> float:
+    text = rule.get(name, "0s")
+    return float(text[:-1]) * _UNITS_S[text[-1]]
 
 
 def rules() -> list[Rule]:
@@ -34,7 +56,7 @@ def rules() -> list[Rule]:
         for rule in group["rules"]:
             shape = _SHAPE.fullmatch(rule["expr"])
             assert shape is not None, f"{rule['alert']}: {rule['expr']} is more than these tests can evaluate"
-            found.append(Rule(rule["alert"], shape))
+            found.append(Rule(rule["alert"], shape, _duration_s(rule, "for"), _duration_s(rule, "keep_firing_for")))
     return found
 
 
@@ -51,11 +73,28 @@ def samples(text: str) -> Samples:
 def firing(scraped: Samples, *, at_s: float | None = None) -> set[str]:
     """The alerts whose expression holds for any sample; ``for`` is not waited for."""
     now = time.time() if at_s is None else at_s
-    found: set[str] = set()
-    for alert, shape in rules():
-        for labels, value in scraped.get(shape["name"], []):
-            if shape["label"] is None or labels.get(shape["label"]) == shape["value"]:
-                seen = now - value if shape["age"] else value
-                if _SIGNS[shape["sign"]](seen, float(shape["than"])):
-                    found.add(alert)
+    return {rule.alert for rule in rules() if rule.held(scraped, now)}
+
+
+def pages(rule: Rule, scrapes: Iterable[tuple[float, Samples]]) -> Counter[Labels]:
+    """How often the alert begins to fire, as Prometheus has it: held for ``for``, and not over while it is kept firing.
+
+    ``scrapes``: each with its time, in order; of all instances together.
+    """
+    pending: dict[Labels, float] = {}
+    kept: dict[Labels, float] = {}
+    """Those that fire, with when they last held."""
+    found: Counter[Labels] = Counter()
+    for at_s, scraped in scrapes:
+        held = rule.held(scraped, at_s)
+        pending = {labels: pending.get(labels, at_s) for labels in held}
+        kept = {
+            labels: at_s if labels in held else last
+            for labels, last in kept.items()
+            if labels in held or at_s - last < rule.keep_firing_for_s
+        }
+        for labels, since in pending.items():
+            if labels not in kept and at_s - since >= rule.for_s:
+                kept[labels] = at_s
+                found[labels] += 1
     return found

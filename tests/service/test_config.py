@@ -206,6 +206,11 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
             FLOW,
             AT_FLOW + "sync.topic.configs[0]: 'a b' is no name of a topic config",
         ),
+        (
+            {"flow": "audit.accept: [unverifiable, extra]"},
+            FLOW,
+            AT_FLOW + "audit.accept[1]: 'extra' is nothing that an audit can pass; write unverifiable",
+        ),
         # KIP-712's switches.
         (
             {"flow": "send.raw.bytes: false"},
@@ -402,6 +407,8 @@ def test_selects(topic: str, selected: bool) -> None:
 def test_internal_topics_are_not_selected_by_any_expression() -> None:
     flow = FlowSettings(topics=(".*",))
     assert flow.selects("anything")
+    named = FlowSettings(topics=("orders.eu", "pay.*", "old"), exclude=("old",))
+    assert named.selection.names == ("orders.eu",)
     assert not any(map(flow.selects, ("__transaction_state", "__x", "mirror-internal", "mirror-internal-map")))
 
 

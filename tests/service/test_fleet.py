@@ -1,19 +1,25 @@
 """What the supervisor makes of its workers' words: sums, survival of counters, metrics, status."""
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.typing import FilteringBoundLogger
 
 from mirror.relay.halts import REASONS
 from mirror.relay.stats import Skipped
 from mirror.service import metrics
 from mirror.service.backlog import MOST_ENDS, Backlog
+from mirror.service.commands import Commands
 from mirror.service.fleet import Fleet
 from mirror.service.metrics import render
+from mirror.service.readiness import unready
+from mirror.service.reports import Reports
 from mirror.service.snapshot import Gone, Row
 from mirror.service.status import as_html, as_text, late_workers, status
+from tests.relay.flows import Log
+from tests.service.alerts import firing, samples
 from tests.service.rows import row, stint
 
 NOW_MS = 1_700_000_000_000
@@ -22,14 +28,17 @@ NOW_MS = 1_700_000_000_000
 def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ...] = (), **counters: float) -> Any:
     return {
         "at": time.time(),
-        "counters": {"cpu_s": 1.5, "forwarded_batches": 5, **counters},
+        "counters": {"cpu_s": 1.5, **counters},
         "gauges": {"rss_bytes": 1_000, "joined": 1},
         "flow_partitions": 2,
         "clusters": {"source": True, "destination": True},
         "unassigned": None,
+        "silent": [],
+        "unreached": {},
         "partitions": [list(each) for each in rows],
         "gone": [list(each) for each in gone],
         "skipped": [list(each) for each in skipped],
+        "unmatched": [],
     }
 
 
@@ -90,6 +99,25 @@ def test_counters_survive_their_worker_and_gauges_do_not() -> None:
     assert sample(found, "mirror_build_info", version="1.2.3") == 1
 
 
+def test_the_log_counts_as_the_status_does() -> None:
+    """They have one account of what was copied: what was in doubt and had landed is in it."""
+    found, log = fleet(), Log()
+    reports = Reports(found, cast(FilteringBoundLogger, log))
+    found.heard(1, snapshot(row()))
+    found.ended(1)
+    found.started(1, 2_000)
+    found.heard(1, snapshot())
+    found.heard(2, snapshot(row(stint=stint(60, 80)), row(partition=1)))
+    reports.look(started=True)
+    reports.progress()
+    now, (line,), (caught_up,) = told(found), log.of("progress"), log.of("caught_up")
+    assert (line["bytes"], line["batches_forwarded"]) == (500 + 200 + 500, 5 + 2 + 5)
+    assert (line["bytes"], line["batches_forwarded"]) == (now["replicated_bytes"], now["replicated_batches"])
+    assert sample(found, "mirror_batches_total", path="shallow") == line["batches_forwarded"]
+    assert line["bytes_per_s"] > 0
+    assert caught_up["bytes"] == line["bytes"]
+
+
 def test_readiness_is_a_metric() -> None:
     """So that an alert fires for whatever it is not ready for: no series tells of topics that no pattern matches."""
     found = fleet()
@@ -99,6 +127,90 @@ def test_readiness_is_a_metric() -> None:
     assert sample(found, "mirror_ready") == 1
     found.workers[1].waits = "no topic matches"
     assert sample(found, "mirror_ready") == 0
+
+
+def test_a_broker_that_says_nothing_is_named() -> None:
+    """While workers start, with the request that is waited for, once for all of them; then only the status has it."""
+    found = fleet()
+    for number, seconds in ((1, 4.0), (2, 6.2)):
+        silent = [("destination broker 2 at h:1", "Metadata", seconds)]
+        found.alive(number, {"clusters": {}, "counters": {}, "silent": silent, "unreached": {}, "unmatched": None})
+    named = "destination broker 2 at h:1 has not answered Metadata for 6 s"
+    assert unready(found, started=False) == ["the workers are starting", named]
+    assert told(found)["workers"][0]["silent_brokers"][0]["seconds"] == 4.0
+    for number in (1, 2):
+        found.workers[number].ready = True
+    assert named not in unready(found, started=True)
+    found.ended(1)
+    assert not found.workers[1].silent
+
+
+def test_entries_that_match_nothing() -> None:
+    """
+    1. While it waits for its start: a worker between two looks keeps what the last one found.
+    2. While it copies: a series and a remark for each entry; it is ready all the same.
+    3. Gone with the next look, and with the worker.
+    """
+    found = fleet()
+    waiting: dict[str, Any] = {"clusters": {}, "counters": {}, "silent": [], "unreached": {}}
+    found.alive(1, waiting | {"unmatched": ["paymnets"]})
+    found.alive(1, waiting | {"unmatched": None})
+    assert sample(found, "mirror_topic_unmatched", source="source", target="destination", pattern="paymnets") == 1
+    for number in (1, 2):
+        found.heard(number, snapshot() | {"unmatched": ["paymnets", "log\\..*"]})
+    assert (sample(found, "mirror_ready"), told(found)["ready"]) == (1, True)
+    remark = "no topic of cluster source matches paymnets: check its spelling"
+    assert told(found)["remarks"][0] == remark
+    assert f"remark:     {remark}\n" in as_text(told(found))
+    assert remark in as_html(told(found))
+    assert "MirrorTopicUnmatched" in firing(samples(render(found, "1").decode()))
+    found.heard(1, snapshot())
+    found.ended(2)
+    assert not told(found)["remarks"]
+    assert sample(found, "mirror_topic_unmatched") is None
+
+
+def test_brokers_that_cannot_be_reached() -> None:
+    """
+    1. Named before the start, once for all workers: in the log, as a remark, and on the page.
+    2. Another one: only that is told. The first is back, and away again: told again.
+    3. Not beside a cluster that does not answer at all, and not of a worker that has ended.
+    """
+    found, log = fleet(), Log()
+    reports = Reports(found, cast(FilteringBoundLogger, log))
+    one, two = "destination broker 3 at h:1", "destination broker 4 at h:2"
+    up = {"source": True, "destination": True}
+
+    def look(unreached: dict[str, str], clusters: dict[str, bool] = up) -> list[str]:
+        for number in (1, 2):
+            waiting: dict[str, Any] = {"clusters": clusters, "counters": {}, "silent": [], "unmatched": None}
+            found.alive(number, waiting | {"unreached": unreached})
+            reports.look(started=False)
+        return [line["detail"].split(" cannot be reached")[0] for line in log.of("broker_unreachable")]
+
+    assert look({one: "Connection refused"}) == [one]
+    assert told(found)["remarks"] == [f"{one} cannot be reached: Connection refused"]
+    assert look({one: "Connection refused", two: "timed out"}) == [one, two]
+    assert look({}) == [one, two]
+    assert look({one: "Connection refused"}) == [one, two, one]
+    assert look({one: "x", two: "y"}, up | {"destination": False}) == [one, two, one]
+    found.ended(1)
+    found.ended(2)
+    assert not found.unreached
+
+
+def test_why_a_partition_is_not_copied_for_now() -> None:
+    found = fleet(1)
+    waits = "destination broker 2 at h:1: Connection refused"
+    found.heard(
+        1, snapshot(row(state="locating", lag_records=None, waits=waits, waits_since=1_700_000_000.0), row("u"))
+    )
+    now = told(found)
+    assert [(one["waits"], one["waits_since"]) for one in now["partitions"]] == [(waits, 1_700_000_000.0), (None, None)]
+    text = as_text(now)
+    assert "not copied for now\n" in text
+    assert f"2023-11-14 22:13:20Z  {waits}\n" in text
+    assert waits in as_html(now)
 
 
 def test_a_partition_that_moves_is_counted_once() -> None:
@@ -191,12 +303,12 @@ def test_lag_that_is_not_known_is_never_0() -> None:
         assert sample(found, name, partition="1") is None
     now = told(found)
     assert (now["lag_records"], now["lag_unknown_partitions"]) == (3_000, 1)
-    assert "lag:        3,000 records, of 1 partition unknown\n" in as_text(now)
+    assert "lag:        3,000 records; unknown for 1 partition\n" in as_text(now)
     assert [one["lag_records"] for one in now["partitions"]] == [3_000, None]
     found.heard(1, snapshot(row()))
     now = told(found)
     assert (now["lag_records"], now["partitions"][1]["position"]) == (None, None)
-    assert "lag:        unknown (of 1 partition unknown)\n" in as_text(now)
+    assert "lag:        unknown (1 partition)\n" in as_text(now)
     assert not caught_up(found)
 
 
@@ -218,13 +330,19 @@ def test_a_skipped_range_counts_once() -> None:
     """Each worker tells of what was skipped before it began, with the time of the decision as it knows it."""
     found = fleet()
     early, late = Skipped("t", 0, 10, 20, "on.gap", NOW_MS - 5), Skipped("t", 1, 0, 5, "on.gap", NOW_MS - 9)
+    older = Skipped("t", 0, 0, 10, "on.gap", NOW_MS - 20)
     for worker in (1, 2):
-        found.heard(worker, snapshot(skipped=(early._replace(at_ms=NOW_MS + worker), early, late)))
-    assert found.skipped == [late, early]
+        found.heard(worker, snapshot(skipped=(early._replace(at_ms=NOW_MS + worker), early, older, late)))
+    assert found.skipped == [older, late, early]
+    assert sample(found, "mirror_last_skip_timestamp_seconds", partition="0") == early.at_ms / 1000
+    assert sample(found, "mirror_skipped_offsets_total", partition="0") == 20
+    scraped = samples(render(found, "1").decode())
+    assert "MirrorOffsetsSkipped" in firing(scraped, at_s=early.at_ms / 1000 + 60)
+    assert "MirrorOffsetsSkipped" not in firing(scraped)
 
 
 def told(found: Fleet) -> Any:
-    return status(found, version="1", started=True, group="g", address="127.0.0.1:1", pid=1)
+    return status(found, version="1", started=True, group="g", address="127.0.0.1:1", pid=1, commands=Commands())
 
 
 def test_status() -> None:
@@ -265,6 +383,53 @@ def test_a_worker_that_is_not_heard_of() -> None:
     assert late_workers(found, time.time() + 61) == [1, 2]
     found.ended(1)
     assert late_workers(found, time.time() + 61) == [2]
+
+
+def test_what_a_quiet_worker_told_last_is_not_known_any_more() -> None:
+    """
+    1. Two workers copy a partition each; then one is frozen. Its lag was 0: that is not known now. What was known to
+       wait, waits at least. It is not ready, and says who is meant.
+    2. The group gives the partition to the other one: it is shown once, as that one has it.
+    3. It is thawed, and tells again.
+    """
+    found = fleet()
+    found.heard(1, snapshot(row(lag_records=0)))
+    found.heard(2, snapshot(row(partition=1, lag_records=0)))
+    assert (sample(found, "mirror_replication_lag_records", partition="1"), unready(found, started=True)) == (0, [])
+    found.workers[2].heard_at -= 20
+    assert sample(found, "mirror_replication_lag_records", partition="0") == 0
+    for name in ("mirror_replication_lag_records", "mirror_replication_lag_seconds"):
+        assert sample(found, name, partition="1") is None
+    assert sample(found, "mirror_ready") == 0
+    assert unready(found, started=True) == ["worker 2 has told nothing for 20 s: it is stopped, or stuck"]
+    now = told(found)
+    assert (now["lag_records"], now["lag_unknown_partitions"], now["states"]) == (None, 1, {"active": 2})
+    assert [(each["quiet"], each["joined"]) for each in now["workers"]] == [(False, True), (True, False)]
+    assert "not heard of" in as_text(now)
+    assert (caught_up(found), found.settled) == (False, False)
+    found.heard(1, snapshot(row(lag_records=0), row(partition=1, lag_records=7)))
+    now = told(found)
+    assert [(one["partition"], one["worker"], one["lag_records"]) for one in now["partitions"]] == [
+        (0, 1, 0),
+        (1, 1, 7),
+    ]
+    assert (now["states"], found.is_whole, found.unassigned) == ({"active": 2}, True, 0)
+    found.heard(2, snapshot(gone=(Gone("t", 1, stint()),)))
+    assert unready(found, started=True) == []
+
+
+def test_ready_means_that_something_is_copied() -> None:
+    """All partitions are located, and that for a while: not ready. For a moment, or some of them: ready."""
+    found = fleet(1)
+    waits: dict[str, Any] = {"state": "locating", "lag_records": None, "waits": "east broker 2 has not answered"}
+    long_ago, just_now = time.time() - 60, time.time()
+    found.heard(1, snapshot(row(waits_since=long_ago, **waits), row(partition=1, waits_since=just_now, **waits)))
+    assert unready(found, started=True) == []
+    found.heard(1, snapshot(row(partition=1, waits_since=long_ago, **waits)))
+    assert unready(found, started=True) == ["no partition is copied, 2 wait: east broker 2 has not answered"]
+    assert "mirror status" not in as_text(told(found))
+    found.heard(1, snapshot(row(partition=1)))
+    assert unready(found, started=True) == []
 
 
 def counters(found: Fleet) -> dict[str, float]:
@@ -313,7 +478,10 @@ def test_clusters() -> None:
         return {name: sample(found, "mirror_cluster_up", cluster=name) for name in found.clusters}
 
     assert up() == {"source": 0, "destination": 0}
-    found.alive(1, {"clusters": {"source": True}, "counters": {"request_errors/destination/Connect/x_y": 3}})
+    counters = {"request_errors/destination/Connect/x_y": 3}
+    found.alive(
+        1, {"clusters": {"source": True}, "counters": counters, "silent": [], "unreached": {}, "unmatched": None}
+    )
     assert up() == {"source": 1, "destination": 0}
     assert sample(found, "mirror_request_errors_total", cluster="destination", api="Connect", error="x_y") == 3
     found.heard(1, snapshot(row()))

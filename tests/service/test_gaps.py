@@ -1,14 +1,19 @@
 """Records that the source has deleted before they were copied: a halt, or a decision, which is recorded."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from mirror.audit import job
+from mirror.audit.model import AuditRequest, Span
 from mirror.sandbox import Cluster
+from tests.audit.clusters import endpoint
+from tests.service.alerts import firing, samples
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
-from tests.service.running import config_text, mirror, status
+from tests.service.running import config_text, get, mirror, status
 from tests.service.test_holes import consumed, plain, wait_for_equal_ends
 
 pytestmark = pytest.mark.broker
@@ -42,7 +47,9 @@ def test_retention_overtook(
     with mirror(tmp_path / "mirror.yaml", text) as process:
         halted = process.wait_event("halted")
         assert halted["reason"] == "retention_overtook"
-        assert "offset 10 is due and the source begins at 15" in str(halted["detail"])
+        assert "offset 10 is due, and the source's log start offset is 15: offsets 10 to 14 cannot" in str(
+            halted["detail"]
+        )
     assert end_of(destination, topic_name) == 10
     text = config_text(source, destination, [topic_name], flow={"on.gap": "continue"})
     with mirror(tmp_path / "mirror.yaml", text) as process:
@@ -56,9 +63,19 @@ def test_retention_overtook(
             lambda: len(status(process)["workers"]) == 2 and status(process)["skipped"], "what was skipped"
         )
         (skipped,) = status(process)["skipped"]
+        assert "MirrorOffsetsSkipped" in firing(samples(get(process, "/metrics")[1]))
         assert (skipped["topic"], skipped["partition"], skipped["first"], skipped["next"]) == (topic_name, 0, 10, 15)
         assert not process.of("skipped")
+        assert skipped["why"] == "could not be copied; going on without them was accepted"
         assert process.stop() == 0
+    request = AuditRequest(
+        flow="source->destination",
+        source=endpoint(source_cluster, "source"),
+        destination=endpoint(destination_cluster, "destination"),
+        topics=(topic_name,),
+    )
+    ((*where, _, at_ms),) = asyncio.run(job._prepare(request)).decisions.ranges
+    assert (where, at_ms) == ([topic_name, 0, Span(10, 15)], skipped["at_ms"])
     wanted = consumed(source, topic_name, "read_committed")
     assert [record.offset for record in wanted] == list(range(15, 30))
     for isolation in ("read_committed", "read_uncommitted"):

@@ -105,6 +105,16 @@ async def test_something_else_listens_there() -> None:
             await asyncio.to_thread(client.fetch_status, where)
 
 
+def test_a_supervisor_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket takes connections, and nobody answers."""
+    monkeypatch.setattr(client, "STATUS_TIMEOUT_S", 0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        pytest.raises(client.NotAnswered, match="has not answered for 0 s: its supervisor is stopped, or stuck"),
+    ):
+        client.fetch_status(listening.getsockname())
+
+
 @pytest.mark.parametrize(
     ("host", "own"),
     [

@@ -152,7 +152,7 @@ def _move_group(
     mover.close()
     code, told = translate(config, "--group", group, "--apply")
     assert code == 0, told
-    assert "committed 1 offsets" in told
+    assert "committed 1 offset for" in told
     mover = consumer(destination, group)
     (committed,) = mover.committed([TopicPartition(merged, 0)], timeout=60)
     mover.close()

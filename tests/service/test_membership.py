@@ -126,7 +126,8 @@ async def test_a_lost_session_is_no_seat() -> None:
     1. Assigned: in the group, if only with nothing.
     2. The session is over: out of it, until the group assigns something again.
     """
-    seat, consumer = membership(Log()), Assigned()
+    log = Log()
+    seat, consumer = membership(log), Assigned()
     partitions = [TopicPartition("t", 0)]
     assert not seat.joined
     for found in (partitions, []):
@@ -135,3 +136,6 @@ async def test_a_lost_session_is_no_seat() -> None:
         seat._on_lost(consumer, found)
         await until(lambda: not seat.joined)
     assert seat.counters == {"rebalances/assigned": 2, "rebalances/lost": 2}
+    (line,) = log.of("session_lost")
+    assert (line["count"], line["assignment"]) == (1, {"t": [0]})
+    assert "the group has not heard of this worker" in line["detail"]

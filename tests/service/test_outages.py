@@ -147,6 +147,11 @@ def test_an_outage(
             process = stack.enter_context(mirror(config, text))
             process.wait_event("listening")
             hold(process, Truth(away=which, waiting=None, unassigned=None))
+            if kind == "frozen":
+                # Told before the first request to it was over.
+                silent = f"{which} bootstrap {site.bootstrap_servers} has not answered Connect for "
+                assert [line.startswith(silent) for line in status(process)["not_ready"][-1:]] == [True]
+            process.wait_event("waiting")
         hold(process, Truth())
         with site.away(kind):
             if which == "destination":

@@ -39,7 +39,8 @@ class Worker:
     def tell(self) -> None:
         """Through JSON, as over its channel."""
         snapshot = self._snapshots.take(self.relay, {}, joined=1)
-        self._fleet.heard(self._number, json.loads(json.dumps(snapshot | {"clusters": {}, "unassigned": 0})))
+        seen = {"clusters": {}, "unassigned": 0, "silent": [], "unreached": {}}
+        self._fleet.heard(self._number, json.loads(json.dumps(snapshot | seen)))
 
 
 async def shared_between_two(seed: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from mirror.cli import main
 from mirror.sandbox import Cluster
 from mirror.service import client, resumption
+from mirror.service.commands import Commands
 from mirror.service.fleet import Fleet
 from mirror.service.http import Request
 from mirror.service.pages import Pages
@@ -38,6 +39,7 @@ class Workers:
     def __init__(self, rows: Mapping[int, list[Row]], *, ready: bool = True, stays: tuple[str, ...] = ()) -> None:
         self.fleet = Fleet("source->destination")
         self.asked: list[tuple[int, str, Any]] = []
+        self.remade: Any = None
         self.stays = stays
         self.deaf: set[int] = set()
         self.gone: set[int] = set()
@@ -51,6 +53,7 @@ class Workers:
         if number in self.gone:
             return False
         self.asked.append((number, kind, fields.get("keys")))
+        self.remade = fields.get("remade")
         if number in self.deaf:
             return True
         answer: dict[str, Any] = {"kind": "reply", "id": fields["id"]}
@@ -93,6 +96,22 @@ async def test_by_partition_topic_and_all() -> None:
     ]
 
 
+async def test_a_topic_that_was_made_anew() -> None:
+    """By topic, or all at once: workers with partitions of it that have not halted for that yet are asked as well."""
+    held = {
+        1: [row("orders", 0, "halted")._replace(reason="recreated"), row("users", 0, "halted")],
+        2: [row("orders", 1, "active")],
+        3: [row("users", 1, "active")],
+    }
+    for topic, partition, remade in (("orders", None, ["orders"]), (None, None, ["orders"]), ("orders", 0, [])):
+        workers = Workers(held)
+        await workers.resumption.resume(topic, partition, ())
+        assert workers.remade == remade
+        asked = [each[::2] for each in workers.asked if each[1] == "resume"]
+        assert ((2, []) in asked) is bool(remade)
+        assert 3 not in dict(asked)
+
+
 @pytest.mark.parametrize(("topic", "partition"), [("none", None), ("orders", 3)])
 async def test_what_the_flow_does_not_have(topic: str, partition: int | None) -> None:
     with pytest.raises(NotAsked, match="the flow has no"):
@@ -130,7 +149,7 @@ async def test_over_http(
     path: tuple[str, ...], query: dict[str, str], stays: tuple[str, ...], code: int, resumed: int
 ) -> None:
     """What comes of it, in the status code and partition by partition."""
-    served: Any = SimpleNamespace(fleet=None, resumption=spread(stays=stays).resumption)
+    served: Any = SimpleNamespace(fleet=None, resumption=spread(stays=stays).resumption, commands=Commands())
     request = Request("POST", ("api", "v1", "partitions", *path, "resume"), query)
     answer = await Pages(served).answer(request)
     assert answer.status == HTTPStatus(code)
@@ -191,7 +210,10 @@ def test_a_service_whose_partitions_have_all_halted(
     with mirror(config, config_text(source, destination, [topic_name])) as process:
         process.wait_event("all_halted", partitions=2)
         assert get(process, "/-/healthy")[0] == 200
-        assert get(process, "/-/ready") == (503, "every partition here is halted (2): see mirror status\n")
+        code, why = get(process, "/-/ready")
+        assert (code, why.splitlines()[0]) == (503, "every partition here is halted (2)")
+        assert f"mirror status -c {config}" in why
+        assert "every partition here is halted (2)\n" in cli(process, config, "status").stdout
         assert get(process, "/metrics")[1].count("\nmirror_partition_halted{") == 2
         assert cli(process, config, "status").returncode == 2
         assert len(process.of("all_halted")) == 1

@@ -4,12 +4,14 @@ import time
 
 import pytest
 
+from mirror.relay import ids, partition
 from mirror.relay.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.service import snapshot
 from mirror.service.pauses import Pauses
 from mirror.service.snapshot import FRESH_S, Snapshots
 from tests.relay.flows import clusters, fill, mirroring
+from tests.relay.noting import recreate
 
 
 def lag(relay: Relay) -> int | None:
@@ -51,3 +53,28 @@ async def test_mutation_an_end_counts_for_ever(monkeypatch: pytest.MonkeyPatch) 
             await flow.copied()
             unheard(flow.partition())
             assert lag(flow.relay) == 0
+
+
+@pytest.mark.parametrize("rule", [True, False])
+async def test_a_topic_that_was_made_anew(monkeypatch: pytest.MonkeyPatch, *, rule: bool) -> None:
+    """
+    1. All is copied. The destination topic is made anew: nothing of that is in there. Position and lag are unknown.
+    2. Without the rule (the mutation): 60, and 0.
+    3. Resumed, the topic of now counts.
+    """
+    monkeypatch.setattr(ids, "LOOK_EVERY_S", 0.02)
+    if not rule:
+        monkeypatch.setattr(partition, "UNPLACED", frozenset())
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            recreate(destination)
+            assert await flow.halted() == "recreated"
+            flow.partition().heard(60, time.monotonic())
+            (row,) = Snapshots(Pauses()).take(flow.relay, {}, joined=1)["partitions"]
+            assert (row.position, row.lag_records) == ((-1, None) if rule else (60, 0))
+            assert await flow.relay.resume(("t", 0)) == ""
+            await flow.copied()
+            (row,) = Snapshots(Pauses()).take(flow.relay, {}, joined=1)["partitions"]
+            assert (row.position, row.lag_records) == (60, 0)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -277,12 +279,19 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         assert f"{two.topic}-0: foreign_writer" in told.stdout
         assert "remedy: somebody else writes to the destination topic" in told.stdout
         assert total(process, "mirror_partition_halted", partition="0", reason="foreign_writer") == 1
+        # Its last line is the remedy, and the command in it is typed as it stands, wherever one is.
+        (remedy,) = [line for line in told.stdout.splitlines() if "remedy:" in line]
+        assert process.of("halted")[0]["remedy"] in remedy
+        (command,) = re.findall(r"`([^`]+)`", remedy)
+        typed = subprocess.run(command, shell=True, cwd="/", capture_output=True, text=True, timeout=90, check=False)
+        assert typed.returncode == 1, typed
+        assert f"{two.topic}-0 is not resumed: halts again, foreign_writer" in typed.stderr
         # It may have moved to the second worker, and have halted there once more.
         assert total(process, "mirror_halts_total", reason="foreign_writer") >= 1
 
         told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, "1")
         assert told.returncode == 1
-        assert "is not resumed: not halted but" in told.stderr
+        assert "is not resumed: it is " in told.stderr
         told = cli(process, two.folder / "mirror.yaml", "partition", "resume", "nothing", "0")
         assert told.returncode == 1
         assert "nothing is resumed: the flow has no partition nothing-0" in told.stderr
@@ -316,7 +325,7 @@ def test_resumed_in_place(two: Two) -> None:
         def resumed() -> bool:
             told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, last)
             # The mirror may have seen by itself that the reason is gone.
-            return told.returncode == 0 or "not halted but" in told.stderr
+            return told.returncode == 0 or ", not halted" in told.stderr
 
         process.wait_for(resumed, "the partition to be resumed")
         two.wait_equal(process)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.sandbox import Cluster
+from tests.service.alerts import firing, samples
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import cli, config_text, get, mirror, status
 from tests.service.workers import Workers
@@ -55,6 +56,7 @@ def test_a_topic_that_comes_later(
     with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name])) as process:
         assert "check topics and exclude" in process.wait_event("waiting", reason="NothingToMirror")["detail"]
         assert get(process, "/-/ready")[0] == 503
+        process.wait_for(lambda: "MirrorTopicUnmatched" in firing(samples(get(process, "/metrics")[1])), "the alert")
         create_topic(source, topic_name)
         produce(source, topic_name, 50)
         assert process.wait_event("waiting_over")["duration_s"] > 0
@@ -62,6 +64,7 @@ def test_a_topic_that_comes_later(
         process.wait_event("caught_up")
         process.wait_for(lambda: end_of(destination, topic_name) == end_of(source, topic_name), "equal ends")
         assert get(process, "/-/ready") == (200, "ready\n")
+        assert "MirrorTopicUnmatched" not in firing(samples(get(process, "/metrics")[1]))
         assert process.stop() == 0
 
 

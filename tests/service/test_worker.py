@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mirror.records.fields import id_shown
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import Relay
 from mirror.service.channel import Channel, ChannelLog, Message
@@ -269,7 +270,7 @@ async def test_runs_and_stops(tmp_path: Path) -> None:
             assert last["gauges"]["joined"] == 1
             assert last["gauges"]["rss_bytes"] > 1 << 20
             counters = last["counters"]
-            assert counters["forwarded_batches"] == 20
+            assert [each.stint.batches for each in worker.rows.values()] == [10, 10]
             assert counters["opened_batches"] == 0
             assert counters["cpu_s"] > 0
             assert counters["commits/ok"] >= 1
@@ -296,10 +297,12 @@ async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> 
             assert row.remedy
             worker.channel.send("keys", id=1)
             assert await worker.message("reply") == {"kind": "reply", "id": 1, "keys": {"t": [0, 1]}}
-            worker.channel.send("resume", id=2, keys=[("t", 1), ("t", 7)], accept=["accept_gap"])
+            worker.channel.send("resume", id=2, keys=[("t", 1), ("t", 7)], accept=["accept_gap"], remade=[])
             await until(lambda: len(worker.of("reply")) == 2)
-            assert worker.of("reply")[1]["outcomes"] == [["t", 1, "not halted but active"], ["t", 7, "not copied here"]]
-            worker.channel.send("resume", id=3, keys=[("t", 0)], accept=[])
+            (first, second) = worker.of("reply")[1]["outcomes"]
+            assert first == ["t", 1, "it is active, not halted"]
+            assert second == ["t", 7, "not copied here"]
+            worker.channel.send("resume", id=3, keys=[("t", 0)], accept=[], remade=[])
             await until(lambda: len(worker.lines("halted")) == 2)
             await until(lambda: len(worker.of("reply")) == 3)
             ((topic, partition, why_not),) = worker.of("reply")[2]["outcomes"]
@@ -382,11 +385,52 @@ async def test_cannot_start_yet(tmp_path: Path, side: str, prepare: Any, reason:
             assert worker.of("alive")
             if reason == "NothingToMirror":
                 assert not worker.of("ready")
+                await until(lambda: worker.of("alive")[-1]["unmatched"] == ["t", "u"])
                 scene(source)
             await until(lambda: [row.position for row in worker.rows.values()] == [30, 30])
             assert await worker.stop() == 0
             assert not worker.of("failed")
             assert len(worker.lines("connecting")) == 2
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+@pytest.mark.parametrize("request_name", ["ApiVersions", "Metadata", "DescribeConfigs"])
+async def test_who_is_waited_for_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, request_name: str
+) -> None:
+    """A broker that is frozen answers neither yes nor no: it is named, with what it was asked."""
+    monkeypatch.setattr("mirror.service.watching.SILENT_S", 0.0)
+    async with clusters() as (source, destination):
+        scene(source)
+        silent = source if side == "source" else destination
+        silent.next(request_name, faults.silence())
+        config = config_for(source, destination, tmp_path, **{"progress.interval.ms": 100})
+        what = "Connect" if request_name == "ApiVersions" else request_name
+        async with running(config) as worker:
+
+            def named() -> bool:
+                told = worker.of("alive")
+                return bool(told) and any(
+                    broker.startswith(f"{side} b") and asked in (what, request_name)
+                    for broker, asked, _ in told[-1]["silent"]
+                )
+
+            await until(named, what=f"{side}; {worker.of('alive')[-1:]}")
+            assert not worker.of("ready")
+
+
+async def test_a_broker_that_is_down_at_the_start_is_named(tmp_path: Path) -> None:
+    """Before it has started, while others of its cluster answer; and in what it tells when it copies."""
+    async with clusters(brokers=2) as (source, destination):
+        scene(source)
+        destination.unnoticed = True
+        await destination.stop(2)
+        stuck = destination.next("CreateTopics", faults.silence())
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await stuck.came.wait()
+            name = f"destination broker 2 at 127.0.0.1:{destination.brokers[2].port}"
+            await until(lambda: worker.of("alive")[-1]["unreached"] == {name: "Connection refused"})
+            assert not worker.of("ready")
 
 
 async def test_without_waiting_it_would_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +505,7 @@ async def test_a_topic_that_is_gone(tmp_path: Path) -> None:
                 worker.seats[0].on_unknown_topic()
                 await until(lambda: len(worker.lines("topic_gone")) == told)  # noqa: B023
                 line = worker.lines("topic_gone")[-1]
-                assert (line["topic"], line["topic_id"], line["partitions"]) == ("u", gone.topic_id.hex, 1)
+                assert (line["topic"], line["topic_id"], line["partitions"]) == ("u", id_shown(gone.topic_id.bytes), 1)
                 assert "cluster source has no topic u any more" in line["detail"]
                 await until(lambda: worker.seats[0].topics == {"t"})
                 source.add_topic("u")

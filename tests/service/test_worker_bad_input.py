@@ -293,6 +293,9 @@ def test_too_large_for_the_destination(two: Two, good: str, topic_name: str) -> 
     produce(two.source, topic_name, 2, size=900_000, seed=3)
     line = two.halts(topic_name, good)
     assert line["reason"] == "too_large"
+    # As it stands there, in a shell: the value is the source's, which takes more than this batch has.
+    assert f"`kafka-configs --bootstrap-server {two.destination} --alter" in line["remedy"]
+    assert f"--entity-name {topic_name} --add-config max.message.bytes=" in line["remedy"]
     assert end_of(two.destination, topic_name) == before
 
 

@@ -49,6 +49,8 @@ SYNCED_TOPIC_CONFIGS = (
 _FIXED = "the destination has to keep batches as they are, so that {name} is always {value} there"
 _TOO_OLD = "records are older when they reach the destination, which would refuse what the source took"
 _PLACES = "it names brokers of the source cluster"
+ACCEPTABLE = ("unverifiable",)
+"""Findings of the audit that may be passed: ``audit.model.ACCEPTABLE``, which a daemon does not import."""
 NEVER_SYNCED: Mapping[str, str] = {
     **{name: _FIXED.format(name=name, value=value) for name, value in DESTINATION_TOPIC_CONFIGS.items()},
     "message.format.version": "the destination would convert batches to another format",
@@ -65,6 +67,12 @@ def _check_synced(name: str) -> str:
     if not is_topic_name(name):
         raise refused("is no name of a topic config", "write a name such as retention.ms")
     return name
+
+
+def _check_acceptable(kind: str) -> str:
+    if kind not in ACCEPTABLE:
+        raise refused("is nothing that an audit can pass", f"write {' or '.join(ACCEPTABLE)}, or take it off the list")
+    return kind
 
 
 def _check_included(entry: str) -> str:
@@ -141,7 +149,9 @@ class FlowSettings(Settings):
         Literal["read_committed", "read_uncommitted"], Choice(("read_committed", "read_uncommitted"))
     ] = "read_committed"
     """read_committed: what a consumer with this isolation.level reads is copied, and the offsets of aborted
-    transactions are filled. read_uncommitted: all data is copied, as soon as it is written."""
+    transactions are filled. read_uncommitted: all data is copied, as soon as it is written. A copy keeps to one of
+    them: with another value its partitions halt (settings_changed) until it is set back, or resumed with
+    `--accept-settings`: from there on, the copy is one under the new value."""
     fill: Annotated[Literal["markers", "transaction"], Choice(("markers", "transaction"))] = "markers"
     """How offsets without a record at the source are taken at the destination. markers: WriteTxnMarkers, which needs
     Alter on the cluster. transaction: empty aborted transactions, which need no such right; a marker too many is then
@@ -204,6 +214,12 @@ class FlowSettings(Settings):
     """New topics and partitions are looked for this often."""
     settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000
     """After doubt the destination's log end has to stand still this long before copying goes on."""
+    audit_accept: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_acceptable)], ...],
+        Field(json_schema_extra={"items": {"enum": list(ACCEPTABLE)}}),
+    ] = ()
+    """What `mirror audit` passes (exit code 0) though it is no proof. unverifiable: records that only the destination
+    still has, because the source's log cleaner has removed them since."""
 
     @property
     def selection(self) -> Selection:

@@ -1,0 +1,96 @@
+"""The commands that messages name, as they have to be typed here: program, configuration file, topic and partition.
+
+Halts are found, and kept in the internal topic, where none of that is known: their remedies say ``mirror partition
+resume TOPIC PARTITION``. Another machine may show them, started with another file. So the supervisor renders them, here
+and nowhere else, when they are shown.
+"""
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from mirror.relay.halts import HEALING, Heals
+
+_COMMAND = re.compile(r"\bmirror (partition resume|status|audit|run)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
+_RESUME = "partition resume"
+_ONCE_DONE = f"; once that is done, run `mirror {_RESUME} TOPIC PARTITION`"
+_BY_ITSELF = (
+    "; it then goes on by itself at the next look for topics (refresh.topics.interval.ms), or at once with "
+    f"`mirror {_RESUME} TOPIC PARTITION`"
+)
+_ASKS = frozenset({_RESUME, "status"})
+"""Commands that ask the running mirror, and have to know where it listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """How the mirror's commands are typed here.
+
+    Attributes:
+        program: what runs them.
+        config: the configuration file that this mirror was started with; empty: not known.
+        at: HOST:PORT, where the file does not say where the mirror listens; empty: it does.
+    """
+
+    program: str = "mirror"
+    config: str = ""
+    at: str = ""
+
+    @classmethod
+    def of(cls, config: Path) -> Self:
+        """As this process was started."""
+        return cls(program=_program(), config=str(config.absolute()))
+
+    def rendered(self, text: str, topic: str = "", partition: int | None = None) -> str:
+        """The text with its commands as they have to be typed. ``topic``, ``partition``: what it is about."""
+
+        def typed(found: re.Match[str]) -> str:
+            command, of_topic, of_partition, every = found.groups()
+            words = [self.program, command]
+            words += ["-c", shlex.quote(self.config)] if self.config else []
+            words += ["--at", self.at] if self.at and command in _ASKS else []
+            if every:
+                words.append("--all")
+            elif command == _RESUME and topic:
+                words.append(shlex.quote(topic))
+                # A remedy that names neither is about this partition, and one that names the topic is about all of it.
+                if partition is not None and (of_partition or not of_topic):
+                    words.append(str(partition))
+            return " ".join(words)
+
+        return _COMMAND.sub(typed, text)
+
+    def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
+        """A halt's remedy; it ends with the command that has the partition go on, unless that is in it."""
+        if text and _RESUME not in text:
+            by_itself = HEALING.get(reason) in (Heals.TOPICS, Heals.TERMS)
+            text += _BY_ITSELF if by_itself else _ONCE_DONE
+        return self.rendered(text, topic, partition)
+
+    def line(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a log line, those rendered that may say what to do."""
+        topic, partition = fields.get("topic", ""), fields.get("partition")
+        found = dict(fields)
+        if "mirror " in found.get("detail", ""):
+            found["detail"] = self.rendered(found["detail"], topic, partition)
+        if "remedy" in found and "reason" in found and partition is not None:
+            found["remedy"] = self.remedy(found["remedy"], found["reason"], topic, partition)
+        elif "remedy" in found:
+            found["remedy"] = self.rendered(found["remedy"], topic, partition)
+        return found
+
+
+def _program() -> str:
+    """What was typed to start this process, such that it works in every directory."""
+    started = Path(sys.argv[0])
+    if started.name != "mirror":
+        return f"{shlex.quote(sys.executable)} -m mirror"
+    found = shutil.which("mirror")
+    if found is not None and Path(found).absolute() == started.absolute():
+        return "mirror"
+    return shlex.quote(str(started.absolute()))

@@ -1,0 +1,163 @@
+"""The commands that messages name can be copied as they are."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mirror.audit import command
+from mirror.audit.errors import AuditError
+from mirror.cli import main
+from mirror.net.state import StateUnusable
+from mirror.records.admit import HaltReason
+from mirror.relay.halts import REASONS, Trouble
+from mirror.service import client, offsets
+from mirror.service.commands import Commands
+from mirror.service.resumption import Outcome, Resumed
+from mirror.service.status import status
+from mirror.wire.errors import HALTING
+from tests.service.loading import base
+from tests.service.rows import row
+from tests.service.test_fleet import fleet, snapshot
+
+REMEDIES = sorted(
+    {(each.slug, each.remedy) for each in HaltReason}
+    | {(each.reason, each.remedy) for each in Trouble}
+    | set(HALTING.values())
+)
+"""Of every halt that there is."""
+HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
+
+
+def typed(text: str) -> list[list[str]]:
+    """The commands that a text shows, as a shell takes them apart."""
+    return [shlex.split(each) for each in re.findall(r"`([^`]+)`", text)]
+
+
+def test_every_reason_is_there() -> None:
+    assert {reason for reason, _ in REMEDIES} == set(REASONS)
+
+
+@pytest.mark.parametrize(("reason", "text"), REMEDIES, ids=lambda value: value[:30])
+def test_a_remedy(reason: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    1. It has a command by which the partition goes on, with this file, topic and partition; no placeholder is left.
+    2. The command line takes each of its commands, and resumes what is meant.
+    """
+    config = tmp_path / "its config.yaml"
+    config.write_text(base())
+    shown = Commands(config=str(config)).remedy(text, reason, "orders", 7)
+    assert "TOPIC" not in shown
+    assert "PARTITION" not in shown
+    asked: list[tuple[Any, ...]] = []
+
+    def resume(address: tuple[str, int], *of: Any, accept: list[str]) -> Resumed:
+        asked.append((*of, *accept))
+        return Resumed([Outcome("orders", 7, "")], [])
+
+    monkeypatch.setattr(client, "resume", resume)
+    for program, *words in typed(shown):
+        assert program == "mirror"
+        assert words[words.index("-c") + 1] == str(config)
+        if words[0] == "partition":
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+            assert ended.value.code == 0
+        else:
+            command = main.commands[words[0]]
+            command.make_context(words[0], words[1:], parent=click.Context(main))
+    assert asked
+    assert {of[:2] for of in asked} <= {("orders", 7), ("orders", None)}
+
+
+def test_what_is_typed() -> None:
+    """Program, file, where it listens, quoted for a shell; only commands that ask the mirror are told where it is."""
+    text = "see `mirror status`, `mirror audit`, then `mirror partition resume TOPIC PARTITION --accept-gap`"
+    assert typed(HERE.rendered(text, "orders", 3)) == [
+        [HERE.program, "status", "-c", HERE.config, "--at", HERE.at],
+        [HERE.program, "audit", "-c", HERE.config],
+        [HERE.program, "partition", "resume", "-c", HERE.config, "--at", HERE.at, "orders", "3", "--accept-gap"],
+    ]
+    everything = [HERE.program, "partition", "resume", "-c", HERE.config, "--at", HERE.at, "--all"]
+    assert typed(HERE.rendered("`mirror partition resume --all`")) == [everything]
+    assert (
+        HERE.rendered("a mirror of the same topic; restart the mirror")
+        == "a mirror of the same topic; restart the mirror"
+    )
+
+
+def test_halts_of_before() -> None:
+    """Written down by a version that named neither topic nor partition."""
+    text = "then 'mirror partition resume --accept-gap' goes on"
+    shown = Commands(config="a.yaml").rendered(text, "orders", 0)
+    assert shown == "then 'mirror partition resume -c a.yaml orders 0 --accept-gap' goes on"
+
+
+def test_log_lines() -> None:
+    """What says what to do is rendered, whatever the event; a halt's remedy as everywhere."""
+    fields = {"topic": "orders", "partition": 1, "reason": "overfilled", "remedy": "delete it", "detail": "d"}
+    line = Commands().line(fields)
+    assert line["remedy"] == "delete it; once that is done, run `mirror partition resume orders 1`"
+    assert Commands().line({"remedy": "see `mirror status`", "detail": "d"}) == {
+        "remedy": "see `mirror status`",
+        "detail": "d",
+    }
+    assert Commands().line({"detail": "d"}) == {"detail": "d"}
+    told = HERE.line({"detail": "`mirror status` says whether it has halted", "topic": "orders", "partition": 1})
+    assert typed(told["detail"]) == [[HERE.program, "status", "-c", HERE.config, "--at", HERE.at]]
+
+
+def test_what_the_command_line_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Commands in its own errors are about the file that it was given."""
+    config = tmp_path / "its config.yaml"
+    config.write_text(base())
+
+    async def unusable(*_: Any, **__: Any) -> str:
+        raise StateUnusable("lacks a part of the map; `mirror status` says whether it has halted")
+
+    monkeypatch.setattr(offsets, "translate_offset", unusable)
+    words = ["offsets", "translate", "-c", str(config), "--topic", "t", "--offset", "1"]
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 1
+    assert [each[-3:] for each in typed(told.stderr)] == [["status", "-c", str(config)]]
+
+    def not_proved(*_: Any, **__: Any) -> None:
+        raise AuditError("the map is lost", "`mirror status` says how it is made anew")
+
+    monkeypatch.setattr(command, "_audit", not_proved)
+    told = CliRunner().invoke(main, ["audit", "-c", str(config)])
+    assert told.exit_code == 1
+    assert [each[-3:] for each in typed(told.stderr)] == [["status", "-c", str(config)]]
+
+
+def test_details_are_rendered_as_well() -> None:
+    """In the status, as in the log."""
+    found = fleet(1)
+    text = "`mirror status` says whether it has halted"
+    found.heard(1, snapshot(row(state="halted", reason="r", detail=text, waits=text)))
+    told = status(found, version="1", started=True, group="g", address="", pid=1, commands=HERE)["partitions"][0]
+    for name in ("detail", "waits"):
+        assert typed(told[name]) == [[HERE.program, "status", "-c", HERE.config, "--at", HERE.at]]
+
+
+@pytest.mark.parametrize(
+    ("started", "on_path", "shown"),
+    [
+        ("/opt/v/bin/mirror", "/opt/v/bin/mirror", "mirror"),
+        ("/opt/v/bin/mirror", None, "/opt/v/bin/mirror"),
+        ("/opt/v/bin/mirror", "/usr/bin/mirror", "/opt/v/bin/mirror"),
+        ("/opt/v/mirror/__main__.py", None, "/py thon -m mirror"),
+    ],
+)
+def test_the_program(started: str, on_path: str | None, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name alone where a shell finds this very program by it."""
+    monkeypatch.setattr("sys.argv", [started, "run"])
+    monkeypatch.setattr("sys.executable", "/py thon")
+    monkeypatch.setattr("shutil.which", lambda _: on_path)
+    commands = Commands.of(Path("mirror.yaml"))
+    assert " ".join(shlex.split(commands.program)) == shown
+    assert commands.config == str(Path.cwd() / "mirror.yaml")

@@ -1,0 +1,132 @@
+"""``mirror offsets translate``: two source topics in one destination topic, and a group that moves over."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from mirror.sandbox import Cluster
+from tests.audit.clusters import delete_before
+from tests.service.kafka_side import create_topic, end_of, produce
+from tests.service.running import Mirror, config_text, mirror
+from tests.service.test_mapped import FLOW, consumer, read_from, translate
+
+pytestmark = pytest.mark.broker
+RECORDS = 10
+
+
+def commit(cluster: Cluster, group: str, **offsets: int) -> None:
+    reader = consumer(cluster, group)
+    reader.commit(offsets=[TopicPartition(topic, 0, offset) for topic, offset in offsets.items()], asynchronous=False)
+    reader.close()
+
+
+def committed(cluster: Cluster, group: str, topic: str) -> int:
+    reader = consumer(cluster, group)
+    (found,) = reader.committed([TopicPartition(topic, 0)], timeout=60)
+    reader.close()
+    return int(found.offset)
+
+
+def test_two_topics_in_one(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. All of one topic is copied, then all of another one behind it. What comes next of the first comes behind the
+       second's records, and that is what is said.
+    2. The group has read all of the first and half of the second. Without --apply it is told what would be committed,
+       beside what the group has there now; nothing is. With it, the same is told, and that is committed.
+    3. While a consumer of the group runs there, both say so, with a command that names it; nothing is committed.
+    4. A topic of which the group has no offset: refused, with a command that has the source's brokers in it.
+    """
+    first, second, merged = f"{topic_name}-a", f"{topic_name}-b", f"{topic_name}-all"
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    for topic in (first, second):
+        create_topic(source, topic)
+    create_topic(source, f"{topic_name}-other")
+    create_topic(destination, merged)
+    flow = {**FLOW, "topic.rename": {f"{topic_name}-(a|b)": merged}}
+    config, group = tmp_path / "mirror.yaml", f"group-{topic_name}"
+    with mirror(config, config_text(source, destination, [first, second], flow=flow)) as process:
+        for topic, end in ((first, RECORDS), (second, 2 * RECORDS)):
+            produce(source, topic, RECORDS)
+            _wait_for_records(process, destination_cluster, merged, end)
+        assert process.stop() == 0
+    end = end_of(destination, merged)
+    of_second = [at for at, *_ in read_from(destination_cluster, merged, 0)][RECORDS:]
+    code, told = translate(config, "--topic", first, "--offset", str(RECORDS))
+    assert (code, told.splitlines()[0]) == (0, str(end)), told
+    assert "at this offset or behind it" in told
+
+    half = RECORDS // 2
+    commit(source_cluster, group, **{first: RECORDS, second: half, f"{topic_name}-other": 0})
+    commit(destination_cluster, group, **{merged: 1})
+    code, dry = translate(config, "--group", group)
+    assert code == 0, dry
+    assert f"{merged}  0          {of_second[half]:<6}  1              the least of 2 topics" in dry
+    assert f"not of this flow, so not translated: {topic_name}-other" in dry
+    assert dry.endswith("\nnothing was committed; --apply commits this\n")
+    assert committed(destination_cluster, group, merged) == 1
+    code, told = translate(config, "--group", group, "--apply")
+    assert code == 0, told
+    assert told.splitlines()[:-1] == dry.splitlines()[:-1]
+    assert told.endswith(f"\ncommitted 1 offset for group {group}\n")
+    assert committed(destination_cluster, group, merged) == of_second[half]
+
+    delete_before(destination_cluster, merged, of_second[half] + 2)
+    code, told = translate(config, "--group", group, "--apply")
+    assert (code, committed(destination_cluster, group, merged)) == (0, of_second[half] + 2), told
+    assert told.count("deleted before there") == 1, "of the first topic, all that is next comes later"
+
+    running = Consumer({"bootstrap.servers": destination, "group.id": group, "enable.auto.commit": False})
+    try:
+        running.subscribe([merged])
+        while not running.assignment():
+            running.poll(0.1)
+        command = f"kafka-consumer-groups --bootstrap-server {destination} --group {group} --describe --members"
+        for options, code, said in (
+            ((), 0, f"nothing was committed; --apply would refuse: group {group} has 1 member at destination"),
+            (("--apply",), 1, f"nothing was committed: group {group} has 1 member at destination"),
+        ):
+            found, told = translate(config, "--group", group, *options)
+            assert found == code, told
+            assert said in told
+            assert command in told
+    finally:
+        running.close()
+
+    commit(source_cluster, f"{group}-2", **{first: 0})
+    code, told = translate(config, "--group", f"{group}-2", "--apply")
+    assert code == 1, told
+    assert f"kafka-consumer-groups --bootstrap-server {source} --group {group}-2 --reset-offsets" in told
+    assert "nothing was committed" in told
+    assert committed(destination_cluster, f"{group}-2", merged) < 0
+
+
+def _wait_for_records(process: Mirror, cluster: Cluster, topic: str, count: int) -> None:
+    process.wait_for(lambda: len(read_from(cluster, topic, 0)) == count, f"{count} records")
+
+
+def test_an_exact_offset_that_is_not_copied_yet(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """Committed at the destination it would be behind the log's end, where consumers reset to anywhere; the same before
+    its beginning."""
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    config, group = tmp_path / "mirror.yaml", f"group-{topic_name}"
+    create_topic(source, topic_name)
+    create_topic(destination, topic_name)
+    produce(source, topic_name, RECORDS)
+    config.write_text(config_text(source, destination, [topic_name]))
+    commit(source_cluster, group, **{topic_name: RECORDS})
+    code, told = translate(config, "--group", group, "--apply")
+    assert code == 1, told
+    assert f"nothing was committed: {topic_name}-0: offset {RECORDS} is not copied yet" in told
+    produce(destination, topic_name, RECORDS)
+    code, told = translate(config, "--group", group, "--apply")
+    assert (code, committed(destination_cluster, group, topic_name)) == (0, RECORDS), told
+    delete_before(destination_cluster, topic_name, RECORDS - 2)
+    commit(source_cluster, group, **{topic_name: 1})
+    code, told = translate(config, "--group", group, "--apply")
+    assert (code, committed(destination_cluster, group, topic_name)) == (0, RECORDS - 2), told
+    assert "deleted before there" in told

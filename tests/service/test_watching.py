@@ -1,0 +1,54 @@
+"""What a worker knows of partitions that nobody holds, and for how long."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirror.net.errors import Unreachable
+from mirror.service import watching
+from mirror.service.holders import Holders
+from mirror.service.watching import Watching
+from tests.fakes.loop import until
+
+KEYS = [("t", index) for index in range(4)]
+
+
+@pytest.mark.parametrize("held", [4, 3])
+async def test_a_session_that_is_lost(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    """
+    1. The worker holds all partitions, or all but one, which the group says another machine has: nobody lacks an owner.
+    2. The source goes away, and with it the session: what was said then says nothing of the partitions of now. (It
+       counted on, for 15 s, and nothing was told to be unknown.)
+    3. They come back.
+    """
+    asked: list[Any] = []
+    away = False
+
+    async def holders(*told: Any) -> Holders:
+        asked.append(told)
+        if away:
+            raise Unreachable("gone")
+        return Holders(2, 0)
+
+    monkeypatch.setattr(watching, "holders", holders)
+    monkeypatch.setattr(watching, "ASK_GROUP_EVERY_S", 0.01)
+    monkeypatch.setattr(watching, "FRESH_FOR", 1e6)
+    relay: Any = SimpleNamespace(keys=KEYS, partitions=dict.fromkeys(KEYS[:held]))
+    seen = Watching()
+    assert seen.unassigned is None
+    settings: Any = SimpleNamespace(protocol="classic", group_id="g")
+    asking = asyncio.ensure_future(seen.ask_group(relay, SimpleNamespace(), settings))  # type: ignore[arg-type]
+    try:
+        await until(lambda: seen.unassigned == 0)
+        away = True
+        relay.partitions.clear()
+        assert seen.unassigned is None
+        before = len(asked)
+        await until(lambda: len(asked) > before + 2)
+        assert seen.unassigned is None
+        relay.partitions.update(dict.fromkeys(KEYS))
+        await until(lambda: seen.unassigned == 0)
+    finally:
+        asking.cancel()
