@@ -7,16 +7,17 @@ is afterwards* is too much.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirror.audit.errors import AuditError
 from mirror.audit.mapped import MappedPartition, freeze_mapped
-from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition, Undecided
 from mirror.audit.offsets import LATEST, list_offsets, log_spans
 from mirror.audit.policies import compacted
 from mirror.net.cluster import Cluster, ClusterOptions
 from mirror.net.connection import ConnectionOptions
+from mirror.records.fields import id_text
 from mirror.wire.errors import ErrorCode, error_name
 
 POLL_S = 0.2
@@ -46,9 +47,13 @@ class Frozen:
     source_topic_ids: dict[str, str]
     destination_topic_ids: dict[str, str]
     compacted: Mapping[Side, frozenset[str]] = field(default_factory=dict)
-    """Topics that a log cleaner works on."""
+    """Topics that a log cleaner works on, by their names at the source."""
+    alone: tuple[str, ...] = ()
+    """Topics that the flow selects, and only the destination has."""
     mapped: Mapping[TopicPartition, MappedPartition] = field(default_factory=dict)
     """With ``offsets: mapped``: where the copies are."""
+    undecided: tuple[Undecided, ...] = ()
+    """What is behind open transactions on either side."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -61,7 +66,10 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     _check_two(source, destination)
     names = await selected(source, request)
     there = {name: request.destination_of(name) for name in names}
-    await destination.refresh(sorted(set(there.values())))
+    alone = await _alone(destination, request, names) if not request.mapped else ()
+    failed = await destination.refresh(sorted(set(there.values())))
+    for name in request.topics:
+        _check_present(destination, there[name], failed)
     findings: list[Finding] = []
     wanted: list[TopicPartition] = []
     spare: list[TopicPartition] = []
@@ -75,7 +83,12 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
             # Of a topic that others write to, partitions may be theirs alone.
             spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
+    high = await list_offsets(source, wanted, LATEST)
     starts, ends = await log_spans(source, wanted, committed=request.committed)
+    undecided = _undecided(Side.SOURCE, ends, high) if request.committed else []
+    copies = [TopicPartition(there[key.topic], key.partition) for key in wanted]
+    high = await list_offsets(destination, copies, LATEST)
+    undecided += _undecided(Side.DESTINATION, await list_offsets(destination, copies, LATEST, committed=True), high)
     mapped: dict[TopicPartition, MappedPartition] = {}
     if request.mapped:
         found = await freeze_mapped(source, destination, starts, ends, request)
@@ -84,6 +97,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     else:
         bounds = await _freeze_destination(source, destination, starts, ends, request)
     findings += await _spare(destination, source.name, spare)
+    cleaned_there = await compacted(destination, {name for name in there.values() if partitions(destination, name)})
     return Frozen(
         source_cluster_id=source.cluster_id,
         destination_cluster_id=destination.cluster_id,
@@ -91,12 +105,23 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         findings=tuple(findings),
         source_topic_ids=_topic_ids(source, names),
         destination_topic_ids=_topic_ids(destination, there.values()),
+        alone=alone,
         mapped=mapped,
+        undecided=tuple(undecided),
         compacted={
             Side.SOURCE: await compacted(source, names),
-            Side.DESTINATION: await compacted(destination, [name for name in names if partitions(destination, name)]),
+            Side.DESTINATION: frozenset(name for name in names if there[name] in cleaned_there),
         },
     )
+
+
+def _undecided(side: Side, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]) -> list[Undecided]:
+    """Where the last stable offset is below a high watermark that was asked for before: a transaction is open."""
+    return [
+        Undecided(side, key.topic, key.partition, Span(stable[key], end))
+        for key, end in sorted(high.items())
+        if stable[key] < end
+    ]
 
 
 def _check_two(source: Cluster, destination: Cluster) -> None:
@@ -119,32 +144,55 @@ async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
     names = set(request.topics)
     if request.selects is not None:
         await cluster.refresh(None)
-        names |= {
-            name
-            for name, topic in cluster.topics.items()
-            if not topic.internal and not name.startswith(INTERNAL_PREFIX) and request.selects(name)
-        }
+        names |= _selected(cluster, request.selects)
     if not names:
         raise AuditError(
             f"flow {request.flow} selects no topic of cluster {cluster.name}", "check topics and exclude of the flow"
         )
     failed = await cluster.refresh(sorted(names))
     for name in sorted(names):
-        code = failed.get(name, ErrorCode.NONE)
-        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise AuditError(
-                f"topic {name} of cluster {cluster.name} may not be read",
-                "grant the audit's principal Read and Describe on it",
-            )
-        if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION) or (
-            not code and name not in cluster.topics
-        ):
-            raise AuditError(
-                f"topic {name} is not at cluster {cluster.name}", "correct the name, or leave it out of the audit"
-            )
-        if code:
-            raise AuditError(f"topic {name} of cluster {cluster.name}: {error_name(code)}", "run the audit again")
+        _check_present(cluster, name, failed)
     return sorted(names)
+
+
+def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
+    """Of all that the cluster shows this principal."""
+    return {
+        name
+        for name, topic in cluster.topics.items()
+        if not topic.internal and not name.startswith(INTERNAL_PREFIX) and selects(name)
+    }
+
+
+async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[str]) -> tuple[str, ...]:
+    """Topics that the flow selects and the source does not have."""
+    if request.selects is None:
+        return ()
+    await destination.refresh(None)
+    return tuple(sorted(_selected(destination, request.selects) - set(names)))
+
+
+def _check_present(cluster: Cluster, name: str, failed: Mapping[str, int]) -> None:
+    """A topic that is named and not there would be audited by nobody, and nobody would know.
+
+    Raises:
+        AuditError: it is not there, or this principal may not see it.
+    """
+    code = failed.get(name, ErrorCode.NONE)
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise AuditError(
+            f"topic {name} of cluster {cluster.name} may not be read",
+            "grant the audit's principal Read and Describe on it",
+        )
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION) or (
+        not code and name not in cluster.topics
+    ):
+        raise AuditError(
+            f"topic {name} is not at cluster {cluster.name}",
+            "correct the flow's topics, or exclude it; a topic that the audit's principal may not see looks the same",
+        )
+    if code:
+        raise AuditError(f"topic {name} of cluster {cluster.name}: {error_name(code)}", "run the audit again")
 
 
 def partitions(cluster: Cluster, topic: str) -> set[int]:
@@ -155,7 +203,7 @@ def partitions(cluster: Cluster, topic: str) -> set[int]:
 
 def _topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
     known = ((name, cluster.topics.get(name)) for name in names)
-    return {name: topic.topic_id.hex() for name, topic in known if topic and topic.topic_id}
+    return {name: text for name, topic in known if topic and (text := id_text(topic.topic_id))}
 
 
 def _absent(topic: str, partition: int | None, detail: str) -> Finding:
@@ -204,12 +252,15 @@ async def _spare(destination: Cluster, source_name: str, spare: list[TopicPartit
     ]  # fmt: skip
 
 
-def outside(bounds: Bounds, source_name: str, destination_name: str) -> list[Finding]:
+def outside(
+    bounds: Bounds, source_name: str, destination_name: str, shift: int = 0, *, ended: bool = False
+) -> list[Finding]:
     """What the frozen bounds alone tell: offsets of one side that the other does not reach. Not read.
 
     A destination that begins behind the source's start lacks what the source still has. Retention there may have been
     quicker, or it was never copied: from the logs one cannot tell, so it is a finding. The reverse is none: the source
-    itself no longer has what it would be compared with.
+    itself no longer has what it would be compared with. ``shift``: what is at the logs' ends was found to lie so much
+    further at the destination. ``ended``: both were looked at to their ends.
     """
     source, destination = bounds.source, bounds.destination
     found: list[Finding] = []
@@ -228,10 +279,12 @@ def outside(bounds: Bounds, source_name: str, destination_name: str) -> list[Fin
             Kind.MISSING, below, None,
             f"{destination_name} begins at {destination.start}: removed there by retention, or never copied",
         )  # fmt: skip
-    lag = Span(max(destination.end, source.start, below.end if below.offsets else 0), source.end)
+    if ended:
+        return found
+    lag = Span(max(destination.end - shift, source.start, below.end if below.offsets else 0), source.end)
     if lag.offsets:
         add(Kind.MISSING, lag, None, f"{destination_name} ends at {destination.end}: not copied yet, or lost")
-    extra = Span(max(source.end, destination.start), destination.end)
+    extra = Span(max(source.end + shift, destination.start), destination.end)
     if extra.offsets:
         add(Kind.EXTRA, None, extra, f"{source_name} ends at {source.end}")
     return found

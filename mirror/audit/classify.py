@@ -3,15 +3,19 @@
 The order of the rules is the meaning. A batch whose checksum is wrong is corrupt, whatever else it is. A destination
 batch that the source has elsewhere was moved, doubled or misrouted: of a doubled batch and the thousand behind it, one
 is a duplicate and a thousand are moved by one, none has "changed". Only what the source has nowhere is compared in its
-place: header, value, borders. What then is left on one side alone is missing or extra.
+place: header, value, borders. What then is left on one side alone is missing or extra. What a log cleaner explains is
+taken out before that (``cleaned``).
 """
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.audit.fills import fill_findings, is_cleaned, what_is_there
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition
+from mirror.audit.cleaned import Opened, settled
+from mirror.audit.fills import Explained, fill_findings
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition
 from mirror.records.header import CODEC_MASK, Codec
 
 Content = tuple[object, ...]
@@ -30,7 +34,10 @@ class Scene:
 
     ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
     behind the audited offsets. ``holes``, ``markers`` and ``odd`` are those of ``Pairs``; ``looked``: the offsets that
-    were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works.
+    were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``: what opening the
+    batches has told, where one does. ``mapped``: what the destination has between batches is not known.
+    ``shift``: the destination's rows, markers and odd offsets are told so many offsets lower than they are.
+    ``by_record``: a row is a record of a batch that was opened.
     """
 
     key: TopicPartition
@@ -44,15 +51,25 @@ class Scene:
     odd: Sequence[Hole] = ()
     looked: Sequence[Span] = ()
     cleaned: Set[Side] = frozenset()
+    opened: Sequence[RecordDifference] | None = None
+    mapped: bool = False
+    shift: int = 0
+    by_record: bool = False
 
 
 def classify(scene: Scene) -> list[Finding]:
     """Every row of the scene is in exactly one finding; ordered by offset, equal neighbours joined."""
+    return joined(named(scene), scene.holes)
+
+
+def named(scene: Scene) -> list[Finding]:
+    """The same, not joined."""
     source, destination = dict(scene.source), dict(scene.destination)
     found = [
         *_corrupt(scene.key, source, destination),
         *_elsewhere(scene, source, destination),
         *_in_tail(scene, source),
+        *_cleaned(scene, source, destination),
         *_changed(scene.key, source, destination),
         *_overlapping(scene, source, destination),
     ]
@@ -60,7 +77,15 @@ def classify(scene: Scene) -> list[Finding]:
         scene.key, scene.looked, scene.holes, scene.markers, scene.odd, found,
         cleaned=Side.DESTINATION in scene.cleaned,
     )  # fmt: skip
-    return joined(found, scene.holes)
+    if scene.by_record:
+        found = [replace(finding, batches=0) for finding in found]
+    return [_shifted(finding, scene.shift) for finding in found]
+
+
+def _shifted(finding: Finding, shift: int) -> Finding:
+    """With the destination's offsets as they are."""
+    there = finding.destination
+    return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there and shift else finding
 
 
 def _finding(
@@ -114,14 +139,17 @@ def _elsewhere(scene: Scene, source: dict[int, BatchRow], destination: dict[int,
             continue
         del destination[base]
         if place.key != scene.key:
-            detail = f"at the source in partition {place.key.partition}, offset {place.row.base_offset}"
+            topic = f"topic {place.key.topic} " if place.key.topic != scene.key.topic else ""
+            detail = f"at the source in {topic}partition {place.key.partition}, offset {place.row.base_offset}"
             yield _finding(Kind.MISROUTED, scene.key, [], [row], detail)
             continue
         origin = place.row
         shift = base - origin.base_offset
-        if origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
+        if shift + scene.shift == 0 and origin.base_offset in source:
+            del source[origin.base_offset]  # it is in its place, and only seemed to have moved with others
+        elif origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
             source.pop(origin.base_offset, None)
-            yield _finding(Kind.MOVED, scene.key, [origin], [row], f"by {shift:+,} offsets")
+            yield _finding(Kind.MOVED, scene.key, [origin], [row], f"by {shift + scene.shift:+,} offsets")
         else:
             yield _finding(Kind.DUPLICATE, scene.key, [origin], [row], "the source has it once, at its own place")
 
@@ -131,14 +159,32 @@ def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: 
 
     Best the one that continues the shift of the batch before; then one whose own place lacks it; then the nearest.
     """
+    before = source.get(row.base_offset - shift)
+    if before is not None and before.content == row.content:
+        return Place(scene.key, before)
 
     def unlikeliness(place: Place) -> tuple[bool, bool, bool, int]:
         distance = row.base_offset - place.row.base_offset
         vacant = place.row.base_offset in source
         return place.key != scene.key, distance != shift or not vacant, not vacant, abs(distance)
 
-    places = [place for place in scene.in_source.get(row.content, ()) if place != (scene.key, row)]
-    return min(places, key=unlikeliness, default=None)
+    return min(near(scene.in_source.get(row.content, ()), row.base_offset), key=unlikeliness, default=None)
+
+
+MOST_COMPARED = 64
+"""Places of one payload that are weighed against each other: those whose offsets are nearest."""
+
+
+def near(places: Sequence[Place], offset: int) -> Sequence[Place]:
+    """Those of ``places`` (in order) that are nearest to the offset, in each partition's own part of them."""
+    if len(places) <= MOST_COMPARED:
+        return places
+    by_partition = (list(group) for _, group in itertools.groupby(places, key=lambda place: place.key))
+    found: list[Place] = []
+    for group in by_partition:
+        at = bisect_left(group, offset, key=lambda place: place.row.base_offset)
+        found += group[max(0, at - MOST_COMPARED // 2) : at + MOST_COMPARED // 2]
+    return found
 
 
 def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
@@ -149,7 +195,19 @@ def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
         if place is not None:
             del source[base]
             shift = place.row.base_offset - base
-            yield _finding(Kind.MOVED, scene.key, [row], [place.row], f"by {shift:+,} offsets")
+            span = place.row.span
+            there = place.row._replace(base_offset=span.start - scene.shift, last_offset=span.end - 1 - scene.shift)
+            yield _finding(Kind.MOVED, scene.key, [row], [there], f"by {shift:+,} offsets")
+
+
+def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out what a log cleaner explains."""
+    if scene.opened is not None:
+        there = None if scene.mapped else Explained(scene.odd)
+        opened = Opened(
+            differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there
+        )  # fmt: skip
+        yield from settled(scene.key, source, destination, opened)
 
 
 def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
@@ -199,7 +257,7 @@ def codec_name(flags: int) -> str:
 
 def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
     """What is left: offsets that both sides cover with other borders, and offsets that one side covers alone."""
-    key = scene.key
+    key, explained = scene.key, Explained(scene.holes)
     for ours, theirs in _groups(source.values(), destination.values()):
         if ours and theirs:
             yield _finding(
@@ -210,10 +268,7 @@ def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[in
             yield _finding(Kind.MISSING, key, ours, [], "")
         else:
             for row in theirs:
-                if Side.SOURCE in scene.cleaned and is_cleaned(scene.holes, row.span):
-                    yield _finding(Kind.CLEANED, key, [], [row], "the source's log cleaner has removed them since")
-                else:
-                    yield _finding(Kind.EXTRA, key, [], [row], what_is_there(scene.holes, row.span))
+                yield _finding(Kind.EXTRA, key, [], [row], explained.what_is_there(row.span))
 
 
 def _groups(
@@ -300,4 +355,5 @@ def _extended(run: Finding, finding: Finding) -> Finding:
         ),
         batches=run.batches + finding.batches,
         records=run.records + finding.records,
+        bytes=run.bytes + finding.bytes,
     )

@@ -1,8 +1,9 @@
 """``mirror audit``, but for the configuration: runs one audit, prints it, gives the exit code. Never a traceback."""
 
+import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from importlib.util import find_spec
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditRequest
+from mirror.audit.errors import AuditError, interrupted
+from mirror.audit.model import AuditRequest, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_UNHEARD = logging.NullHandler()
+UNWRAPPED = 10_000
+"""Characters: wider than any line."""
 NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash")
 
 
@@ -26,6 +30,15 @@ class ExitCode(IntEnum):
     IDENTICAL = 0
     NOT_FINISHED = 1
     DIFFERENT = 2
+    UNVERIFIABLE = 3
+
+
+_EXIT_CODES = {
+    Verdict.IDENTICAL: ExitCode.IDENTICAL,
+    Verdict.ACCEPTED: ExitCode.IDENTICAL,
+    Verdict.DIFFERENT: ExitCode.DIFFERENT,
+    Verdict.UNVERIFIABLE: ExitCode.UNVERIFIABLE,
+}
 
 
 def audit_flow(
@@ -36,6 +49,7 @@ def audit_flow(
     console: Console | None = None,
     errors: Console | None = None,
     spark: "SparkSession | None" = None,
+    typed: Callable[[str], str] = str,
 ) -> int:
     """Audits one flow.
 
@@ -46,19 +60,27 @@ def audit_flow(
         console: for the result, stdout by default.
         errors: for progress and failures, stderr by default.
         spark: a session to use; by default one is started and ended.
+        typed: makes a text whose commands are as they have to be typed here.
 
     Returns:
-        0 identical, 1 no verdict (the reason and a remedy were printed), 2 different.
+        0 identical, 1 no verdict (the reason and a remedy were printed), 2 different, 3 not different and not proved.
     """
-    console = console or Console()
+    console = console or for_stdout()
     errors = errors or Console(stderr=True)
+    # py4j logs each failed call with a traceback; what matters comes as an exception.
+    logging.getLogger().addHandler(_UNHEARD)
     try:
         with _terminated_as_interrupted():
             return _audit(request, out, limit, console, errors, spark)
-    except AuditError as error:
-        tell(errors, error)
-    except KeyboardInterrupt:
-        errors.print("audit: interrupted; nothing was proved", markup=False, highlight=False)
+    except (Exception, KeyboardInterrupt) as error:
+        if interrupted(error):
+            errors.print("audit: interrupted; nothing was proved", markup=False, highlight=False)
+        elif isinstance(error, AuditError):
+            tell(errors, error, typed)
+        else:
+            raise
+    finally:
+        logging.getLogger().removeHandler(_UNHEARD)
     return ExitCode.NOT_FINISHED
 
 
@@ -77,6 +99,13 @@ def _terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def for_stdout() -> Console:
+    """What the result is printed to. Lines are wrapped on a terminal alone: in a file or a pipe, a finding is one line
+    of a table, for grep and for whoever reads it later."""
+    console = Console()
+    return console if console.is_terminal else Console(width=UNWRAPPED)
 
 
 def _audit(
@@ -102,10 +131,10 @@ def _audit(
     if out is not None:
         export.write(result, out)
         console.print(f"written to {out}", markup=False, highlight=False)
-    return ExitCode.IDENTICAL if result.identical else ExitCode.DIFFERENT
+    return _EXIT_CODES[result.verdict]
 
 
-def tell(errors: Console, error: AuditError) -> None:
+def tell(errors: Console, error: AuditError, typed: Callable[[str], str] = str) -> None:
     """Problem and remedy, a line each."""
-    errors.print(f"audit: {error.problem}", markup=False, highlight=False, soft_wrap=True)
-    errors.print(f"   try: {error.remedy}", markup=False, highlight=False, soft_wrap=True)
+    errors.print(f"audit: {typed(error.problem)}", markup=False, highlight=False, soft_wrap=True)
+    errors.print(f"   try: {typed(error.remedy)}", markup=False, highlight=False, soft_wrap=True)

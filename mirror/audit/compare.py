@@ -9,9 +9,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mirror.audit.coverage import CoverageKey
@@ -25,8 +25,10 @@ COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", 
 the others, leader epoch, producer id, epoch, base sequence and CRC are the destination's own."""
 ROW = (*COMPARED[:-1], "crc_ok", "digest")
 
-MOST_LOCATED = 100_000
-"""Places that a search for moved batches looks at; a payload that occurs more often than that locates nothing."""
+MOST_LOCATED = 200_000
+"""Places that a search for batches elsewhere brings back; if there are more, the result says so."""
+MOST_ALIKE = 100
+"""The first places of one payload in one partition that it brings back: what lies everywhere locates nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +146,22 @@ def _take_coverage(
         clusters[side].add(row[prefix + "cluster"])
 
 
-def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> list[tuple[TopicPartition, BatchRow]]:
+class Located(NamedTuple):
+    """Where payloads lie. ``all``: only places of payloads that one partition has again and again were left out."""
+
+    places: list[tuple[TopicPartition, BatchRow]]
+    all: bool
+
+
+def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> Located:
     """Where batches with these payloads lie on one side. Reads its tasks again."""
     wanted = [(digest,) for digest in digests]
     if not wanted or not side.tasks:
-        return []
+        return Located([], True)
     few = F.broadcast(spark.createDataFrame(wanted, "digest binary"))
     rows = read_side(spark, side).where(F.col("part") == BATCH).join(few, "digest", "left_semi")
-    table = rows.select("topic", "partition", "base_offset", *ROW).limit(MOST_LOCATED).toArrow()
-    return [(TopicPartition(row["topic"], row["partition"]), to_batch_row(row)) for row in table.to_pylist()]
+    nth = F.row_number().over(Window.partitionBy("topic", "partition", "digest").orderBy("base_offset"))
+    rows = rows.withColumn("nth", nth).where(F.col("nth") <= MOST_ALIKE)
+    table = rows.select("topic", "partition", "base_offset", *ROW).limit(MOST_LOCATED + 1).toArrow()
+    places = [(TopicPartition(row["topic"], row["partition"]), to_batch_row(row)) for row in table.to_pylist()]
+    return Located(places[:MOST_LOCATED], len(places) <= MOST_LOCATED)

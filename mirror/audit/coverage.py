@@ -6,12 +6,13 @@ Spark counted on the way to the join.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Bounds, Coverage, Finding, Kind, Side, Span, TopicPartition
 from mirror.audit.plan import Range, Task
 from mirror.audit.ranges import RangeCoverage
+from mirror.audit.witness import check_chain
 
 BUG = "this is a defect of the audit: please report it; nothing was proved"
 
@@ -87,6 +88,19 @@ def check_side(
         )
 
 
+def check_transactions(
+    alias: str, ranges: Mapping[TopicPartition, Sequence[Range]], read: dict[CoverageKey, RangeCoverage]
+) -> None:
+    """No marker of the source contradicts what was taken for committed, in whatever range that is.
+
+    Raises:
+        AuditError: one does; says where.
+    """
+    for key, wanted in ranges.items():
+        where = f"{alias}: {key.topic} partition {key.partition}"
+        check_chain(where, (read[key_of(found)].witness for found in sorted(wanted, key=lambda found: found.start)))
+
+
 def coverage_of(
     side: Side,
     cluster_id: str,
@@ -120,6 +134,18 @@ def coverage_of(
             )
         )
     return rows
+
+
+def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]) -> None:
+    """Each partition in which anything differs has a finding: what follows and explains differences loses none.
+
+    Raises:
+        AuditError: one has none.
+    """
+    named = {(finding.topic, finding.partition) for finding in findings}
+    for key in sorted(differing):
+        if key not in named:
+            raise AuditError(f"{key.topic} partition {key.partition} differs, and no difference was named", BUG)
 
 
 def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, mapped: bool = False) -> None:
@@ -160,6 +186,29 @@ def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding
     ]  # fmt: skip
 
 
+def causeless_gaps(alias: str, read: dict[CoverageKey, RangeCoverage], compacted: frozenset[str]) -> list[Finding]:
+    """Offsets without a batch in source topics on which no log cleaner works: their absence has no witness."""
+    found = []
+    for (topic, partition, start, _), part in sorted(read.items()):
+        if topic in compacted or not part.gap_offsets:
+            continue
+        listed = [Span(*gap) for gap in part.gaps]
+        more = part.gap_offsets - sum(span.offsets for span in listed)
+        detail = f"{alias} has no batch here, and no log cleaner works on the topic: cleaned before, or not readable"
+        found += [_gap(topic, partition, span, detail) for span in listed]
+        if more:
+            span = Span(listed[-1].end if listed else start, part.next_offset)
+            found.append(_gap(topic, partition, span, f"{more:,} more such offsets"))
+    return found
+
+
+def _gap(topic: str, partition: int, span: Span, detail: str) -> Finding:
+    return Finding(
+        kind=Kind.UNVERIFIABLE, topic=topic, partition=partition, source=span, destination=None, batches=0, records=0,
+        detail=detail,
+    )  # fmt: skip
+
+
 def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
     """Logs whose structure is damaged: named, with the offsets that could not be read because of it."""
     found = []
@@ -168,7 +217,7 @@ def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) 
             span = Span(part.next_offset, end)
             found.append(
                 Finding(
-                    kind=Kind.CORRUPT,
+                    kind=Kind.UNREADABLE if part.unreadable else Kind.CORRUPT,
                     topic=topic,
                     partition=partition,
                     source=span if side is Side.SOURCE else None,

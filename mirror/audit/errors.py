@@ -28,3 +28,10 @@ class AuditError(Exception):
             return None
         problem, remedy = json.loads(found[1])
         return cls(problem, remedy)
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether somebody has interrupted it. py4j's own handling may meet another error, which hides the interrupt."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -1,6 +1,14 @@
-"""An audit's result as files: findings and coverage as Parquet and JSON, and a summary. No Spark."""
+"""An audit's result as files: findings and coverage as Parquet and JSON, and a summary. No Spark.
+
+A script that looks at the folder must never take an older audit's result for this one's. So what is there goes before
+any work is done, each file appears whole, and the summary, which has the verdict, comes last.
+"""
 
 import json
+import os
+from collections import defaultdict
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +27,7 @@ FINDINGS = pa.schema(
         *_OFFSETS,
         ("batches", pa.int64()),
         ("records", pa.int64()),
+        ("bytes", pa.int64()),
         ("detail", pa.string()),
     ]
 )
@@ -46,15 +55,22 @@ COVERAGE = pa.schema(
     ]
 )
 
+SUMMARY = "summary.json"
+TABLES = [f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("json", "parquet")]
+_UNFINISHED = ".unfinished"
+
 
 def prepare(folder: Path) -> None:
-    """Makes the folder, before any work is done for it.
+    """Makes the folder, before any work is done for it, and removes an earlier audit's files: the verdict first.
 
     Raises:
         AuditError: it cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for name in (SUMMARY, *TABLES):
+            (folder / name).unlink(missing_ok=True)
+            (folder / (name + _UNFINISHED)).unlink(missing_ok=True)
         probe = folder / ".mirror-audit"
         probe.touch()
         probe.unlink()
@@ -65,27 +81,38 @@ def prepare(folder: Path) -> None:
 
 
 def write(result: AuditResult, folder: Path) -> list[Path]:
-    """Writes all files; an earlier audit's are replaced.
+    """Writes all files, the summary last; each has its name only when it is whole and on the disk.
 
     Raises:
         AuditError: a file cannot be written.
     """
     findings = [finding_row(finding) for finding in result.findings]
     coverage = [coverage_row(row) for row in result.coverage]
-    written = [folder / f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("json", "parquet")]
-    written.append(folder / "summary.json")
+    written = [folder / name for name in (*TABLES, SUMMARY)]
+    contents = (findings, (findings, FINDINGS), coverage, (coverage, COVERAGE), summary(result))
     try:
-        for path, value in zip(
-            written, (findings, (findings, FINDINGS), coverage, (coverage, COVERAGE), None), strict=True
-        ):
-            if path.suffix == ".parquet":
-                rows, schema = value  # type: ignore[misc]
-                pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+        for path, content in zip(written, contents, strict=True):
+            unfinished = path.with_name(path.name + _UNFINISHED)
+            if isinstance(content, tuple):
+                rows, schema = content
+                pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished)
             else:
-                path.write_text(json.dumps(summary(result) if value is None else value, indent=1) + "\n")
+                unfinished.write_text(json.dumps(content, indent=1) + "\n")
+            _flush(unfinished)
+            unfinished.rename(path)
+        _flush(folder)
     except OSError as error:
         raise AuditError(f"cannot write {path}: {error.strerror}", "free some space, or name another folder") from error
     return written
+
+
+def _flush(path: Path) -> None:
+    """To the disk; a folder's names too."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _borders(side: str, span: Span | None) -> dict[str, int | None]:
@@ -102,6 +129,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         **_borders("destination", finding.destination),
         "batches": finding.batches,
         "records": finding.records,
+        "bytes": finding.bytes,
         "detail": finding.detail,
     }
 
@@ -132,12 +160,19 @@ def coverage_row(row: Coverage) -> dict[str, Any]:
 
 
 def summary(result: AuditResult) -> dict[str, Any]:
-    """The verdict and what it stands on."""
+    """The verdict and what it stands on. ``bounds``: of each partition the first offset that was audited, and the first
+    that was not any more."""
     by_kind: dict[str, int] = {}
     for finding in result.findings:
         by_kind[finding.kind.value] = by_kind.get(finding.kind.value, 0) + 1
+    bounds: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    for row in result.coverage:
+        bounds[row.topic][row.partition] = [row.audited.start, row.audited.end]
     return {
         "flow": result.flow,
+        "version": version("mirror"),
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": result.verdict.value,
         "identical": result.identical,
         "identity": "payload",
         "offsets": result.offsets,
@@ -145,7 +180,28 @@ def summary(result: AuditResult) -> dict[str, Any]:
         "digest": result.digest,
         "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
         "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
+        "bounds": bounds,
         "findings": by_kind,
+        "skipped": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                **_borders("source", each.source),
+                "why": each.why,
+                "at_ms": each.at_ms,
+            }
+            for each in result.skipped
+        ],
+        "undecided": [
+            {
+                "side": each.side.value,
+                "topic": each.topic,
+                "partition": each.partition,
+                "start": each.span.start,
+                "end": each.span.end,
+            }
+            for each in result.undecided
+        ],
         "notes": list(result.notes),
         "elapsed_s": round(result.elapsed_s, 3),
     }

@@ -7,6 +7,7 @@ of one marker too many and the thousand holes behind it, one is overfilled and n
 from collections.abc import Iterable, Iterator, Sequence
 
 from mirror.audit.model import Finding, Hole, Kind, Span, TopicPartition, What
+from mirror.audit.spans import clipped, less, merged, overlapping
 
 NAMES = {
     What.CONTROL: "a transaction marker",
@@ -32,7 +33,7 @@ def fill_findings(
     *,
     cleaned: bool = False,
 ) -> list[Finding]:
-    """What is overfilled, unfilled, foreign.
+    """What is overfilled, unfilled, foreign; in about linear time, however many holes differ.
 
     Args:
         key: the partition.
@@ -43,7 +44,7 @@ def fill_findings(
         found: the partition's findings about batches of records, a batch each.
         cleaned: a log cleaner works on the destination; it takes markers away, and consumers see no difference.
     """
-    holes, markers, odd = _whole(holes), _whole(markers), _whole(odd)
+    holes, markers, odd, looked = _whole(holes), _whole(markers), _whole(odd), merged(looked)
     moved = [
         (finding.source, finding.destination)
         for finding in found
@@ -54,52 +55,55 @@ def fill_findings(
         for finding in found
         if finding.destination and finding.kind not in (Kind.MOVED, Kind.MISSING)
     ]
-    hole_spans = _merged(Span(hole.start, hole.end) for hole in holes)
+    hole_spans = merged(Span(hole.start, hole.end) for hole in holes)
     at_destination = [(there, there.start - here.start) for here, there in moved]
     at_source = [(here, there.start - here.start) for here, there in moved]
     told: list[Finding] = []
     for hole, shift in _shifted(markers, at_destination):
-        for span in _less(_clipped(_moved_by(hole, -shift), looked), hole_spans):
+        for span in less(clipped(_moved_by(hole, -shift), looked), hole_spans):
             there = _moved_by(span, shift)
             told.append(_finding(Kind.OVERFILLED, key, None, there, "a marker where the source has a record"))
     told += _odd(key, odd, hole_spans)
-    covered = _merged(
+    covered = merged(
         [
             *(Span(hole.start, hole.end) for hole in markers),
             *(Span(hole.start, hole.end) for hole in odd if hole.what not in REMOVED),
             *intruders,
         ]
     )
-    removed = _merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
+    removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
     for hole, shift in _shifted(holes, at_source):
-        for span in _less(_clipped(_moved_by(hole, shift), looked), covered):
-            for part in _less([span], removed):
+        for span in less(clipped(_moved_by(hole, shift), looked), covered):
+            for part in less([span], removed):
                 detail = f"the source has {NAMES[hole.what]} here, no marker fills it"
                 told.append(_finding(Kind.UNFILLED, key, _moved_by(part, -shift), None, detail))
-            for other in removed:
-                for part in _clipped(span, [other]):
-                    told.append(
-                        _finding(Kind.CLEANED, key, None, part, "the destination's log cleaner has removed markers")
-                    )
+            for part in clipped(span, removed):
+                detail = "the destination's log cleaner has removed markers"
+                told.append(_finding(Kind.CLEANED, key, None, part, detail))
     return told
 
 
-def is_cleaned(holes: Iterable[Hole], span: Span) -> bool:
-    """Whether all of these offsets are without records because a log cleaner removed them."""
-    removed = _merged(Span(hole.start, hole.end) for hole in holes if hole.what in REMOVED)
-    return not list(_less([span], removed))
+class Explained:
+    """What the source has at offsets that hold no due record."""
 
+    def __init__(self, holes: Iterable[Hole]) -> None:
+        self._holes = sorted(holes)
+        self._removed = merged(Span(hole.start, hole.end) for hole in self._holes if hole.what in REMOVED)
 
-def what_is_there(holes: Iterable[Hole], span: Span) -> str:
-    """What the source has at these offsets instead of a due record; empty where it is not known."""
-    names = dict.fromkeys(NAMES[hole.what] for hole in holes if hole.start < span.end and hole.end > span.start)
-    return f"the source has {' and '.join(names)} here" if names else ""
+    def is_cleaned(self, span: Span) -> bool:
+        """Whether all of these offsets are without records because a log cleaner removed them."""
+        return not list(less([span], self._removed))
+
+    def what_is_there(self, span: Span) -> str:
+        """What the source has there instead of a due record; empty where it is not known."""
+        names = dict.fromkeys(NAMES[hole.what] for hole in overlapping(self._holes, span))
+        return f"the source has {' and '.join(names)} here" if names else ""
 
 
 def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Iterator[Finding]:
     for hole in odd:
         span = Span(hole.start, hole.end)
-        where = "" if not list(_less([span], holes)) else ", where the source has a record"
+        where = "" if not list(less([span], holes)) else ", where the source has a record"
         match hole.what:
             case What.FOREIGN:
                 yield _finding(Kind.FOREIGN, key, None, span, f"a control batch that the mirror did not write{where}")
@@ -148,36 +152,3 @@ def _whole(holes: Iterable[Hole]) -> list[Hole]:
 
 def _moved_by(hole: Hole | Span, shift: int) -> Span:
     return Span(hole.start + shift, hole.end + shift)
-
-
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """In order, those that touch or overlap joined."""
-    found: list[Span] = []
-    for span in sorted(spans):
-        if found and span.start <= found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
-        else:
-            found.append(span)
-    return found
-
-
-def _clipped(span: Span, within: Iterable[Span]) -> list[Span]:
-    """The parts of it that lie within these."""
-    parts = (Span(max(span.start, other.start), min(span.end, other.end)) for other in within)
-    return [part for part in parts if part.offsets]
-
-
-def _less(spans: Iterable[Span], taken: Sequence[Span]) -> Iterator[Span]:
-    """What of ``spans`` none of ``taken`` (merged, in order) covers."""
-    for span in spans:
-        at = span.start
-        for other in taken:
-            if other.end <= at:
-                continue
-            if other.start >= span.end:
-                break
-            if other.start > at:
-                yield Span(at, other.start)
-            at = other.end
-        if at < span.end:
-            yield Span(at, span.end)

@@ -13,13 +13,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mirror.audit.errors import AuditError
 from mirror.audit.model import Side, What
+from mirror.audit.witness import Witness
 from mirror.records.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.restamp import checksum
 from mirror.records.scan import Place
-from mirror.records.transactions import ABORT, COMMIT, marker_kind
+from mirror.records.transactions import ABORT, marker_kind
 
 Holes = NDArray[np.int64]
 """Rows of start, end and ``What``, in the order of offsets."""
@@ -94,11 +94,12 @@ def sorted_out(
     places: Sequence[Place],
     headers: NDArray[np.void],
     aborted: Iterable[tuple[int, int]] = (),
+    witness: Witness | None = None,
 ) -> NDArray[np.int8]:
     """``What`` of each batch of one Fetch response. ``aborted``: the response's list, (producer id, first offset).
 
     The list has every aborted transaction that reaches into the response, wherever it began, so that each response
-    is judged by itself.
+    is judged by itself; only ``witness``, of the range, remembers what came before.
 
     Raises:
         AuditError: the list and the markers in the log contradict each other.
@@ -111,12 +112,27 @@ def sorted_out(
         for index, what in _markers(rules, body, places, headers, control) if control.any() else ():
             whats[index] = what
     else:
+        intact = _intact(body, places, headers, control)
+        damaged, control = control & ~intact, intact
         whats[control] = What.CONTROL
         if rules.committed:
-            of_transactions = np.flatnonzero((flags & TRANSACTIONAL) != 0)
-            for index in _aborted(body, places, headers, of_transactions, control, aborted):
+            of_transactions = np.flatnonzero(((flags & TRANSACTIONAL) != 0) & ~damaged)
+            for index in _aborted(body, places, headers, of_transactions, control, aborted, witness or Witness()):
                 whats[index] = What.ABORTED
+    # A batch that is damaged may only seem to hold no record: it stays a batch, and is found corrupt.
+    left_out = np.isin(whats, (What.EMPTY, What.ABORTED))
+    whats[left_out & ~_intact(body, places, headers, left_out)] = What.DATA
     return whats
+
+
+def _intact(
+    body: memoryview, places: Sequence[Place], headers: NDArray[np.void], asked: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Those of ``asked`` whose checksum matches their bytes."""
+    intact = asked.copy()
+    for index in np.flatnonzero(asked).tolist():
+        intact[index] = checksum(_bytes(body, places[index])) == headers["crc"][index]
+    return intact
 
 
 def _bytes(body: memoryview, place: Place) -> memoryview:
@@ -147,34 +163,29 @@ def _aborted(
     of_transactions: NDArray[np.intp],
     control: NDArray[np.bool_],
     aborted: Iterable[tuple[int, int]],
+    witness: Witness,
 ) -> list[int]:
-    """Indexes of the batches that belong to aborted transactions, as the Java consumer finds them (broker facts).
+    """Indexes of the batches that belong to aborted transactions, as the Java consumer finds them.
 
-    The markers in the log are a second witness: a transaction that is not in the list and ends with an abort marker, or
-    is in it and ends with a commit marker, is neither copied rightly nor audited rightly by anybody.
+    Raises:
+        AuditError: a marker says otherwise than the list.
     """
     begins = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     current: set[int] = set()
-    due: set[int] = set()
     found: list[int] = []
     ids = headers["producer_id"].astype(np.int64).tolist()
-    lasts = (headers["base_offset"].astype(np.int64) + headers["last_offset_delta"]).tolist()
-    for index in of_transactions.tolist():
+    bases = headers["base_offset"].astype(np.int64)
+    lasts = (bases + headers["last_offset_delta"]).tolist()
+    for index, base in zip(of_transactions.tolist(), bases[of_transactions].tolist(), strict=True):
         producer = ids[index]
         while begins and begins[-1][1] <= lasts[index]:
             current.add(begins.pop()[0])
         if control[index]:
             kind = marker_kind(_bytes(body, places[index]))
-            if (kind == ABORT and producer in due) or (kind == COMMIT and producer in current):
-                raise AuditError(
-                    f"the marker at offset {lasts[index]} {'aborts' if kind == ABORT else 'commits'} a transaction of "
-                    f"producer id {producer}, and the broker's list of aborted transactions says otherwise",
-                    "check the source's log with kafka-dump-log; its transaction index may be damaged",
-                )
-            due.discard(producer)
+            witness.marker(producer, base, kind, listed=producer in current)
             current.discard(producer)
         elif producer in current:
             found.append(index)
         else:
-            due.add(producer)
+            witness.data(producer, base)
     return found

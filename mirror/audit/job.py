@@ -2,48 +2,38 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.audit import coverage as cover
 from mirror.audit.bounds import Frozen, cluster_options, freeze, outside
-from mirror.audit.classify import Scene, classify, joined
-from mirror.audit.compare import Compared, compare, locate
-from mirror.audit.drill import by_content, drill_down, unexplained
+from mirror.audit.classify import joined
+from mirror.audit.compare import Compared
+from mirror.audit.consequences import keys, told_once
+from mirror.audit.differences import Differences
+from mirror.audit.drill import drill_down
 from mirror.audit.errors import AuditError
 from mirror.audit.estimate import estimates
-from mirror.audit.holes import Rules
 from mirror.audit.leading import visible_filler
-from mirror.audit.mapped import at_destination, placed
-from mirror.audit.model import (
-    AuditRequest,
-    AuditResult,
-    BatchRow,
-    Bounds,
-    Coverage,
-    Endpoint,
-    Finding,
-    Kind,
-    Side,
-    Span,
-    TopicPartition,
-)
-from mirror.audit.options import BATCHES, CHUNKS, SourceOptions
-from mirror.audit.plan import Estimate, Range, Task, bundled, merged, plan
-from mirror.audit.progress import Progress, watched
+from mirror.audit.looking import Looking, cluster_ids
+from mirror.audit.mapped import at_destination
+from mirror.audit.model import AuditRequest, AuditResult, Bounds, Coverage, Finding, Kind, Side, TopicPartition
+from mirror.audit.moving import MOST_ROUNDS, Moved, Scope, Starts, found_starts, together
+from mirror.audit.options import CHUNKS
+from mirror.audit.patience import patiently
+from mirror.audit.plan import Estimate, Task, bundled, plan
+from mirror.audit.progress import Progress
+from mirror.audit.regions import of_bounds, regions
 from mirror.audit.session import LocalSession, cores
+from mirror.audit.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
 
 MOST_NOTES = 10
 """Places that log cleaners have changed, named one by one."""
-MOST_SEARCHED = 20_000
-"""Payloads of differing batches that are looked for elsewhere."""
 
 
 class Prepared(NamedTuple):
@@ -52,9 +42,23 @@ class Prepared(NamedTuple):
     frozen: Frozen
     estimates: list[Estimate]
     filler: tuple[Finding, ...] = ()
+    decisions: Decisions = Decisions()
 
 
-Result = TypeVar("Result")
+class Ends(NamedTuple):
+    """Partitions whose logs' ends are shifted, and by how much; and those whose logs were looked at to both ends."""
+
+    shifts: dict[TopicPartition, int]
+    looked: set[TopicPartition]
+
+
+class Outcome(NamedTuple):
+    """What the part that needs Spark brings. ``notes``: what it could not find out."""
+
+    findings: list[Finding]
+    coverage: list[Coverage]
+    ends: Ends
+    notes: list[str]
 
 
 def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: Progress | None = None) -> AuditResult:
@@ -69,25 +73,27 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
     prepared = asyncio.run(_prepare(request))
     frozen = prepared.frozen
     findings = [*frozen.findings, *prepared.filler]
-    for known in frozen.bounds:
-        findings += outside(known, request.source.alias, request.destination.alias)
     tasks = tuple(plan(prepared.estimates, cores()))
     ranges = cover.check_plan(frozen.bounds, tasks)
-    coverage: list[Coverage]
+    scope = Scope(frozen, ranges, request)
+    outcome = Outcome([], [], Ends({}, set()), [])
     if tasks:
         with ExitStack() as stack:
             if spark is None:
                 progress.stage("starting Spark")
                 spark = stack.enter_context(LocalSession()).spark
-            audit = _Audit(request, prepared, tasks, spark, progress)
-            found, coverage = audit.run(ranges)
-        findings += found
-    else:
-        coverage = [
-            row
-            for side, cluster_id in _cluster_ids(frozen).items()
-            for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
-        ]
+            outcome = _Audit(request, prepared, scope, spark, progress).run(tasks)
+        findings += outcome.findings
+    for known in frozen.bounds:
+        findings += outside(
+            known, request.source.alias, request.destination.alias, outcome.ends.shifts.get(known.key, 0),
+            ended=known.key in outcome.ends.looked,
+        )  # fmt: skip
+    coverage = outcome.coverage or [
+        row
+        for side, cluster_id in cluster_ids(frozen).items()
+        for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
+    ]
     cover.check_fills(coverage, findings, mapped=request.mapped)
     findings, cleaned = _apart(findings)
     return AuditResult(
@@ -99,42 +105,51 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
         destination_cluster_id=frozen.destination_cluster_id,
         coverage=tuple(coverage),
         findings=tuple(joined(findings)),
-        notes=tuple([*_notes(frozen.bounds, request), *cleaned]),
+        notes=tuple(
+            [
+                *filter(None, [prepared.decisions.unknown]),
+                *_alone(frozen.alone, request),
+                *scope.notes,
+                *outcome.notes,
+                *_notes(scope.frozen.bounds, request),
+                *cleaned,
+            ]
+        ),
+        skipped=prepared.decisions.ranges,
+        undecided=frozen.undecided,
         elapsed_s=time.monotonic() - began_at,
         isolation_level=request.isolation_level,
         offsets=request.offsets,
+        accepted=request.accept,
     )
-
-
-def _cluster_ids(frozen: Frozen) -> dict[Side, str]:
-    return {Side.SOURCE: frozen.source_cluster_id, Side.DESTINATION: frozen.destination_cluster_id}
 
 
 async def _prepare(request: AuditRequest) -> Prepared:
     try:
-        async with AsyncExitStack() as stack:
-            source = await stack.enter_async_context(await _open(request.source))
-            destination = await stack.enter_async_context(await _open(request.destination))
-            frozen = await freeze(source, destination, request)
-            filler = (
-                await visible_filler(
-                    destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
-                )
-                if not request.mapped
-                else []
-            )
-            sizes = await estimates(source, request.source.client_id, frozen.bounds)
-            return Prepared(frozen, sizes, tuple(filler))
+        return await patiently(lambda: _frozen(request))
     except NetworkError as error:
-        raise AuditError(str(error), "check that its brokers are up and reachable from here") from error
-
-
-async def _open(endpoint: Endpoint) -> Cluster:
-    try:
-        return await Cluster.open(endpoint.alias, cluster_options(endpoint))
-    except Unreachable as error:
         problem, _, remedy = str(error).rpartition("; ")
+        if not (isinstance(error, Unreachable) and problem):
+            problem, remedy = str(error), "check that its brokers are up and reachable from here"
         raise AuditError(problem, remedy) from error
+
+
+async def _frozen(request: AuditRequest) -> Prepared:
+    async with AsyncExitStack() as stack:
+        source, destination = [
+            await stack.enter_async_context(await Cluster.open(each.alias, cluster_options(each)))
+            for each in (request.source, request.destination)
+        ]
+        frozen = await freeze(source, destination, request)
+        filler = (
+            await visible_filler(
+                destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
+            )
+            if not request.mapped
+            else []
+        )
+        sizes = await estimates(source, request.source.client_id, frozen.bounds)
+        return Prepared(frozen, sizes, tuple(filler), await skipped(destination, frozen.bounds, request))
 
 
 def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
@@ -142,13 +157,24 @@ def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
     found = list(findings)
     notes = []
     for finding in joined(finding for finding in found if finding.kind is Kind.CLEANED):
-        span = finding.destination
+        span = finding.destination or finding.source
         assert span is not None
-        where = f"{finding.topic} partition {finding.partition}, destination offsets {span.start} to {span.end - 1}"
+        side = Side.DESTINATION if finding.destination else Side.SOURCE
+        where = f"{finding.topic} partition {finding.partition}, {side.value} offsets {span.start} to {span.end - 1}"
         notes.append(f"{where}: {finding.detail}")
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES:,} more places that log cleaners have changed"]
     return [finding for finding in found if finding.kind is not Kind.CLEANED], notes
+
+
+def _alone(topics: Sequence[str], request: AuditRequest) -> list[str]:
+    if not topics:
+        return []
+    more = f" and {len(topics) - MOST_NOTES:,} more" if len(topics) > MOST_NOTES else ""
+    return [
+        f"only {request.destination.alias} has {', '.join(topics[:MOST_NOTES])}{more}: the flow selects them, and "
+        f"{request.source.alias} does not have them, or does not show them"
+    ]
 
 
 def _notes(bounds: Iterable[Bounds], request: AuditRequest) -> list[str]:
@@ -157,8 +183,9 @@ def _notes(bounds: Iterable[Bounds], request: AuditRequest) -> list[str]:
         return []
     offsets = sum(min(known.source.start, known.destination.end) - known.destination.start for known in older)
     return [
-        f"{request.destination.alias} still has {offsets:,} offsets of {len(older)} partitions that "
-        f"{request.source.alias} no longer has (retention): there is nothing to compare them with"
+        f"{request.destination.alias} still has {offsets:,} offsets in {len(older)} partition"
+        f"{'s' if len(older) > 1 else ''} from before {request.source.alias}'s logs begin: there is nothing to compare "
+        "them with"
     ]
 
 
@@ -169,120 +196,88 @@ class _Audit:
         self,
         request: AuditRequest,
         prepared: Prepared,
-        tasks: tuple[Task, ...],
+        scope: Scope,
         spark: SparkSession,
         progress: Progress,
     ) -> None:
         self.request = request
-        self.frozen = frozen = prepared.frozen
-        self.tasks = tasks
-        self.spark = spark
+        self.scope = scope
         self.progress = progress
-        self.estimates = {estimate.key: estimate for estimate in prepared.estimates}
-        self.bounds = {known.key: known for known in frozen.bounds}
+        self.looking = Looking(request, scope, prepared.estimates, spark, progress)
+        self._endpoints = ((Side.SOURCE, request.source), (Side.DESTINATION, request.destination))
 
-    def run(self, ranges: dict[TopicPartition, list[Range]]) -> tuple[list[Finding], list[Coverage]]:
-        """Findings and coverage rows."""
+    @property
+    def frozen(self) -> Frozen:
+        """With the bounds of now."""
+        return self.scope.frozen
+
+    def run(self, tasks: tuple[Task, ...]) -> Outcome:
+        """Findings and coverage rows. The scope is, from then on, what was compared in the end."""
         self.progress.stage("reading and comparing both clusters")
-        compared = self._compare(self.tasks, CHUNKS)
-        coverage: list[Coverage] = []
-        findings: list[Finding] = []
-        for side, endpoint in ((Side.SOURCE, self.request.source), (Side.DESTINATION, self.request.destination)):
-            cluster_id = _cluster_ids(self.frozen)[side]
-            read = compared.coverage[side]
+        compared = self._followed(self._read(tasks), {})
+        while True:
+            try:
+                return self._found(compared)
+            except Moved as moved:
+                compared = self._followed(compared, moved.starts)
+
+    def _read(self, tasks: tuple[Task, ...]) -> Compared:
+        """Both sides of these tasks, each in full."""
+        compared = self.looking.compare(tasks, CHUNKS)
+        for side, endpoint in self._endpoints:
             cover.check_side(
-                side, cluster_id or endpoint.alias, self.tasks, read, compared.clusters[side],
-                (compared.batches[side], compared.bytes[side]),
+                side, cluster_ids(self.frozen)[side] or endpoint.alias, tasks, compared.coverage[side],
+                compared.clusters[side], (compared.batches[side], compared.bytes[side]),
             )  # fmt: skip
-            coverage += cover.coverage_of(side, cluster_id, self.frozen.bounds, ranges, read)
-            findings += cover.broken_logs(side, endpoint.alias, read)
-        if compared.differing:
-            findings += self._differences(compared, ranges, findings)
-        findings = at_destination(findings, self.frozen.mapped)
-        return findings + cover.unmapped(self.request.destination.alias, compared.coverage[Side.DESTINATION]), coverage
+        return compared
 
-    def _differences(
-        self, compared: Compared, ranges: dict[TopicPartition, list[Range]], broken: list[Finding]
-    ) -> list[Finding]:
-        drill = drill_down(compared.differing, ranges, broken)
-        findings = list(drill.wholesale)
-        if not drill.chunks:
-            return findings
-        self.progress.stage("looking at the batches that differ")
-        differing = self._compare(tuple(bundled(merged(drill.chunks), cores())), BATCHES).differing
-        for chunk in unexplained(drill, differing):
-            raise AuditError(
-                f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
-                "while it was read",
-                "run the audit again; if the topic is compacted, while its cleaner is idle",
-            )
-        self.progress.stage("looking for them elsewhere")
-        rows = [row for pairs in differing.values() for row in (*pairs.source.values(), *pairs.destination.values())]
-        digests = list(dict.fromkeys(row.digest for row in rows if row.crc_ok))[:MOST_SEARCHED]
-        in_source = by_content(self._locate(Side.SOURCE, digests, differing))
-        in_tail = by_content(self._locate(Side.DESTINATION, digests, differing))
-        for key, pairs in sorted(differing.items()):
-            findings += classify(
-                Scene(
-                    key=key,
-                    audited=self.bounds[key].audited,
-                    source=pairs.source,
-                    destination=pairs.destination,
-                    in_source=in_source,
-                    in_tail=in_tail,
-                    holes=pairs.holes,
-                    markers=pairs.markers,
-                    odd=pairs.odd,
-                    cleaned={side for side, topics in self.frozen.compacted.items() if key.topic in topics},
-                    looked=[Span(chunk.start, chunk.end) for chunk in drill.chunks if chunk.key == key],
-                )
-            )
-        return findings
+    def _found(self, compared: Compared) -> Outcome:
+        coverage: list[Coverage] = []
+        broken: list[Finding] = []
+        findings: list[Finding] = []
+        for side, endpoint in self._endpoints:
+            cluster_id = cluster_ids(self.frozen)[side]
+            read = compared.coverage[side]
+            coverage += cover.coverage_of(side, cluster_id, self.frozen.bounds, self.scope.ranges, read)
+            broken += cover.broken_logs(side, endpoint.alias, read)
+            if side is Side.SOURCE:
+                cover.check_transactions(endpoint.alias, self.scope.ranges, read)
+                findings += cover.causeless_gaps(endpoint.alias, read, self.frozen.compacted[side])
+        findings = at_destination([*findings, *broken], self.frozen.mapped)
+        told, ends = self._differences(compared, broken)
+        unmapped = cover.unmapped(self.request.destination.alias, compared.coverage[Side.DESTINATION])
+        findings = [*findings, *told, *unmapped]
+        cover.check_named(compared.differing, findings)
+        return Outcome(findings, coverage, ends, self.looking.notes)
 
-    def _options(self, side: Side, tasks: tuple[Task, ...], rows: str) -> SourceOptions:
-        is_source = side is Side.SOURCE
-        return SourceOptions(
-            endpoint=self.request.source if is_source else self.request.destination,
-            cluster_id=_cluster_ids(self.frozen)[side],
-            topic_ids=self.frozen.source_topic_ids if is_source else self.frozen.destination_topic_ids,
-            digest=self.request.digest,
-            tasks=tasks if is_source else placed(tasks, self.frozen.mapped),
-            rows=rows,
-            rules=Rules(
-                side=side,
-                committed=is_source and self.request.committed,
-                strangers=self.request.fill == "transaction",
-                mapped=self.request.mapped,
-            ),
+    def _followed(self, compared: Compared, starts: Mapping[Side, Starts]) -> Compared:
+        """With what is compared beginning where both logs do by now. ``starts``: those known already."""
+        for _ in range(MOST_ROUNDS):
+            starts = starts or {side: found_starts(read) for side, read in compared.coverage.items()}
+            if not any(starts.values()):
+                return compared
+            compared, again = self.scope.begin_later(compared, starts)
+            if again:
+                compared = together(compared, self._read(tuple(bundled(again, cores()))))
+            starts = {}
+        raise AuditError(
+            f"what was to be compared was deleted before it could be, {MOST_ROUNDS} times in a row",
+            "run the audit again when less is deleted, or leave the topic out",
         )
 
-    def _compare(self, tasks: tuple[Task, ...], rows: str) -> Compared:
-        sides = [self._options(side, tasks, rows) for side in Side]
-        return self._spark(lambda: compare(self.spark, *sides))
-
-    def _locate(
-        self, side: Side, digests: list[bytes], dirty: Iterable[TopicPartition]
-    ) -> list[tuple[TopicPartition, BatchRow]]:
-        """Where these payloads lie: at the source in topics that differ, at the destination behind its audited end."""
-        topics = {key.topic for key in dirty}
-        spans = [
-            (known.key, known.source if side is Side.SOURCE else Span(known.audited.end, known.destination.end))
-            for known in self.frozen.bounds
-            if known.topic in topics
-        ]
-        tasks = tuple(plan((self._estimate(key, span) for key, span in spans), cores()))
-        return self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
-
-    def _estimate(self, key: TopicPartition, span: Span) -> Estimate:
-        """From the audited offsets' estimate."""
-        known = self.estimates[key]
-        return Estimate(key, span, span.offsets * known.size // max(1, known.span.offsets))
-
-    def _spark(self, action: Callable[[], Result]) -> Result:
-        try:
-            with watched(self.spark, self.progress):
-                return action()
-        except (PySparkException, Py4JError) as error:
-            raise AuditError.unmarked(str(error)) or AuditError(
-                f"Spark failed: {str(error).strip().splitlines()[0][:300]}", "run the audit again"
-            ) from error
+    def _differences(self, compared: Compared, broken: list[Finding]) -> tuple[list[Finding], Ends]:
+        """What differs, each fault once; and what is known of the logs' ends by that."""
+        bounds = self.scope.bounds
+        chunks = drill_down(compared.differing, self.scope.ranges, broken)
+        self.looking.begin(chunks)
+        differences = Differences(self.looking, bounds, mapped=self.request.mapped)
+        found = differences.run(
+            region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
+        )
+        told: list[Finding] = []
+        shifts: dict[TopicPartition, int] = {}
+        for key, findings in keys(found).items():
+            once = told_once(findings, bounds[key], differences.holes(key))
+            shifts[key] = once.shift
+            told += at_destination(once.findings, self.frozen.mapped)
+        return told, Ends(shifts, differences.ended)

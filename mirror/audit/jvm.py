@@ -16,6 +16,8 @@ from pyspark import SparkContext, java_gateway
 
 END_S = 20.0
 """How long a JVM may take to end once its stdin is closed; then it is killed."""
+JUST_S = 0.5
+"""A JVM whose socket has just closed may need so long to be gone."""
 _PR_SET_PDEATHSIG = 1
 
 Started = list["subprocess.Popen[Any]"]
@@ -63,11 +65,26 @@ def watched_start() -> Iterator[Started]:
         launcher.Popen = popen
 
 
+def ended() -> str | None:
+    """How the JVM of this process's session has ended, for people; None while it lives, or where there is none."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        code = process.wait(JUST_S) if process is not None else None
+    except subprocess.TimeoutExpired:
+        return None
+    if code is None:
+        return None
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
 def end(started: Started, *, at_once: bool = False) -> None:
     """Ends the JVM, which ``SparkSession.stop`` leaves to the interpreter's exit; makes room for another session.
 
     ``at_once``: there is nothing in it to end cleanly, kill it.
     """
+    if at_once:
+        for process in started:
+            process.kill()
     gateway = SparkContext._gateway
     SparkContext._gateway = None
     SparkContext._jvm = None
@@ -76,8 +93,6 @@ def end(started: Started, *, at_once: bool = False) -> None:
             gateway.shutdown()
     while started:
         process = started.pop()
-        if at_once:
-            process.kill()
         with suppress(OSError):
             if process.stdin is not None:
                 process.stdin.close()

@@ -14,6 +14,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.model import AuditRequest, Bounds, Finding, Kind, Span, TopicPartition
 from mirror.audit.plan import Task, copied
 from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
 from mirror.net.lockstep import Differs
 from mirror.net.log import PartitionLog
 from mirror.net.state import State, StateUnusable
@@ -138,8 +139,8 @@ def _bounds(key: TopicPartition, source: Span, destination: Span) -> Bounds:
 def _log(cluster: Cluster, topic: str, partition: int) -> PartitionLog:
     leader = cluster.leader(topic, partition)
     if leader is None:
-        raise AuditError(
-            f"cluster {cluster.name}: topic {topic} partition {partition} has no leader", "check that its leader is up"
+        raise Unreachable(
+            f"cluster {cluster.name}: topic {topic} partition {partition} has no leader; check that its leader is up"
         )
     return PartitionLog(cluster, cluster.topics[topic], partition, leader)
 
@@ -153,7 +154,7 @@ def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPart
             wanted._replace(
                 copied=copied(
                     there.offsets, wanted.start, wanted.end,
-                    topic=there.topic, first=wanted.first, bounds=there.read, own=there.own,
+                    topic=there.topic, bounds=there.read, own=there.own, shift=wanted.shift,
                 )
             )
             for wanted in task

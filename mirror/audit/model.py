@@ -9,6 +9,8 @@ DIGESTS = ("xxh3_128", "sha256")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 FILLS = ("markers", "transaction")
 OFFSETS = ("exact", "mapped")
+ACCEPTABLE = ("unverifiable",)
+"""Kinds of findings that a configuration may pass by name."""
 
 
 class Side(Enum):
@@ -33,11 +35,12 @@ class Endpoint:
 class AuditRequest:
     """What to audit.
 
-    ``topics`` are names; ``selects``, where given, picks further ones among the source's topics, internal ones never.
+    ``topics`` are names, and must be at both clusters; ``selects``, where given, picks further ones among the source's
+    topics, internal ones never.
     ``catch_up_s`` is how long the destination may take to reach the source's end, which is frozen first: a mirror that
     is running has batches on their way. ``isolation_level`` and ``fill`` are the flow's: whether aborted data is due at
     the destination, and whose markers fill its holes. ``offsets: mapped`` copies have offsets of their own, and may be
-    in topics of other names, which ``rename`` gives.
+    in topics of other names, which ``rename`` gives. ``accept``: kinds of findings that pass (``ACCEPTABLE``).
     """
 
     flow: str
@@ -51,6 +54,7 @@ class AuditRequest:
     fill: str = "markers"
     offsets: str = "exact"
     rename: Callable[[str], str] | None = None
+    accept: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -58,6 +62,7 @@ class AuditRequest:
             ("isolation level", self.isolation_level, ISOLATION_LEVELS),
             ("fill", self.fill, FILLS),
             ("offsets", self.offsets, OFFSETS),
+            *(("audit.accept", kind, ACCEPTABLE) for kind in self.accept),
         ):
             if value not in known:
                 raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
@@ -161,7 +166,40 @@ class Kind(Enum):
     FILLER = "filler"
     CLEANED = "cleaned"
     """No difference: a log cleaner took away since what was copied, or a marker. Told in the notes."""
+    UNREADABLE = "unreadable"
+    """A broker shows nothing where its log goes on."""
+    UNVERIFIABLE = "unverifiable"
+    """No difference and no proof: the destination has records that the source's log cleaner has removed since."""
     WHOLESALE = "wholesale difference"
+
+
+class RecordRow(NamedTuple):
+    """One record as a reader saw it.
+
+    ``key``: its key's digest in hex, None without one. ``size``: bytes of key, value and headers. ``whole``: False
+    stands for a batch that cannot be opened; of its other fields, only the offset means anything.
+    """
+
+    offset: int
+    key: str | None = None
+    tombstone: bool = False
+    size: int = 0
+    digest: bytes = b""
+    whole: bool = True
+
+
+class RecordDifference(NamedTuple):
+    """An offset at which the sides do not have the same record, of batches that were opened.
+
+    ``at``: the side that has a record there; None where both have one, and not the same, or where a batch could not be
+    opened. ``excused``: a log cleaner may have taken it on the other side, as there is a later record of its key.
+    ``size``: bytes of its key, value and headers.
+    """
+
+    offset: int
+    at: Side | None
+    excused: bool
+    size: int
 
 
 class BatchRow(NamedTuple):
@@ -210,6 +248,19 @@ class Pairs:
     markers: list[Hole] = field(default_factory=list)
     odd: list[Hole] = field(default_factory=list)
 
+    def add(self, other: "Pairs") -> None:
+        """What differs elsewhere in the partition, behind this."""
+        self.source.update(other.source)
+        self.destination.update(other.destination)
+        self.holes += other.holes
+        self.markers += other.markers
+        self.odd += other.odd
+
+    @property
+    def rows(self) -> list[BatchRow]:
+        """Of both sides."""
+        return [*self.source.values(), *self.destination.values()]
+
     @property
     def starts(self) -> list[int]:
         """Where anything differs."""
@@ -233,6 +284,8 @@ class Finding:
     batches: int
     records: int
     detail: str
+    bytes: int = 0
+    """Of the records, where they were opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +320,43 @@ class Coverage:
         return self.control + self.aborted + self.empty + self.gaps
 
 
+class Verdict(Enum):
+    """What an audit says. The values are stable: files carry them."""
+
+    IDENTICAL = "identical"
+    ACCEPTED = "accepted"
+    """Nothing differs; what cannot be compared any more is accepted by name."""
+    UNVERIFIABLE = "unverifiable"
+    """Nothing differs; something cannot be compared any more."""
+    DIFFERENT = "different"
+
+
+class Skipped(NamedTuple):
+    """Source offsets that were skipped or taken on trust, by decision; ``why`` in words, ``at_ms`` since 1970."""
+
+    topic: str
+    partition: int
+    source: Span
+    why: str
+    at_ms: int
+
+
+class Undecided(NamedTuple):
+    """Offsets of a log behind the first open transaction: nobody who reads committed sees them. ``topic``: its name on
+    that side."""
+
+    side: Side
+    topic: str
+    partition: int
+    span: Span
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
     """What came out. Without findings, both sides are identical over the frozen bounds: only that is a pass.
 
-    ``notes`` say what is no difference and yet worth knowing.
+    ``skipped`` and ``notes`` say what is no difference and yet worth knowing. ``accepted``: kinds of findings that the
+    configuration passes by name. ``undecided``: what was behind open transactions; at the source, it was not audited.
     """
 
     flow: str
@@ -283,11 +368,24 @@ class AuditResult:
     coverage: tuple[Coverage, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
+    skipped: tuple[Skipped, ...] = field(default=())
+    undecided: tuple[Undecided, ...] = field(default=())
     elapsed_s: float = 0.0
     isolation_level: str = "read_committed"
     offsets: str = "exact"
+    accepted: frozenset[str] = frozenset()
 
     @property
     def identical(self) -> bool:
         """The destination holds what the source holds, byte for byte."""
         return not self.findings
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst that was found."""
+        kinds = {finding.kind for finding in self.findings}
+        if kinds - {Kind.UNVERIFIABLE}:
+            return Verdict.DIFFERENT
+        if kinds:
+            return Verdict.ACCEPTED if Kind.UNVERIFIABLE.value in self.accepted else Verdict.UNVERIFIABLE
+        return Verdict.IDENTICAL

@@ -16,10 +16,12 @@ SCHEMA = (
     "note string"
 )
 """``rows.SCHEMA``, as Spark says it."""
-BATCH, HOLES, ODD, COVERAGE = "batch", "holes", "odd", "coverage"
+BATCH, HOLES, ODD, COVERAGE, RECORD, UNOPENED = "batch", "holes", "odd", "coverage", "record", "unopened"
 """Values of the column ``part``."""
-BATCHES, CHUNKS = "batches", "chunks"
+BATCHES, CHUNKS, RECORDS = "batches", "chunks", "records"
 """What a row is."""
+WHOLE, OPENED = "batch", "record"
+"""What is compared: batches, or their records, each as if it were a batch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,11 @@ class SourceOptions:
     digest: str
     tasks: tuple[Task, ...]
     rows: str = BATCHES
+    units: str = WHOLE
     rules: Rules = PLAIN
     fetch_bytes: int = FETCH_BYTES
+    cleaned: frozenset[str] = frozenset()
+    """Topics, by their names at the source, on whose copies on this side a log cleaner works."""
 
     def to_options(self) -> dict[str, str]:
         """As ``spark.read.options`` takes them."""
@@ -47,8 +52,10 @@ class SourceOptions:
             "topic.ids": json.dumps(self.topic_ids),
             "digest": self.digest,
             "rows": self.rows,
+            "units": self.units,
             "rules": self.rules.to_json(),
             "fetch.max.bytes": str(self.fetch_bytes),
+            "cleaned": json.dumps(sorted(self.cleaned)),
             "ranges": to_json(self.tasks),
         }
 
@@ -70,6 +77,8 @@ class SourceOptions:
             cluster_id = options[name]
             name = "topic.ids"
             topic_ids = json.loads(options.get(name, "{}"))
+            name = "cleaned"
+            cleaned = frozenset(json.loads(options.get(name, "[]")))
             name = "request.timeout.ms"
             request_timeout_s = int(options.get(name, "30000")) / 1000
             name = "socket.connection.setup.timeout.ms"
@@ -96,6 +105,8 @@ class SourceOptions:
             digest=options.get("digest", "xxh3_128"),
             tasks=tasks,
             rows=options.get("rows", BATCHES),
+            units=options.get("units", WHOLE),
             rules=rules,
             fetch_bytes=fetch_bytes,
+            cleaned=cleaned,
         )

@@ -44,7 +44,7 @@ class Copied(NamedTuple):
 
 
 def copied(
-    offsets: OffsetMap, start: int, end: int, *, topic: str, first: bool, bounds: Span, own: Iterable[int]
+    offsets: OffsetMap, start: int, end: int, *, topic: str, bounds: Span, own: Iterable[int], shift: int = 0
 ) -> Copied:
     """Where source offsets ``start`` to before ``end`` are, in ``topic`` of the destination.
 
@@ -55,17 +55,17 @@ def copied(
         start: of the range.
         end: of the range.
         topic: at the destination.
-        first: the partition's first range, which begins where the destination is read at all.
         bounds: the destination's offsets that all ranges together read.
         own: producer ids of the flow.
+        shift: how much further than the map says the destination has them.
     """
     begins, ends = offsets.to_destination(start), offsets.to_destination(end)
-    here = bounds.start if first else bounds.end if begins is None else begins.offset
-    there = bounds.end if ends is None else ends.offset
-    low = min(max(here, bounds.start), bounds.end)
+    low = min(max(bounds.end if begins is None else begins.offset + shift, bounds.start), bounds.end)
+    there = bounds.end if ends is None else ends.offset + shift
     at = bisect_right(offsets, start, key=lambda run: run.source_end)
     runs = itertools.takewhile(lambda run: run.source < end, (offsets[index] for index in range(at, len(offsets))))
-    return Copied(topic, low, max(low, min(there, bounds.end)), tuple(own), tuple(runs))
+    moved = tuple(run._replace(destination=run.destination + shift) for run in runs)
+    return Copied(topic, low, max(low, min(there, bounds.end)), tuple(own), moved)
 
 
 class Range(NamedTuple):
@@ -75,6 +75,8 @@ class Range(NamedTuple):
     may start inside a batch, after DeleteRecords).
     ``width``: offsets in one chunk; the first chunk begins at ``start``.
     ``copied``: where these offsets are, at a destination with offsets of its own (``offsets: mapped``).
+    ``shift``: how much further than there (or than here) the destination has them: the source is read as it is, and the
+    destination's offsets are told less the shift, so that what moved as one compares equal.
     """
 
     topic: str
@@ -84,6 +86,7 @@ class Range(NamedTuple):
     first: bool
     width: int
     copied: Copied | None = None
+    shift: int = 0
 
     @property
     def key(self) -> TopicPartition:
@@ -154,17 +157,18 @@ def from_json(text: str) -> list[Task]:
         return [tuple(_range(*entry) for entry in task) for task in json.loads(text)]
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"ranges are not a list of lists of [topic, partition, start, end, first, width, copied]: {error}"
+            f"ranges are not a list of lists of [topic, partition, start, end, first, width, copied, shift]: {error}"
         ) from error
 
 
 def _range(
-    topic: str, partition: int, start: int, end: int, first: bool, width: int, where: list[Any] | None = None
-) -> Range:
+    topic: str, partition: int, start: int, end: int, first: bool, width: int,
+    where: list[Any] | None = None, shift: int = 0,
+) -> Range:  # fmt: skip
     if not isinstance(topic, str) or not 0 <= start < end or partition < 0 or width < 1:
         raise ValueError(f"range {start} to {end} of partition {partition!r}, chunks of {width}")
     found = Copied.read(*where) if where is not None else None
-    return Range(topic, int(partition), int(start), int(end), bool(first), int(width), found)
+    return Range(topic, int(partition), int(start), int(end), bool(first), int(width), found, int(shift))
 
 
 def chunk_range(whole: Range, start: int) -> Range:
@@ -178,7 +182,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
     """Ranges of the same partition that touch, joined."""
     joined: list[Range] = []
     for found in sorted(ranges):
-        if joined and joined[-1].key == found.key and joined[-1].end == found.start:
+        if joined and joined[-1][:2] + joined[-1][-1:] == found[:2] + found[-1:] and joined[-1].end == found.start:
             joined[-1] = joined[-1]._replace(end=found.end)
         else:
             joined.append(found)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,16 +31,21 @@ def watched(spark: "SparkSession", progress: Progress) -> Iterator[None]:
     tracker = spark.sparkContext.statusTracker()
     seen: dict[int, tuple[int, int]] = {}
 
+    def look() -> None:
+        for stage_id in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage_id)
+            if info is not None:
+                seen[stage_id] = info.numCompletedTasks, info.numTasks
+        # A stage that is no longer active ended between two looks.
+        active = set(tracker.getActiveStageIds())
+        done = sum(count if stage_id in active else total for stage_id, (count, total) in seen.items())
+        progress.advance(done, sum(total for _, total in seen.values()))
+
     def poll() -> None:
-        while not ended.wait(POLL_S):
-            for stage_id in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage_id)
-                if info is not None:
-                    seen[stage_id] = info.numCompletedTasks, info.numTasks
-            # A stage that is no longer active ended between two looks.
-            active = set(tracker.getActiveStageIds())
-            done = sum(count if stage_id in active else total for stage_id, (count, total) in seen.items())
-            progress.advance(done, sum(total for _, total in seen.values()))
+        # Where the JVM is gone, py4j raises what it likes. Whoever waits for Spark's answer says so.
+        with suppress(Exception):
+            while not ended.wait(POLL_S):
+                look()
 
     thread = threading.Thread(target=poll, name="audit-progress", daemon=True)
     thread.start()

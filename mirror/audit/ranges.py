@@ -13,7 +13,9 @@ from mirror.audit.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, sorted_
 from mirror.audit.model import What
 from mirror.audit.plan import Range
 from mirror.audit.rows import HEADERS, read_headers
+from mirror.audit.witness import Witness
 from mirror.records.header import MAGIC_AT, PREFIX_SIZE, CorruptBatch
+from mirror.records.intact import is_intact
 from mirror.records.scan import Place, scan
 
 LISTED_GAPS = 10
@@ -54,7 +56,9 @@ class RangeCoverage:
     (the first gaps by name too), ``odd`` what has no business at a destination. With ``offsets: mapped``, the gaps of a
     destination are what the map does not have, and ``unmapped`` are the destination's offsets of batches of the flow
     that are not in it. ``next_offset`` is where reading came to; the range was read when that is its end. ``broken``
-    says why the log could not be read further.
+    says why the log could not be read further, because of its bytes or, ``unreadable``, because its broker shows none.
+    ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: where the log begins by
+    now, if that is behind the range's start: what stood before it was deleted while it was to be read.
     """
 
     batches: int = 0
@@ -70,6 +74,11 @@ class RangeCoverage:
     gaps: list[tuple[int, int]] = field(default_factory=list)
     next_offset: int = 0
     broken: str | None = None
+    unreadable: bool = False
+    due: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    unexplained: list[tuple[int, int]] = field(default_factory=list)
+    log_start: int | None = None
 
     @property
     def accounted(self) -> int:
@@ -95,6 +104,18 @@ class RangeCoverage:
         self.next_offset = piece.next_offset
         self.broken = piece.broken
 
+    @property
+    def witness(self) -> Witness:
+        """What its markers said of its transactions."""
+        return Witness(0, set(self.due), set(self.ended), dict(self.unexplained))
+
+    def become(self, other: Self, shift: int) -> None:
+        """The other one's, so many offsets further."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+        self.next_offset += shift
+        self.gaps = [(start + shift, end + shift) for start, end in self.gaps]
+
     def to_json(self) -> str:
         """As the coverage row carries it."""
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -113,23 +134,30 @@ def cut_records(
     due: int,
     rules: Rules = PLAIN,
     aborted: Iterable[tuple[int, int]] = (),
+    witness: Witness | None = None,
 ) -> Piece:
     """The record set ``body[at:end]``, fetched at offset ``due``, cut for the range.
 
     A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
     those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
-    ``aborted`` is what the response says of aborted transactions.
+    ``aborted`` is what the response says of aborted transactions, ``witness`` what the range has said so far.
 
     Raises:
         AuditError: batches of a format before Kafka 0.11; markers that contradict ``aborted``.
     """
     places, broken = _places(body, at, end, wanted)
+    if not places and end > at and broken is None:
+        broken = f"{end - at} bytes that are no whole batch"  # brokers answer with one at least, however large it is
     headers = read_headers(body, places)
-    whats = sorted_out(rules, body, places, headers, aborted)
+    whats = sorted_out(rules, body, places, headers, aborted, witness)
     bases = headers["base_offset"].astype(np.int64)
     nexts = bases + headers["last_offset_delta"] + 1
-    live = nexts > due
+    live = (nexts > due) | (bases >= due)
     first = int(live.argmax()) if live.any() else len(places)
+    unfound = first == len(places) or bases[first] > due
+    if unfound and not all(is_intact(body[begins : begins + size]) for begins, size in places[:first]):
+        # Nothing has the due offset: one of those left out may, if its last offset is wrong.
+        return Piece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
     places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
     whats = whats[first:]
     previous = np.concatenate(([due], nexts[:-1]))[: len(places)]

@@ -1,6 +1,7 @@
 """An audit's result on a terminal: what was read, what differs, the verdict. No Spark."""
 
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.markup import escape
@@ -8,7 +9,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Span
+from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Skipped, Span, Undecided, Verdict
 from mirror.audit.progress import Progress
 
 MOST_SHOWN = 20
@@ -31,6 +32,10 @@ def span_text(span: Span | None) -> str:
     if span is None:
         return "-"
     return f"{span.start}" if span.offsets <= 1 else f"{span.start} to {span.end - 1}"
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def coverage_table(result: AuditResult) -> Table:
@@ -71,7 +76,11 @@ def coverage_table(result: AuditResult) -> Table:
 
 def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Table:
     """The first findings, in the order of topic, partition and offset."""
-    table = Table(title=f"{len(findings):,} differences, by offsets", title_justify="left")
+    differences = sum(finding.kind is not Kind.UNVERIFIABLE for finding in findings)
+    unproved = _many(len(findings) - differences, "place") + " without proof" if differences < len(findings) else ""
+    counted = _many(differences, "difference") if differences or not unproved else ""
+    title = " and ".join(filter(None, (counted, unproved)))
+    table = Table(title=f"{title}, by offsets", title_justify="left")
     table.add_column("difference", no_wrap=True)
     table.add_column("topic", overflow="fold")
     for name in ("part.", "source", "destination", "batches"):
@@ -92,16 +101,56 @@ def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Ta
 
 
 def print_result(result: AuditResult, console: Console, *, limit: int = MOST_SHOWN) -> None:
-    """Coverage, findings, notes, verdict."""
+    """Coverage, findings, what was skipped, notes, verdict."""
     if result.coverage:
         console.print(coverage_table(result))
     if result.findings:
         console.print(findings_table(result.findings, limit))
         if len(result.findings) > limit:
             console.print(f"{len(result.findings) - limit:,} more; --out DIR writes all of them")
+    for each in result.skipped[:limit]:
+        console.print(f"skipped: {skipped_text(each)}", markup=False, highlight=False)
+    if len(result.skipped) > limit:
+        console.print(f"{len(result.skipped) - limit:,} more skipped; --out DIR writes all of them")
+    for one in result.undecided[:limit]:
+        console.print(f"note: {undecided_text(one, result)}", markup=False, highlight=False)
+    if len(result.undecided) > limit:
+        console.print(f"{len(result.undecided) - limit:,} more open transactions; --out DIR writes all of them")
     for note in result.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(verdict(result), soft_wrap=True)
+
+
+def skipped_text(each: Skipped) -> str:
+    """One range that somebody decided to go on without, or to take on trust."""
+    when = datetime.fromtimestamp(each.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    offsets = f"source offset{'s' if each.source.offsets > 1 else ''} {span_text(each.source)}"
+    return f"{each.topic} partition {each.partition}, {offsets}, at {when}: {each.why}"
+
+
+def undecided_text(one: Undecided, result: AuditResult) -> str:
+    """What one open transaction keeps from those who read committed."""
+    is_source = one.side is Side.SOURCE
+    where = f"{result.source_alias if is_source else result.destination_alias}: {one.topic} partition {one.partition}"
+    what = "they were not audited" if is_source else "consumers that read committed do not see them yet"
+    return f"{where}, offsets {span_text(one.span)} are behind an open transaction; {what}"
+
+
+def _but(result: AuditResult) -> str:
+    """What the verdict does not say."""
+    said = []
+    if result.skipped:
+        offsets = sum(each.source.offsets for each in result.skipped)
+        ranges = _many(len(result.skipped), "range")
+        said.append(f"{offsets:,} source offsets in {ranges} were skipped or taken on trust")
+    for side, alias, what in (
+        (Side.SOURCE, result.source_alias, "were not audited"),
+        (Side.DESTINATION, result.destination_alias, "are hidden from consumers that read committed"),
+    ):
+        offsets = sum(one.span.offsets for one in result.undecided if one.side is side)
+        if offsets:
+            said.append(f"{offsets:,} offsets of {escape(alias)} behind open transactions {what}")
+    return "".join(f"; {each}" for each in said)
 
 
 def verdict(result: AuditResult) -> str:
@@ -110,18 +159,34 @@ def verdict(result: AuditResult) -> str:
     theirs = [row for row in result.coverage if row.side is Side.DESTINATION]
     read = f"{size_text(sum(row.bytes for row in (*ours, *theirs)))} read in {result.elapsed_s:.1f} s"
     names = escape(f"{result.source_alias} and {result.destination_alias}")
+    if result.verdict in (Verdict.UNVERIFIABLE, Verdict.ACCEPTED):
+        what = _unverifiable(result, names)
+        return (
+            f"[bold yellow]unverifiable[/bold yellow]: {what} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
+        )
     if result.identical:
-        batches, records = sum(row.batches for row in ours), sum(row.records for row in ours)
-        holes = sum(row.holes for row in ours)
-        filled = f", and {holes:,} holes filled" if holes and result.offsets == "exact" else ""
+        batches, records = sum(row.batches for row in theirs), sum(row.records for row in theirs)
+        markers = sum(row.control for row in theirs)
+        filled = f", and {markers:,} holes filled" if markers and result.offsets == "exact" else ""
         where = "at the same offsets" if result.offsets == "exact" else "in the same order"
         return (
             f"[bold green]identical[/bold green]: {names} hold the same {records:,} records in {batches:,} batches, "
-            f"byte for byte {where}{filled} ({len(ours):,} partitions, {read})"
+            f"byte for byte {where}{filled} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
         )
     kinds = Counter(finding.kind.value for finding in result.findings)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
-    return f"[bold red]different[/bold red]: {names}: {counts} ({len(ours):,} partitions, {read})"
+    return f"[bold red]different[/bold red]: {names}: {counts} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
+
+
+def _unverifiable(result: AuditResult, names: str) -> str:
+    """Nothing differs, and what has no witness any more."""
+    records = sum(finding.records for finding in result.findings)
+    size = size_text(sum(finding.bytes for finding in result.findings))
+    gaps = sum(finding.source.offsets for finding in result.findings if finding.source and not finding.records)
+    what = [f"{records:,} records ({size}) that only {escape(result.destination_alias)} still has"] if records else []
+    what += [f"{gaps:,} offsets that {escape(result.source_alias)} lacks without a cause"] if gaps else []
+    accepted = "; the configuration accepts it" if result.verdict is Verdict.ACCEPTED else ""
+    return f"{names} differ nowhere, but nothing proves {' and '.join(what)}{accepted}"
 
 
 class BarProgress(Progress):

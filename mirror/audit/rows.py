@@ -16,7 +16,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from mirror.audit.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
-from mirror.audit.model import Hole, What
+from mirror.audit.model import Hole, RecordRow, What
 from mirror.audit.options import BATCH, COVERAGE, HOLES, ODD
 from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, PREFIX_SIZE, Codec
 from mirror.records.scan import Place
@@ -69,6 +69,9 @@ all of them, at the destination those that markers fill); offsets that are wrong
 has (ODD); or the end of a range (COVERAGE), whose ``note`` holds, as JSON, what the reader really read of it. The note
 of holes is [[start, end, What], …].
 
+With records for rows (RECORD), ``size`` is that of key, value and headers, ``digest`` covers them and the timestamp,
+``note`` is the key's digest in hex, and ``flags`` 1 for a tombstone. UNOPENED: a batch that cannot be opened.
+
 With chunks for rows, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its batches, ``size`` their
 bytes, the timestamps their least and greatest, ``digest`` that of all they are, and codec and flags are null."""
 
@@ -93,18 +96,28 @@ def _hasher(name: str) -> Callable[[], Any]:
 
 
 class Block(NamedTuple):
-    """What of one Fetch response a range owns, in order. The frame is no longer needed."""
+    """What of one Fetch response a range owns, in order. The frame is no longer needed. ``records``: of its batches,
+    where those are opened."""
 
     headers: NDArray[np.void]
     crc_ok: NDArray[np.bool_]
     digests: Sequence[bytes]
     holes: Holes = NO_HOLES
+    records: Sequence[RecordRow] = ()
 
     @property
     def last_offsets(self) -> NDArray[np.int64]:
         """Offset of each batch's last record."""
         last: NDArray[np.int64] = self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
         return last
+
+    def moved_by(self, offsets: int) -> "Block":
+        """The same, so many offsets further."""
+        headers, holes = self.headers.copy(), self.holes.copy()
+        headers["base_offset"] += offsets
+        holes[:, :2] += offsets
+        records = tuple(record._replace(offset=record.offset + offsets) for record in self.records)
+        return self._replace(headers=headers, holes=holes, records=records)
 
 
 def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void]:

@@ -5,20 +5,22 @@ What Spark and Java print goes to a log in the session's temporary folder; error
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.audit import java, jvm
-from mirror.audit.errors import AuditError
+from mirror.audit.errors import AuditError, interrupted
 from mirror.audit.source import KafkaRawBatches
 
 GIB = 1 << 30
@@ -62,6 +64,20 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Ctrl-C stays what it was. PySpark's handler calls the JVM from wherever the thread was interrupted, in the middle
+    of another call, and ends in py4j's tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class LocalSession:
     """A context manager; ``spark`` is the session. One at a time in a process, which is Spark's own limit."""
 
@@ -87,14 +103,15 @@ class LocalSession:
         log = folder / "spark.log"
         try:
             sockets = folder if len(os.fsencode(folder)) <= MOST_SOCKET_FOLDER else self._temporary("/tmp")
-            with _stderr_to(log), jvm.watched_start() as self._started:
+            with _stderr_to(log), _own_interrupt(), jvm.watched_start() as self._started:
                 self._spark = _build(folder, sockets)
+                _quiet_updates(self._spark)
                 self._spark.dataSource.register(KafkaRawBatches)
-        except (PySparkException, OSError) as error:
+        except (PySparkException, Py4JError, OSError, EOFError) as error:
             tail = _tail(log)
             self.stop()
             raise AuditError(
-                f"Spark does not start: {str(error).splitlines()[0]}{tail}",
+                f"Spark does not start: {(str(error).strip() or repr(error)).splitlines()[0]}{tail}",
                 f"see what it says above; it needs Java {java.MINIMUM} or newer and {heap_mb()} MB of memory",
             ) from error
         except BaseException:
@@ -102,15 +119,18 @@ class LocalSession:
             raise
         return self
 
-    def stop(self) -> None:
-        """Ends it and removes what it wrote. May be called twice."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ends it and removes what it wrote. May be called twice.
+
+        ``at_once``: somebody waits, and does not care for what Spark is doing.
+        """
         spark, self._spark = self._spark, None
         try:
-            if spark is not None:
-                with suppress(PySparkException, Py4JError):  # the JVM may be gone
+            if spark is not None and not at_once:
+                with suppress(Exception):  # py4j raises what it likes where the JVM is gone
                     spark.stop()
         finally:
-            jvm.end(self._started, at_once=spark is None)
+            jvm.end(self._started, at_once=at_once or spark is None)
             self._remove()
 
     def _remove(self) -> None:
@@ -128,7 +148,7 @@ class LocalSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.stop(at_once=interrupted(error))
 
 
 def settings(folder: Path, sockets: Path) -> dict[str, str]:
@@ -178,6 +198,13 @@ def _build(folder: Path, sockets: Path) -> SparkSession:
     for key, value in settings(folder, sockets).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _quiet_updates(spark: SparkSession) -> None:
+    """PySpark's own server for updates from the JVM prints a traceback when the JVM is gone. Whoever waits for Spark's
+    answer hears of it anyway."""
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: None
 
 
 def _tail(log: Path) -> str:

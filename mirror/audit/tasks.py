@@ -1,14 +1,16 @@
 """One Spark task: its ranges read one after the other, as Arrow batches. No Spark in here."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
-from mirror.audit.options import CHUNKS, SourceOptions
-from mirror.audit.plan import Task
+from mirror.audit.model import Span
+from mirror.audit.opened import as_units, record_rows
+from mirror.audit.options import CHUNKS, OPENED, RECORDS, SourceOptions
+from mirror.audit.plan import Range, Task
 from mirror.audit.ranges import RangeCoverage
 from mirror.audit.reader import Reader
-from mirror.audit.rows import Chunks, Runs, batch_rows, coverage_row, gathered
+from mirror.audit.rows import Block, Chunks, Runs, batch_rows, coverage_row, gathered
 
 
 def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
@@ -47,6 +49,8 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
         digest=options.digest,
         fetch_bytes=options.fetch_bytes,
         rules=options.rules,
+        opens=options.rows == RECORDS or options.units == OPENED,
+        cleaned=options.cleaned,
     )
     try:
         await reader.open({wanted.copied.topic if wanted.copied else wanted.topic for wanted in task})
@@ -54,14 +58,19 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
             coverage = RangeCoverage()
             name = cluster, wanted.topic, wanted.partition
             odd = options.rules.odd
+            blocks = _units(reader, wanted, coverage) if options.units == OPENED else reader.blocks(wanted, coverage)
             if options.rows == CHUNKS:
                 chunks = Chunks(options.digest, wanted.start, wanted.width, odd)
-                async for block in reader.blocks(wanted, coverage):
+                async for block in blocks:
                     chunks.add(block)
                 yield chunks.rows(*name)
+            elif options.rows == RECORDS:
+                async for block in blocks:
+                    if block.records:
+                        yield record_rows(*name, block.records)
             else:
                 runs = Runs(odd)
-                async for block in reader.blocks(wanted, coverage):
+                async for block in blocks:
                     if len(block.headers):
                         yield batch_rows(*name, block)
                     if not options.rules.mapped:
@@ -72,3 +81,9 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
             yield coverage_row(cluster, wanted.topic, wanted.partition, wanted.start, wanted.end, coverage.to_json())
     finally:
         await reader.close()
+
+
+async def _units(reader: Reader, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
+    """Records instead of batches. These have other borders: a range takes its records out of the one it begins in."""
+    async for block in reader.blocks(wanted._replace(first=True), coverage):
+        yield as_units(block, Span(wanted.start, wanted.end))

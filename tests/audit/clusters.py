@@ -56,8 +56,10 @@ def create(cluster: Sandbox, topic: str, partitions: int = 1, *, replicas: int =
         time.sleep(0.02)
 
 
-def fill(cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 0, batches: int = 8) -> None:
-    """Batches of some records each: keys, headers, null values, no two records alike."""
+def fill(
+    cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 0, batches: int = 8, keyed: bool = False
+) -> None:
+    """Batches of some records each: keys, headers, null values, no two records alike. ``keyed``: all have a key."""
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -72,7 +74,7 @@ def fill(cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 
             producer.produce(
                 topic,
                 partition=partition,
-                key=f"key-{record}" if record else None,
+                key=f"key-{record}" if record or keyed else None,
                 value=None if record == 1 else f"{codec} {batch} {record} ".encode() * (20 + 5 * batch),
                 headers=[("trace", f"{batch}".encode()), ("empty", None)] if record == 2 else None,
             )

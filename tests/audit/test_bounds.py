@@ -1,9 +1,11 @@
 """What the frozen bounds alone tell, and what two real clusters answer to a wrong question."""
 
 import asyncio
+import threading
 
 import pytest
 
+from mirror.audit import patience
 from mirror.audit.bounds import outside
 from mirror.audit.errors import AuditError
 from mirror.audit.estimate import bytes_per_offset
@@ -90,7 +92,10 @@ class TestFreezing:
         create(destination_cluster, there, partitions=3)
         fill(destination_cluster, there, partition=2, batches=1)
         create(source_cluster, absent)
-        frozen = asyncio.run(_prepare(request(source_cluster, destination_cluster, here, there, absent))).frozen
+        create(destination_cluster, f"{topic_name}-alone")
+        wanted = request(source_cluster, destination_cluster, selects=lambda name: name.startswith(topic_name))
+        frozen = asyncio.run(_prepare(wanted)).frozen
+        assert frozen.alone == (f"{topic_name}-alone",)
         assert [(found.kind, found.topic, found.partition, found.destination) for found in frozen.findings] == [
             (Kind.MISSING, absent, None, None),
             (Kind.MISSING, here, 2, None),
@@ -99,6 +104,20 @@ class TestFreezing:
         assert [known.key for known in frozen.bounds] == [(here, 0), (here, 1), (there, 0)]
         assert frozen.source_cluster_id == source_cluster.cluster_id
         assert set(frozen.destination_topic_ids) == {here, there}
+
+    def test_topics_that_are_named_and_not_there(
+        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str
+    ) -> None:
+        """At either side: there is no verdict. Beside others that are there, too."""
+        both, here, there = (f"{topic_name}-{name}" for name in ("both", "here", "there"))
+        for cluster, names in ((source_cluster, (both, here)), (destination_cluster, (both, there))):
+            for name in names:
+                create(cluster, name)
+        asyncio.run(_prepare(request(source_cluster, destination_cluster, both)))
+        for name, where in ((here, "b"), (there, "a"), (f"{topic_name}-nowhere", "a")):
+            for asked in ([name], [both, name]):
+                with pytest.raises(AuditError, match=f"topic {name} is not at cluster {where}"):
+                    asyncio.run(_prepare(request(source_cluster, destination_cluster, *asked)))
 
     def test_topics_are_selected_by_name_and_never_internal(
         self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str
@@ -112,6 +131,26 @@ class TestFreezing:
         }  # fmt: skip
         with pytest.raises(AuditError, match="selects no topic"):
             asyncio.run(_prepare(request(source_cluster, destination_cluster, selects=lambda name: name[0] == "_")))
+
+    def test_a_broker_that_restarts(
+        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """1. With the destination down, the audit waits, and begins when it is up. 2. Mutation: at once, it fails."""
+        for cluster in (source_cluster, destination_cluster):
+            create(cluster, topic_name)
+        wanted = request(source_cluster, destination_cluster, topic_name)
+        broker = destination_cluster.brokers[0]
+        broker.stop()
+        up = threading.Thread(target=broker.start)
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(patience, "TRIES", 1)
+                with pytest.raises(AuditError, match="cluster b"):
+                    asyncio.run(_prepare(wanted))
+        finally:
+            up.start()
+        assert [known.key for known in asyncio.run(_prepare(wanted)).frozen.bounds] == [(topic_name, 0)]
+        up.join()
 
     def test_bounds_and_estimates(self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str) -> None:
         for cluster in (source_cluster, destination_cluster):

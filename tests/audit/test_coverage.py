@@ -4,11 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.audit.coverage import CoverageKey, broken_logs, check_fills, check_plan, check_side, coverage_of
+from mirror.audit.coverage import (
+    CoverageKey,
+    broken_logs,
+    causeless_gaps,
+    check_fills,
+    check_named,
+    check_plan,
+    check_side,
+    coverage_of,
+)
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Bounds, Kind, Side, Span, TopicPartition
 from mirror.audit.plan import Range, Task
-from mirror.audit.ranges import RangeCoverage
+from mirror.audit.ranges import LISTED_GAPS, RangeCoverage
 
 KEY = TopicPartition("t", 0)
 BOUNDS = Bounds(topic="t", partition=0, source=Span(0, 30), destination=Span(0, 25))
@@ -93,6 +102,13 @@ def test_counts_that_differ_where_nothing_was_found() -> None:
     check_fills(rows, [read_in_part])
 
 
+def test_what_differs_is_named() -> None:
+    damaged = broken_logs(Side.SOURCE, "east", {("t", 0, 0, 10): RangeCoverage(next_offset=4, broken="length")})
+    check_named([KEY], damaged)
+    with pytest.raises(AuditError, match="t partition 1 differs, and no difference was named"):
+        check_named([KEY, TopicPartition("t", 1)], damaged)
+
+
 def test_rows_from_another_cluster() -> None:
     """An audit of one cluster against itself finds nothing, whatever the other holds."""
     with pytest.raises(AuditError, match="came from cluster id, other"):
@@ -119,3 +135,15 @@ def test_damage_is_a_finding_and_no_full_coverage() -> None:
     assert broken_logs(Side.SOURCE, "west", found)[0].source == Span(15, 25)
     (row,) = coverage_of(Side.DESTINATION, "id", [BOUNDS], check_plan([BOUNDS], TASKS), found)
     assert not row.complete
+
+
+def test_a_gap_without_a_cleaner() -> None:
+    """Each of the first is named; more of them are one. Of a compacted topic there is nothing to say."""
+    gaps = [(at, at + 2) for at in range(0, 4 * LISTED_GAPS, 4)]
+    found = RangeCoverage(gaps=gaps, gap_offsets=2 * len(gaps) + 7, next_offset=100)
+    told = causeless_gaps("a", {("t", 0, 0, 100): found}, frozenset())
+    assert [finding.source for finding in told[:-1]] == [Span(*gap) for gap in gaps]
+    assert (told[-1].source, told[-1].detail) == (Span(gaps[-1][1], 100), "7 more such offsets")
+    assert {finding.kind for finding in told} == {Kind.UNVERIFIABLE}
+    assert causeless_gaps("a", {("t", 0, 0, 100): found}, frozenset({"t"})) == []
+    assert causeless_gaps("a", {("t", 0, 0, 100): RangeCoverage(next_offset=100)}, frozenset()) == []

@@ -168,12 +168,11 @@ def test_every_wrong_fill_is_named_with_its_place(pair: Pair, spark: SparkSessio
 
     hole = at["more"].span(at["more"].hole)
     assert (Kind.OVERFILLED, None, Span(hole.end, hole.end + 1)) in found["more"]
-    assert (Kind.EXTRA, None, Span(at["more"].end, at["more"].end + 1)) in found["more"]
-    assert {kind for kind, _, _ in found["more"]} == {Kind.OVERFILLED, Kind.MOVED, Kind.EXTRA}
+    assert len(found["more"]) == 1
 
     hole = at["fewer"].span(at["fewer"].hole)
     assert (Kind.UNFILLED, Span(hole.end - 1, hole.end), None) in found["fewer"]
-    assert {kind for kind, _, _ in found["fewer"]} == {Kind.UNFILLED, Kind.MOVED, Kind.MISSING}
+    assert len(found["fewer"]) == 1
 
     assert found["last"] == [(Kind.EXTRA, None, Span(at["last"].end, at["last"].end + 1))]
 

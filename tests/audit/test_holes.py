@@ -1,5 +1,8 @@
 """What each batch of a response is: due, or which kind of hole; and what the markers in the log have to say to it."""
 
+from collections.abc import Sequence
+from unittest.mock import patch
+
 import pytest
 
 from mirror.audit.errors import AuditError
@@ -8,7 +11,8 @@ from mirror.audit.model import Side, What
 from mirror.audit.plan import Range
 from mirror.audit.ranges import Piece, RangeCoverage, cut_records
 from mirror.audit.rows import Runs, digester, make_block, read_headers
-from mirror.records.header import CONTROL, TRANSACTIONAL
+from mirror.audit.witness import Witness, check_chain
+from mirror.records.header import CONTROL, HEADER_SIZE, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.scan import scan
 from mirror.records.transactions import ABORT, COMMIT
@@ -154,3 +158,93 @@ def test_attributes_that_are_not_compared() -> None:
     ]
     assert found == [0x0B, 0x1B]
     assert headers["attributes"].tolist() == [0x5B], "the checksum is over the bytes as they are"
+
+
+# -- one flipped bit --------------------------------------------------------------------------------------------------
+
+NOT_COVERED = {*range(8), *range(12, 16)}
+"""Bytes of base offset and leader epoch: no checksum covers them, and no consumer minds a leader epoch."""
+KINDS = {
+    "plain": data(10, flags=0, producer=-1),
+    "committed": data(10, producer=8),
+    "aborted": data(10),
+    "empty": data(10, record_count=0, flags=0),
+    "abort": marker(10, producer=7) + data(11, 4, flags=0),
+    "commit": marker(10, COMMIT, producer=8) + data(11, 4, flags=0),
+}
+
+
+@pytest.mark.parametrize("rules", [COMMITTED, PLAIN, DESTINATION], ids=["committed", "plain", "destination"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_never_turns_records_into_holes(kind: str, rules: Rules) -> None:
+    """Each bit of a header that a checksum covers: what is found is a batch with a wrong checksum, a damaged marker, or
+    a log that cannot be read on from there. The range begins before that batch, at it, and inside it."""
+    before = data(0, 10, flags=0)
+    behind = data(15, flags=0) + data(20, producer=9) + marker(25, COMMIT, 9)
+    aborted = [(7, 10)] if kind in ("aborted", "abort") else []
+    for bit in range(8 * HEADER_SIZE):
+        if bit >> 3 in NOT_COVERED:
+            continue
+        hit = bytearray(KINDS[kind])
+        hit[bit >> 3] ^= 1 << (bit & 7)
+        body = memoryview(before + bytes(hit) + behind)
+        for start in (0, 10, 12):
+            if start == 12 and kind in ("abort", "commit"):
+                continue
+            try:
+                piece = cut_records(body, 0, len(body), Range("t", 0, start, 26, True, 100), start, rules, aborted)
+            except AuditError:
+                continue
+            block = make_block(body, piece.places, piece.headers, digester("xxh3_128"), rules=rules)
+            told = piece.broken or not block.crc_ok.all() or What.DAMAGED in piece.holes[:, 2]
+            cut_off = piece.next_offset <= max(start, 10)
+            assert told or cut_off, (bit >> 3, bit & 7, start)
+
+
+def test_without_the_checksum_it_would() -> None:
+    """A mutation: the rule is taken away."""
+    with patch("mirror.audit.holes._intact", lambda body, places, headers, asked: asked), pytest.raises(AssertionError):
+        test_a_flipped_bit_never_turns_records_into_holes("plain", COMMITTED)
+
+
+def chained(*answers: tuple[list[bytes], list[tuple[int, int]]], ranges: Sequence[int] = ()) -> None:
+    """Answers, of one range or, cut at these offsets, of several."""
+    witnesses = [Witness(end) for end in (*ranges, 1 << 40)]
+    for log, aborted in answers:
+        body = memoryview(b"".join(log))
+        places = list(scan(body))
+        first = next(header for header in read_headers(body, places)["base_offset"])
+        for at, witness in enumerate(witnesses):
+            if first < witness.end and (not at or first >= witnesses[at - 1].end):
+                sorted_out(COMMITTED, body, places, read_headers(body, places), aborted, witness)
+                break
+    check_chain("t", witnesses)
+
+
+PLAIN_DATA = [data(5, flags=0, producer=-1)]
+
+
+@pytest.mark.parametrize("ranges", [(), (10,), (5, 10)], ids=["one range", "at the marker", "all apart"])
+def test_a_marker_far_behind_what_it_aborts(ranges: Sequence[int]) -> None:
+    """
+    1. A transaction's data, much else, its abort marker: the list of none of the answers has it. No verdict.
+    2. With the list there is one; and where the transaction was empty: the data is another producer's, or committed.
+    """
+    with pytest.raises(AuditError, match="offset 10 aborts a transaction of producer id 7"):
+        chained(([data(0)], []), (PLAIN_DATA, []), ([marker(10)], []), ranges=ranges)
+    chained(([data(0)], [(7, 0)]), (PLAIN_DATA, []), ([marker(10)], [(7, 0)]), ranges=ranges)
+    chained(([data(0, producer=8)], []), (PLAIN_DATA, []), ([marker(10)], []), ranges=ranges)
+    chained(([data(0)], []), ([marker(5, COMMIT)], []), ([marker(10)], []), ranges=ranges)
+    with pytest.raises(AuditError, match="offset 12 aborts"):
+        chained(([marker(0)], []), ([data(5)], []), ([data(10, 2), marker(12)], []), ranges=ranges)
+
+
+def test_what_an_answer_has_behind_its_range_is_the_next_ones() -> None:
+    log = [data(0), marker(5)]
+    body = memoryview(b"".join(log))
+    places = list(scan(body))
+    witness = Witness(5)
+    sorted_out(COMMITTED, body, places, read_headers(body, places), [], witness)
+    assert (witness.due, witness.ended) == ({7}, set())
+    found = RangeCoverage(due=[7], ended=[1], unexplained=[(2, 9)])
+    assert RangeCoverage.from_json(found.to_json()).witness == found.witness

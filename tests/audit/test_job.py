@@ -3,13 +3,15 @@
 import threading
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirror.audit import drill, job, plan
-from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span
+from mirror.audit import differences, job, plan
+from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span, Undecided
 from mirror.records.header import BatchHeader
 from mirror.sandbox import Cluster
 from tests.audit.clusters import CODECS, Batches, batches_of, copy, create, delete_before, edited, endpoint, fill
+from tests.records.builders import Record, kafka_batch
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -103,35 +105,22 @@ def test_a_changed_timestamp_is_a_changed_header(pair: Pair, spark: SparkSession
     assert len(result.findings) == 1
 
 
-def test_a_dropped_batch_is_missing_and_those_behind_it_moved(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+def test_a_dropped_batch_is_missing(pair: Pair, spark: SparkSession, topic_name: str) -> None:
     result, batches = tampered(pair, spark, topic_name, lambda raw: [*raw[:2], *raw[3:]])
-    gone = span_of(batches[2])
-    missing = [finding for finding in result.findings if finding.kind is Kind.MISSING and finding.batches]
-    assert [finding.source for finding in missing] == [gone]
-    moved = one(result, Kind.MOVED)
-    assert moved.batches == len(batches) - 3
-    assert moved.source == Span(gone.end, span_of(batches[-1]).end)
-    assert moved.destination == Span(gone.start, span_of(batches[-1]).end - gone.offsets)
-    assert f"-{gone.offsets}" in moved.detail
-    # and the destination ends too soon, which the bounds tell
-    assert sum(finding.kind is Kind.MISSING for finding in result.findings) == 2
-    assert len(result.findings) == 3
+    gone, end = span_of(batches[2]), span_of(batches[-1]).end
+    (missing,) = result.findings
+    assert (missing.kind, missing.source, missing.batches) == (Kind.MISSING, gone, 1)
+    assert missing.detail == f"all behind it lies by -{gone.offsets} offsets, source offsets {gone.end} to {end - 1}"
 
 
-def test_a_doubled_batch_is_a_duplicate_and_those_behind_it_moved(
-    pair: Pair, spark: SparkSession, topic_name: str
-) -> None:
+def test_a_doubled_batch_is_a_duplicate(pair: Pair, spark: SparkSession, topic_name: str) -> None:
     result, batches = tampered(pair, spark, topic_name, lambda raw: [*raw[:3], raw[2], *raw[3:]])
     twice = span_of(batches[2])
     duplicate = one(result, Kind.DUPLICATE)
     assert duplicate.source == twice
     assert duplicate.destination == Span(twice.end, twice.end + twice.offsets)
-    moved = [finding for finding in result.findings if finding.kind is Kind.MOVED]
-    assert sum(finding.batches for finding in moved) == len(batches) - 3
-    assert all(f"+{twice.offsets}" in finding.detail for finding in moved)
-    extra = one(result, Kind.EXTRA)
-    assert extra.destination == Span(span_of(batches[-1]).end, span_of(batches[-1]).end + twice.offsets)
-    assert {finding.kind for finding in result.findings} == {Kind.DUPLICATE, Kind.MOVED, Kind.EXTRA}
+    assert f"all behind it lies by +{twice.offsets} offsets" in duplicate.detail
+    assert len(result.findings) == 1
 
 
 def test_one_lost_and_one_doubled_batch_do_not_cancel_out(pair: Pair, spark: SparkSession, topic_name: str) -> None:
@@ -176,11 +165,12 @@ def test_many_small_ranges_and_chunks_find_the_same(
     assert sum(row.bytes for row in result.coverage) == 2 * sum(map(len, batches))
 
 
-def test_more_chunks_differ_than_are_looked_at(
+def test_more_batches_differ_than_are_looked_at(
     pair: Pair, spark: SparkSession, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(drill, "CHUNKS_PER_PARTITION", 2)
+    monkeypatch.setattr(differences, "ROUND_BATCHES", 2)
+    monkeypatch.setattr(differences, "MOST_UNEXPLAINED", 2)
     result, batches = tampered(
         pair, spark, topic_name, lambda raw: [edited(batch, at=batch.index(b"none")) for batch in raw]
     )
@@ -212,7 +202,7 @@ def test_logs_that_begin_inside_a_batch(pair: Pair, spark: SparkSession, topic_n
     delete_before(pair[0], topic_name, 15)
     result = audit(pair, spark, topic_name)
     assert result.identical
-    assert "still has 2 offsets of 1 partitions" in result.notes[0]
+    assert "still has 2 offsets in 1 partition from before" in result.notes[0]
 
 
 def test_a_mirror_that_is_still_running_gets_its_time(pair: Pair, spark: SparkSession, topic_name: str) -> None:
@@ -229,3 +219,42 @@ def test_a_mirror_that_is_still_running_gets_its_time(pair: Pair, spark: SparkSe
     later.join()
     assert result.identical
     assert all(row.batches == 8 for row in result.coverage)
+
+
+def test_what_is_behind_an_open_transaction_is_said(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+    """At the source it is not audited, and the pass says so; the destination has none."""
+    for cluster in pair:
+        create(cluster, topic_name)
+    fill(pair[0], topic_name)
+    copy(*pair, topic_name)
+    end = span_of(batches_of(pair[0], topic_name)[-1]).end
+    producer = Producer({"bootstrap.servers": pair[0].bootstrap_servers, "transactional.id": topic_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic_name, b"open", partition=0)
+    producer.flush()
+    result = audit(pair, spark, topic_name)
+    producer.abort_transaction()
+    assert result.identical
+    assert result.undecided == (Undecided(Side.SOURCE, topic_name, 0, Span(end, end + 3)),)
+
+
+def test_one_lost_record_of_a_stream_in_other_batches(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+    """Nothing can be followed by batches there. The record is one finding, the batches are another."""
+    for cluster in pair:
+        create(cluster, topic_name)
+    records = [Record(0, 1_700_000_000_000 + at, b"%d" % at, b"value %d" % at) for at in range(2_000)]
+
+    def batches(some: list[Record], size: int) -> Batches:
+        parts = [some[at : at + size] for at in range(0, len(some), size)]
+        return [kafka_batch([record._replace(offset=at) for at, record in enumerate(part)]) for part in parts]
+
+    copy(pair[0], pair[0], topic_name, change=lambda _: batches(records, 5))
+    copy(*pair, topic_name, change=lambda _: batches(records[:777] + records[778:], 8))
+    found = audit(pair, spark, topic_name).findings
+    told = {finding.kind: finding for finding in found}
+    assert (len(found), set(told)) == (2, {Kind.MISSING, Kind.RESEGMENTED})
+    assert (told[Kind.MISSING].source, told[Kind.MISSING].records) == (Span(777, 778), 1)
+    assert "by -1 offsets" in told[Kind.MISSING].detail
+    assert told[Kind.RESEGMENTED].source == Span(0, 2_000)

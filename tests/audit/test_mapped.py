@@ -40,8 +40,7 @@ MAP = OffsetMap([Run(0, 10, 5), Run(5, 20, 3), Run(10, 23, 7), Run(20, 40, 1)])
 def test_ranges_that_touch_at_the_source_touch_at_the_destination(borders: tuple[int, ...]) -> None:
     bounds = Span(10, 50)
     found = [
-        copied(MAP, start, end, topic="there", first=start == 0, bounds=bounds, own=[7])
-        for start, end in itertools.pairwise(borders)
+        copied(MAP, start, end, topic="there", bounds=bounds, own=[7]) for start, end in itertools.pairwise(borders)
     ]
     assert [one.start for one in found] == [10, *(one.end for one in found[:-1])]
     assert found[-1].end == 50
@@ -49,10 +48,16 @@ def test_ranges_that_touch_at_the_source_touch_at_the_destination(borders: tuple
         assert list(one.runs) == [run for run in MAP if run.source < end and run.source_end > start]
 
 
+def test_a_source_that_lost_its_beginning() -> None:
+    """What the copy has of before is not read: there is nothing to compare it with, and the range's runs lack it."""
+    found = copied(MAP, 10, 25, topic="there", bounds=Span(10, 50), own=[])
+    assert (found.start, found.runs) == (23, (MAP[2], MAP[3]))
+
+
 def test_a_log_that_lost_its_beginning() -> None:
-    found = copied(MAP, 6, 30, topic="there", first=True, bounds=Span(21, 50), own=[])
+    found = copied(MAP, 6, 30, topic="there", bounds=Span(21, 50), own=[])
     assert (found.start, found.end) == (21, 50)
-    assert copied(MAP, 22, 30, topic="there", first=False, bounds=Span(21, 50), own=[])[1:3] == (50, 50)
+    assert copied(MAP, 22, 30, topic="there", bounds=Span(21, 50), own=[])[1:3] == (50, 50)
 
 
 # -- real clusters --------------------------------------------------------------------------------------------------

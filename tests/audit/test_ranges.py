@@ -109,7 +109,9 @@ def test_a_negative_last_offset_delta_is_damage() -> None:
     piece = cut(batch(0) + batch(5, last_offset_delta=-1), wanted(0, 40))
     assert (bases(piece), piece.next_offset) == ([0], 5)
     assert piece.broken is not None
-    assert cut(batch(5, last_offset_delta=-1) + batch(10), wanted(5, 40)).broken is None, "behind the due offset"
+    piece = cut(batch(5, last_offset_delta=-1) + batch(10), wanted(5, 40))
+    assert (bases(piece), list(piece.gaps), piece.next_offset) == ([], [], 5)
+    assert piece.broken is not None, "not a gap up to offset 10"
 
 
 def test_old_formats_are_refused_by_name() -> None:

@@ -2,15 +2,34 @@
 
 import io
 import json
+import sys
+from dataclasses import replace
+from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from mirror.audit import export, report
+from mirror.audit.command import _EXIT_CODES, for_stdout
 from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Span
+from mirror.audit.model import (
+    AuditRequest,
+    AuditResult,
+    Coverage,
+    Endpoint,
+    Finding,
+    Kind,
+    Side,
+    Skipped,
+    Span,
+    Undecided,
+    Verdict,
+)
+from mirror.records.state import in_words
 
 
 def coverage(side: Side, topic: str, partition: int, *, complete: bool = True) -> Coverage:
@@ -47,6 +66,20 @@ def printed(shown: AuditResult, limit: int = report.MOST_SHOWN) -> str:
     return out.getvalue()
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_lines_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
+    """In a pipe, or a file, a finding is a line, however long."""
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(out, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    words = " ".join(f"word{at}" for at in range(100))
+    report.print_result(result(finding(Kind.MISSING, 10, detail=words), notes=(words,)), for_stdout())
+    found = [line for line in out.getvalue().splitlines() if "word0 " in line or "word99" in line]
+    assert [words in line for line in found] == ([True, True] if not terminal else [False] * 4)
+
+
 def test_an_identical_result() -> None:
     text = printed(result(notes=("b has older [records]",)))
     assert "identical: a and b hold the same 100 records in 10 batches" in text
@@ -55,6 +88,54 @@ def test_an_identical_result() -> None:
     assert [cell.strip() for cell in text.splitlines()[4].split("│")[-4:-1]] == ["20", "20", "all"]
     assert "6.0 MB read in 2.5 s" in text
     assert "[red]t" in text
+
+
+def test_what_was_skipped_is_in_the_verdict() -> None:
+    """In words, each with its place and time; the verdict says how much it is about. The files have them, too."""
+    shown = replace(
+        result(),
+        skipped=(
+            Skipped("[t]", 1, Span(10, 15), in_words("on.gap"), 1_700_000_000_000),
+            Skipped("u", 0, Span(3, 4), in_words("unproven"), 1_700_000_001_000),
+        ),
+    )
+    text = " ".join(printed(shown).split())
+    where = "skipped: [t] partition 1, source offsets 10 to 14, at 2023-11-14 22:13:20Z"
+    assert f"{where}: could not be copied; going on without them was accepted" in text
+    assert "skipped: u partition 0, source offset 3, at 2023-11-14 22:13:21Z: not shown to be copied" in text
+    assert "6.0 MB read in 2.5 s); 6 source offsets in 2 ranges were skipped or taken on trust" in text
+    assert "1 more skipped; --out DIR" in printed(shown, limit=1)
+    assert "skipped" not in printed(result())
+    first, _ = export.summary(shown)["skipped"]
+    assert (first["source_start"], first["source_end"], first["at_ms"]) == (10, 15, 1_700_000_000_000)
+
+
+def test_what_is_behind_open_transactions_is_said_and_counted() -> None:
+    shown = replace(
+        result(),
+        undecided=(
+            Undecided(Side.SOURCE, "[t]", 1, Span(10, 15)),
+            Undecided(Side.SOURCE, "u", 0, Span(3, 5)),
+            Undecided(Side.DESTINATION, "v", 2, Span(7, 8)),
+        ),
+    )
+    text = " ".join(printed(shown).split())
+    assert "a: [t] partition 1, offsets 10 to 14 are behind an open transaction; they were not audited" in text
+    assert "b: v partition 2, offsets 7 are behind an open transaction; consumers that read committed do not" in text
+    assert "; 7 offsets of a behind open transactions were not audited; 1 offsets of b behind open transactions" in text
+    assert "2 more open transactions; --out DIR" in printed(shown, limit=1)
+    assert "open transaction" not in printed(result())
+    assert export.summary(shown)["undecided"][0] == {
+        "side": "source", "topic": "[t]", "partition": 1, "start": 10, "end": 15,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", ["on.gap", "unproven", "never_arrived"])
+def test_causes_are_words(cause: str) -> None:
+    """What is written down is a name; nobody is shown it."""
+    assert cause not in in_words(cause)
+    assert in_words(cause).count(" ") > 7
+    assert in_words("of_a_later_version") == "of_a_later_version"
 
 
 def test_differences_name_topic_partition_and_offsets() -> None:
@@ -69,6 +150,27 @@ def test_differences_name_topic_partition_and_offsets() -> None:
     assert [part in line for part in ("missing", "[red]t", "[bold]")] == [True] * 3
     assert "135" in next(line for line in text.splitlines() if "moved" in line and "130 to 139" in line)
     assert "different: a and b: 2 missing, 1 moved" in text
+
+
+def test_what_has_no_proof_is_no_difference_and_no_pass() -> None:
+    """Unless it is accepted by name; beside a difference, it is counted with the others."""
+    shown = result(finding(Kind.UNVERIFIABLE, 20, bytes=2_000), finding(Kind.UNVERIFIABLE, 40, records=0, batches=0))
+    text = printed(shown)
+    assert "2 places without proof, by offsets" in text
+    assert "unverifiable: a and b differ nowhere, but nothing proves 10 records (2.0 kB) that only b still has" in text
+    assert "10 offsets that a lacks without a cause (2 partitions" in text
+    assert (shown.verdict, _EXIT_CODES[shown.verdict]) == (Verdict.UNVERIFIABLE, 3)
+    passed = replace(shown, accepted=frozenset({"unverifiable"}))
+    assert "; the configuration accepts it (2 partitions" in printed(passed)
+    assert (passed.verdict, _EXIT_CODES[passed.verdict], passed.identical) == (Verdict.ACCEPTED, 0, False)
+    worse = replace(passed, findings=(*passed.findings, finding(Kind.EXTRA, 60)))
+    assert (worse.verdict, _EXIT_CODES[worse.verdict]) == (Verdict.DIFFERENT, 2)
+    assert "1 difference and 2 places without proof" in printed(worse)
+    with pytest.raises(ValueError, match="'extra' is not one of unverifiable"):
+        AuditRequest(
+            flow="f", source=Endpoint(alias="a", bootstrap=()), destination=Endpoint(alias="b", bootstrap=()),
+            accept=frozenset({"extra"}),
+        )  # fmt: skip
 
 
 def test_the_table_is_bounded_and_says_so() -> None:
@@ -100,7 +202,39 @@ def test_the_files_hold_everything(tmp_path: Path) -> None:
     assert (second["partition"], second["source_start"], second["destination_end"]) == (None, None, None)
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["identical"], summary["findings"]) == (False, {"corrupt": 1, "missing": 1})
+    assert summary["verdict"] == "different"
     assert len(json.loads((folder / "coverage.json").read_text())) == 4
+    assert (summary["flow"], summary["version"], summary["source"]["cluster_id"]) == (
+        shown.flow, version("mirror"), shown.source_cluster_id,
+    )  # fmt: skip
+    assert summary["bounds"] == {
+        row.topic: {str(part.partition): list(part.audited) for part in shown.coverage if part.topic == row.topic}
+        for row in shown.coverage
+    }
+    assert datetime.fromisoformat(summary["finished_at"]).tzinfo is not None
+
+
+def test_an_older_success_is_never_taken_for_a_new_one(tmp_path: Path) -> None:
+    """It goes before the work begins; and a verdict stands only beside all that it stands on, whenever writing ends."""
+    export.prepare(tmp_path)
+    names = {path.name for path in export.write(result(), tmp_path)}
+    export.prepare(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    flushed = export._flush
+    for survives in range(len(names) + 1):
+
+        def flush(path: Path, left: list[int] = [survives]) -> None:  # noqa: B006 - the point of it
+            if not left[0]:
+                raise OSError(28, "No space left on device")
+            left[0] -= 1
+            flushed(path)
+
+        with patch.object(export, "_flush", flush), pytest.raises(AuditError, match="No space left"):
+            export.write(result(), tmp_path)
+        finished = {path.name for path in tmp_path.iterdir()} & names
+        assert export.SUMMARY not in finished or finished == names
+        export.prepare(tmp_path)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:

@@ -1,0 +1,248 @@
+"""Both clusters looked at with Spark: whatever ``differences`` asks for."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from mirror.audit import jvm
+from mirror.audit.bounds import Frozen
+from mirror.audit.by_record import record_differences
+from mirror.audit.compare import Compared, compare, locate
+from mirror.audit.coverage import key_of
+from mirror.audit.errors import AuditError
+from mirror.audit.holes import Rules
+from mirror.audit.looks import Located, Passed
+from mirror.audit.mapped import placed
+from mirror.audit.model import AuditRequest, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.moving import Scope
+from mirror.audit.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
+from mirror.audit.plan import Estimate, Range, Task, bundled, cut, plan, task_size
+from mirror.audit.progress import Progress, watched
+from mirror.audit.regions import within
+from mirror.audit.session import cores
+from mirror.audit.spans import merged as merged_spans
+
+Result = TypeVar("Result")
+
+
+def cluster_ids(frozen: Frozen) -> dict[Side, str]:
+    """Of both."""
+    return {Side.SOURCE: frozen.source_cluster_id, Side.DESTINATION: frozen.destination_cluster_id}
+
+
+class Looking:
+    """Satisfies ``differences.Looks``. ``notes``: what a look could not find out."""
+
+    def __init__(
+        self,
+        request: AuditRequest,
+        scope: Scope,
+        estimated: Iterable[Estimate],
+        spark: SparkSession,
+        progress: Progress,
+    ) -> None:
+        self.request = request
+        self.scope = scope
+        self.spark = spark
+        self.progress = progress
+        self.estimates = {estimate.key: estimate for estimate in estimated}
+        self.notes: list[str] = []
+        self._dirty: frozenset[str] = frozenset()
+        self._looked: dict[TopicPartition, Range] = {}
+
+    @property
+    def frozen(self) -> Frozen:
+        """With the bounds of now."""
+        return self.scope.frozen
+
+    def begin(self, dirty: Iterable[TopicPartition]) -> None:
+        """These differ; what was looked at before is forgotten."""
+        self._dirty = frozenset(key.topic for key in dirty)
+        self._looked = {}
+        self.notes = []
+
+    def _still_there(self, ranges: Iterable[Range]) -> None:
+        """These and all that was looked at before them.
+
+        Raises:
+            Moved: a log begins later by now.
+        """
+        for where in ranges:
+            known = self._looked.setdefault(where.key, where)
+            if where.start < known.start:
+                self._looked[where.key] = where
+        asyncio.run(self.scope.check(self._looked.values()))
+
+    # -- what differs --------------------------------------------------------------------------------------------------
+
+    def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+        """What differs, row by row."""
+        self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
+        tasks = tuple(bundled(sorted(ranges), cores()))
+        differing = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE).differing
+        self._still_there(ranges)
+        return differing
+
+    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
+        """The same by chunks, for each of the ranges."""
+        self.progress.stage("following what moved")
+        sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
+        most = task_size(sum(size.size for size in sizes), cores())
+        pieces = [
+            [
+                piece._replace(first=where.first and piece.first, width=where.width, shift=where.shift)
+                for piece, _ in cut(size, most)
+            ]
+            for where, size in zip(ranges, sizes, strict=True)
+        ]
+        tasks = tuple(bundled(sorted(piece for some in pieces for piece in some), max(cores(), len(pieces) // 8)))
+        compared = self.compare(tasks, CHUNKS, OPENED if by_record else WHOLE)
+        self._still_there(ranges)
+        found = []
+        for where, some in zip(ranges, pieces, strict=True):
+            differing = within(compared.differing.get(where.key, Pairs()), where)
+            read = [compared.coverage[side][key_of(piece)] for side in Side for piece in some]
+            batches = sum(part.batches for part in read[: len(some)])
+            less = sum(row.records for row in differing.source.values())
+            found.append(Passed(differing, batches - less, not any(part.broken for part in read)))
+        return found
+
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+        """All that one side alone has, at its log's end."""
+        tasks = tuple(bundled(sorted(ranges), cores()))
+        units = OPENED if by_record else WHOLE
+        sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
+        return self._spark(lambda: compare(self.spark, *sides)).differing
+
+    def size(self, where: Range) -> int:
+        """About how many bytes a range is."""
+        return self._estimate(where.key, Span(where.start, where.end)).size
+
+    def compare(self, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> Compared:
+        """Both sides of these tasks."""
+        sides = [self._options(side, tasks, rows, units) for side in Side]
+        return self._spark(lambda: compare(self.spark, *sides))
+
+    # -- log cleaners --------------------------------------------------------------------------------------------------
+
+    def cleaned(self, key: TopicPartition) -> set[Side]:
+        """The sides on which a log cleaner works on it."""
+        return {side for side, topics in self.frozen.compacted.items() if key.topic in topics}
+
+    def records(
+        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, list[RecordDifference]]:
+        """The records that differ in compacted partitions, within the batches that do."""
+        looked = {
+            key: spans
+            for key, pairs in differing.items()
+            if (spans := merged_spans(row.span for row in pairs.rows if row.crc_ok))
+        }
+        if not looked:
+            return {}
+        self.progress.stage("comparing what log cleaners have left, record by record")
+        sides = []
+        for side in Side:
+            rest = [
+                self._estimate(key, Span(spans[0].start, self._end(side, key, shifts[key])))
+                for key, spans in looked.items()
+            ]
+            tasks = tuple(
+                tuple(where._replace(shift=shifts[where.key]) for where in task) for task in plan(rest, cores())
+            )
+            sides.append(self._options(side, tasks, RECORDS))
+        source, destination = sides
+        found = self._spark(lambda: record_differences(self.spark, source, destination, looked))
+        self._still_there(())
+        if not self.request.committed:
+            # What was aborted was copied as well, and a cleaner takes it without a later record of its key.
+            for key, some in found.items():
+                found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some]
+        return found
+
+    def _end(self, side: Side, key: TopicPartition, shift: int) -> int:
+        """Where the log ends, at the source's offsets; a later record of a key may be behind what is audited."""
+        known = self.scope.bounds[key]
+        if side is Side.SOURCE:
+            return known.source.end
+        return (known.audited.end if self.request.mapped else known.destination.end) - shift
+
+    # -- elsewhere -----------------------------------------------------------------------------------------------------
+
+    def in_source(self, digests: Sequence[bytes]) -> Located:
+        """Where the source has these: first in the topics that differ, then in all others."""
+        self.progress.stage("looking for them elsewhere")
+        spans = {known.key: known.source for known in self.frozen.bounds}
+        near = {key: span for key, span in spans.items() if key.topic in self._dirty}
+        found = self._locate(Side.SOURCE, digests, near)
+        known = {row.digest for _, row in found}
+        left = [digest for digest in digests if digest not in known]
+        far = {key: span for key, span in spans.items() if key not in near}
+        return found + (self._locate(Side.SOURCE, left, far) if left and far else [])
+
+    def in_destination(self, digests: Sequence[bytes]) -> Located:
+        """Where the destination has these, in the topics that differ."""
+        spans = {known.key: known.destination for known in self.frozen.bounds if known.topic in self._dirty}
+        return self._locate(Side.DESTINATION, digests, spans)
+
+    def _locate(self, side: Side, digests: Sequence[bytes], spans: Mapping[TopicPartition, Span]) -> Located:
+        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), cores()))
+        located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
+        self._still_there(())
+        note = f"not every place was looked at where the {side.value} may have what differs: there are too many"
+        if not located.all and note not in self.notes:
+            self.notes.append(note)
+        return located.places
+
+    def _estimate(self, key: TopicPartition, span: Span) -> Estimate:
+        """From the audited offsets' estimate."""
+        known = self.estimates[key]
+        return Estimate(key, span, span.offsets * known.size // max(1, known.span.offsets))
+
+    # -- Spark ---------------------------------------------------------------------------------------------------------
+
+    def _options(self, side: Side, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> SourceOptions:
+        is_source = side is Side.SOURCE
+        return SourceOptions(
+            endpoint=self.request.source if is_source else self.request.destination,
+            cluster_id=cluster_ids(self.frozen)[side],
+            topic_ids=self.frozen.source_topic_ids if is_source else self.frozen.destination_topic_ids,
+            digest=self.request.digest,
+            tasks=tasks if is_source else placed(tasks, self.frozen.mapped),
+            rows=rows,
+            units=units,
+            cleaned=self.frozen.compacted[side],
+            rules=Rules(
+                side=side,
+                committed=is_source and self.request.committed,
+                strangers=self.request.fill == "transaction",
+                mapped=self.request.mapped,
+            ),
+        )
+
+    def _spark(self, action: Callable[[], Result]) -> Result:
+        try:
+            with watched(self.spark, self.progress):
+                return action()
+        except (PySparkException, Py4JError, OSError, EOFError) as error:
+            how = jvm.ended()
+            if how is not None:
+                raise AuditError(
+                    f"Spark's Java process {how}",
+                    "see whether the machine ran out of memory, then run the audit again",
+                ) from error
+            raise AuditError.unmarked(str(error)) or AuditError(
+                f"Spark failed: {_cause(error)}",
+                "see whether the machine ran out of memory or of disk, then run the audit again",
+            ) from error
+
+
+def _cause(error: Exception) -> str:
+    """In one line: of an exception in Java, what caused it; its first line says only what was called."""
+    lines = [line.strip() for line in (str(error).strip() or repr(error)).splitlines()]
+    causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
+    return (causes[-1] if causes else lines[0])[:300]
