@@ -74,6 +74,11 @@ class ProducerState:
         """NO_SEQUENCE behind a marker of a new epoch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    @property
+    def last_base(self) -> int:
+        """Base offset of its last batch of data; -1: none."""
+        return self.batches[-1].base_offset if self.batches else -1
+
     def move_to(self, epoch: int) -> None:
         """A new epoch forgets the batches of the one before."""
         if epoch != self.epoch:
@@ -148,7 +153,7 @@ class PartitionModel:
         self.enough_replicas = True
         self.producers: dict[int, ProducerState] = {}
         self.tells_unknown = False
-        """Kafka 1.0 to 2.4: a producer that is not remembered must begin with sequence 0, or is told so (59)."""
+        """Kafka 1.0 to 2.3: a producer that is not remembered must begin with sequence 0, or is told so (59)."""
         self.swept: set[int] = set()
         """Producers whose state has expired, now or before."""
         self._swept_before_ms = 0
@@ -293,11 +298,31 @@ class PartitionModel:
     # -- the log's ends ----------------------------------------------------------------------------------------------
 
     def delete_before(self, offset: int) -> int:
-        """DeleteRecords: the log start moves, up to the high watermark. On disk it moves at the next checkpoint."""
+        """DeleteRecords: the log start moves, up to the high watermark. On disk it moves at the next checkpoint. Before
+        Kafka 2.4 producers whose last batch goes are forgotten with it (KAFKA-7190)."""
         if not 0 <= offset <= self.replicated:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         self.start = max(self.start, offset)
+        if self.tells_unknown:
+            self._forget({key for key, state in self.producers.items() if state.last_base < self.start})
         return ErrorCode.NONE
+
+    def clean(self, at: int) -> bool:
+        """The log cleaner takes a batch; false if it does not. What a producer that is remembered wrote last stays: its
+        data as an empty batch, a marker as it is."""
+        header = self.batches[at].header
+        state = self.producers.get(header.producer_id)
+        if state is None or header.producer_epoch != state.epoch or header.last_offset < state.last_base:
+            del self.batches[at]
+        elif header.is_control:
+            return False
+        elif header.last_sequence == state.last_sequence:
+            empty = header._replace(record_count=0, length=HEADER_SIZE - PREFIX_SIZE)
+            empty = BatchHeader.read(sealed(empty.pack()))
+            self.batches[at] = Stored(empty, empty.pack())
+        else:
+            del self.batches[at]
+        return True
 
     def checkpoint(self) -> None:
         """Once a minute, and at a clean stop: the log start is written down."""
@@ -311,8 +336,10 @@ class PartitionModel:
     def sweep(self, before_ms: int) -> None:
         """Producer state whose last batch is older than ``producer.id.expiration.ms`` goes."""
         self._swept_before_ms = before_ms
-        expired = [key for key, state in self.producers.items() if state.timestamp < before_ms]
-        self.swept.update(expired)
+        self._forget({key for key, state in self.producers.items() if state.timestamp < before_ms})
+
+    def _forget(self, expired: set[int]) -> None:
+        self.swept |= expired
         for key in expired:
             del self.producers[key]
 
@@ -329,7 +356,7 @@ class PartitionModel:
         old.producers = copy.deepcopy(self.producers)
         old.deposed = True
         self.batches = [stored for stored in self.batches if stored.header.base_offset < keep]
-        self.end = self.batches[-1].header.next_offset if self.batches else self.start
+        self.end = keep
         self.epoch += 1
         self.epoch_start = self.end
         self._reload()
@@ -353,7 +380,8 @@ class PartitionModel:
         """The producer state as the batches of the log leave it."""
         self.producers, self._open, self._aborted = {}, {}, []
         for stored in self.batches:
-            self._remember(stored)
+            if not self.tells_unknown or stored.header.next_offset > self.start:
+                self._remember(stored)
         self.sweep(self._swept_before_ms)
 
 

@@ -14,19 +14,20 @@ from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
 from mirror.net.log import EpochEnd, Marker, Producer, Segment
 from mirror.net.state import Row
+from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.records.state import Entry
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes.state import MemoryState
 from tests.simulation.broker import Answer, PartitionModel
-from tests.simulation.connection import SimulatedConnection
+from tests.simulation.connection import FETCH_BY_ID, SimulatedConnection
 from tests.simulation.network import Link, Process, Reply, Weather
+from tests.simulation.site import TOPIC as TOPIC
+from tests.simulation.site import TOPIC_ID as TOPIC_ID
 from tests.simulation.site import Site
 
 REQUEST_TIMEOUT_S = 12.0
-TOPIC = "t"
-TOPIC_ID = bytes(range(16))
 COORDINATOR_NODE = 1
 STATE_NODE = 2
 
@@ -83,6 +84,8 @@ class SimulatedCluster:
         self.process = process
         self.nodes = {node_id: Node(node_id, "simulated", node_id) for node_id in site.brokers}
         self.topics: dict[str, Topic] = {}
+        self.terms = Terms()
+        """Of its topics: what their configs say on both sides."""
         self.refreshed_at = -1.0
         self.options = SimpleNamespace(connection=ConnectionOptions(client_id="sim"), backoff_ms=5, backoff_max_ms=200)
         self.links: list[Link] = []
@@ -141,8 +144,7 @@ class SimulatedCluster:
     async def refresh(self, topics: Any) -> dict[str, int]:
         """Asks any broker who leads."""
         node_id = self._chance.choice([one.node_id for one in self.site.brokers.values() if one.up])
-        leader: Leader = await self.ask(node_id, "metadata", lambda reply: reply(self.site.leadership))
-        self.topics = {TOPIC: Topic(name=TOPIC, topic_id=TOPIC_ID, internal=False, leaders={0: leader})}
+        self.topics = await self.ask(node_id, "metadata", lambda reply: reply(self.site.topics))
         self.refreshed_at = asyncio.get_running_loop().time()
         return {}
 
@@ -169,7 +171,9 @@ class SimulatedLog:
         assert isinstance(cluster, SimulatedCluster)
         self.name = f"{topic.name}-{index} at {cluster.name}"
         self._cluster = cluster
-        self._site = cluster.site
+        self._site = cluster.site.partitions[index]
+        self._topic_id = topic.topic_id
+        self._by_id = cluster.site.fetch_version == FETCH_BY_ID
         self.leader = leader
 
     async def _look(self, what: str, look: Callable[[PartitionModel], Any], *, fenced: bool = True) -> Any:
@@ -202,6 +206,8 @@ class SimulatedLog:
         """Fetch."""
 
         def look(model: PartitionModel) -> Segment | Answer:
+            if self._by_id and self._topic_id != self._cluster.site.topic_id:
+                return Answer(ErrorCode.UNKNOWN_TOPIC_ID)
             if not model.start <= offset <= model.replicated:
                 return Answer(ErrorCode.OFFSET_OUT_OF_RANGE)
             stored = model.read(offset, max_bytes, committed=committed)
@@ -285,20 +291,22 @@ class SimulatedState(MemoryState):
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__(cluster.site.remembered)
         self._cluster = cluster
+        self._loading = asyncio.Lock()
 
     async def load(self) -> None:
         """Fetch."""
-        rows = await self._ask("load", lambda reply: reply(list(self.rows[self._next :])))
-        for key, value in rows:
-            self.ledger.apply(key, value)
-        self._next += len(rows)
+        async with self._loading:
+            rows = await self._ask("load", lambda reply: reply(list(self.rows[self._next :])))
+            for key, value in rows:
+                self.ledger.apply(key, value)
+            self._next += len(rows)
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Produce."""
         rows: list[Row] = [*((one.key(), one.value()) for one in entries), *((key, None) for key in forget)]
 
         def execute(reply: Reply) -> None:
-            self.rows += rows
+            self._cluster.site.remember(rows)
             reply(None)
 
         await self._ask("save", execute)
@@ -319,11 +327,11 @@ class SimulatedCoordinator:
 
     async def init_producer_id(self, transactional_id: str) -> Ownership:
         """InitProducerId; repeated when lost, as the real one is."""
-        who = self._cluster.process.name
+        who, site = self._cluster.process.name, self._partition(transactional_id)
 
         def execute(reply: Reply) -> None:
             owner = self._model.init_producer_id(transactional_id)
-            self._cluster.site.owned(who, owner)
+            site.owned(who, owner)
             reply(owner)
 
         for _ in range(20):
@@ -338,10 +346,10 @@ class SimulatedCoordinator:
         """DescribeTransactions; brokers that are so old do not have it."""
         if self._cluster.site.model.tells_unknown:
             return None
-        who = self._cluster.process.name
+        who, site = self._cluster.process.name, self._partition(transactional_id)
 
         def execute(reply: Reply) -> None:
-            self._cluster.site.asked(who)
+            site.asked(who)
             reply(self._model.describe(transactional_id))
 
         owner: Ownership | None = await self._ask("describe", execute)
@@ -350,6 +358,10 @@ class SimulatedCoordinator:
     async def abort_empty(self, transactional_id: str, owner: Ownership, topic: str, index: int) -> None:
         """No run of the simulation fills by transactions: they promise less than what is asserted of it."""
         raise AssertionError(f"fill: transaction, of {topic}-{index}")
+
+    def _partition(self, transactional_id: str) -> Site:
+        """The id ends with the partition's index."""
+        return self._cluster.site.partitions[int(transactional_id.rpartition(".")[2])]
 
     async def _ask(self, what: str, execute: Callable[[Reply], None]) -> Any:
         return await self._cluster.ask_anywhere(COORDINATOR_NODE, what, execute, lane="coordinator")

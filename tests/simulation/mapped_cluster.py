@@ -3,6 +3,7 @@ the destination, a coordinator that fences, renews and forgets, and the internal
 """
 
 import asyncio
+import random
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,17 +11,17 @@ from typing import Any
 from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
-from mirror.records.header import BatchHeader
-from mirror.records.state import Entry, Ledger, Side, Skipped
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.state import Entry, Flow, Ledger, Side, Skipped
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
 from mirror.wire.versions import PRODUCE_KEY
-from tests.simulation.broker import Answer, PartitionModel
+from tests.simulation.broker import Answer, CoordinatorModel, PartitionModel
 from tests.simulation.cluster import TOPIC, TOPIC_ID, SimulatedCluster, SimulatedCoordinator, SimulatedLog
 from tests.simulation.connection import _HEADER, SimulatedConnection
+from tests.simulation.mapped_source import ELECTIONS, generation
 from tests.simulation.network import Reply
 from tests.simulation.site import Site
-from tests.simulation.source import DAY_MS
 
 ID_DAYS_MS = 7 * 86_400_000
 """``transactional.id.expiration.ms``."""
@@ -29,9 +30,47 @@ Row = tuple[bytes, bytes | None]
 
 
 class SourceSite(Site):
-    """A source whose leaders never change, with a log for each topic."""
+    """A source with a log for each topic, all led by the same broker. A topic's id follows from its leader epoch, since
+    fetches of this version do not name it (``mapped_source.generation``)."""
 
     models: dict[str, PartitionModel]
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        """As the controller knows them."""
+        return {
+            name: Topic(
+                name=name,
+                topic_id=name.encode() * 15 + bytes([generation(model)]),
+                internal=False,
+                leaders={0: Leader(self.leader, model.epoch)},
+            )
+            for name, model in self.models.items()
+        }
+
+    def model_of(self, name: str, epoch: int) -> tuple[PartitionModel, ErrorCode]:
+        """The log, and what a request that names its topic's id and this leader epoch is told."""
+        model = self.models[name]
+        if epoch // ELECTIONS != generation(model):
+            return model, ErrorCode.UNKNOWN_TOPIC_ID
+        return model, ErrorCode.NONE if epoch == model.epoch else ErrorCode.FENCED_LEADER_EPOCH
+
+
+class Blocks(CoordinatorModel):
+    """Coordinators move between brokers, each of which gives producer ids out of a block of its own."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+        self._next_ids = [1000, 2000, 3000]
+
+    def init_producer_id(self, transactional_id: str) -> Ownership:
+        """See ``CoordinatorModel``."""
+        block = self._chance.randrange(len(self._next_ids))
+        self._next_id = self._next_ids[block]
+        owner = super().init_producer_id(transactional_id)
+        self._next_ids[block] = self._next_id
+        return owner
 
 
 class DestinationSite(Site):
@@ -47,13 +86,28 @@ class DestinationSite(Site):
         """Markers of each transactional id that are not written yet."""
         self._renewed: dict[str, Ownership] = {}
         """What each id's owner had before it renewed it last: that may come again."""
-        self.on_stray: Callable[[str], None] = lambda who: None
-        """Called when old records of a worker that is not the owner any more were appended: their leader had forgotten
-        the fence."""
-        self._taken: dict[str, str] = {}
-        """Who took each id last."""
-        self._names: dict[int, str] = {}
-        """The id of each producer id."""
+        self.taken_at: dict[tuple[str, str], int] = {}
+        """Rows that the internal topic had when a worker took a transactional id."""
+        self.fences: dict[int, int] = {}
+        """Producer id -> the highest epoch of its markers that are replicated."""
+        self.strays: dict[tuple[int, int], str] = {}
+        """(base offset, leader epoch) -> source topic of batches that were appended behind their fence."""
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        """As the controller knows them."""
+        topic_id = TOPIC_ID[:-1] + bytes([TOPIC_ID[-1] + generation(self.model)])
+        return {TOPIC: Topic(name=TOPIC, topic_id=topic_id, internal=False, leaders={0: self.leadership})}
+
+    def remake(self) -> None:
+        """The topic is deleted, and another made under its name: it knows of no producer, and of no fence."""
+        self._trace(self.name, "the topic is deleted and made anew")
+        self.model = PartitionModel(leader_epoch=(generation(self.model) + 1) * ELECTIONS)
+        self._deposed.clear()
+        self.fences.clear()
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.reply(one.answer._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def forget_ids(self) -> None:
         """The coordinator's sweep."""
@@ -70,25 +124,26 @@ class DestinationSite(Site):
             self._loop.call_later(0.05, self.init_id, who, name, reply)
             return
         owner = self.coordinator.init_producer_id(name)
+        self.taken_at[who, name] = len(self.rows)
         self.used_at[name] = self.now_ms
         self._renewed.pop(name, None)
-        self._taken[name], self._names[owner.producer_id] = who, name
         self.owned(f"{who} {name}", owner)
         reply(owner)
 
     def produce(self, who: str, node_id: int, batch: bytes, reply: Reply) -> None:
-        """See ``Site``."""
-        header, model = BatchHeader.read(batch), self.model
-        name, end = self._names.get(header.producer_id), model.end
-        unfenced = (
-            name is not None
-            and self._taken[name] != who
-            and header.producer_id not in model.producers
-            and header.max_timestamp < self.now_ms - DAY_MS
-        )
+        """See ``Site``. A leader that has forgotten a fence takes what it was to keep out."""
+        self.on_replicated()
+        header, model, before = BatchHeader.read(batch), self.model, self.model.end
         super().produce(who, node_id, batch, reply)
-        if unfenced and self.model.end != end:
-            self.on_stray(who)
+        if header.producer_epoch >= self.fences.get(header.producer_id, -1):
+            return
+        at = model.at(before)
+        appended = model.batches[at].header if at < len(model.batches) else None
+        if appended is None or (appended.base_offset, appended.crc) != (before, header.crc):
+            return
+        assert header.producer_id in model.swept, f"{who} is fenced, and nothing was forgotten"
+        self.strays[before, model.epoch] = batch[HEADER_SIZE:][:1].decode()
+        self._trace(who, "STRAY: this batch has outlived its fence")
 
     def renew_id(self, name: str, owner: Ownership, reply: Reply) -> None:
         """The same for the owner only (KIP-360); an id that is not known is a new one."""
@@ -185,6 +240,7 @@ class MappedState:
     def __init__(self, cluster: Any, flow: str, *, lean: bool = False) -> None:
         self.topic = f"mirror-internal.{flow}"
         self.ledger = Ledger(lean=lean)
+        self.lost: Ledger | None = None
         self._cluster = cluster
         self._next = 0
         self._lock = asyncio.Lock()
@@ -193,6 +249,9 @@ class MappedState:
         """It is always there."""
         await self.load()
         return True
+
+    async def look(self, *, replication_factor: int = -1) -> None:
+        """It loses nothing."""
 
     async def load(self) -> None:
         """Up to the end of now."""
@@ -218,6 +277,11 @@ class MappedState:
         skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=0)
         await self.save([skipped])
         return skipped
+
+    async def claim(self, flow: Flow) -> None:
+        """Whose it is; tests with several flows share it."""
+        if all(one.key() != flow.key() for one in self.ledger.flows):
+            await self.put(flow)
 
     async def _ask(self, act: Callable[[list[Row]], Any]) -> Any:
         site = self._cluster.site
@@ -248,10 +312,19 @@ class MappedLog(SimulatedLog):
 
     async def _look(self, what: str, look: Callable[[PartitionModel], Any], *, fenced: bool = True) -> Any:
         site = self._site
-        if isinstance(site, SourceSite):
-            model = site.models[self.topic.name]
-            return await super()._look(what, lambda _: look(model), fenced=fenced)
-        return await super()._look(what, look, fenced=fenced)
+        if not isinstance(site, SourceSite):
+            return await super()._look(what, look, fenced=fenced)
+        name, epoch = self.topic.name, self.leader.epoch
+        # Batches are fetched by the topic's id, ends asked for by its name.
+        by_name = not what.startswith("read")
+
+        def execute(reply: Reply) -> None:
+            model, error = site.model_of(name, epoch)
+            if by_name and error == ErrorCode.UNKNOWN_TOPIC_ID:
+                error = ErrorCode.NONE
+            reply(Answer(error) if error else look(model))
+
+        return self._checked(what, await self._cluster.ask(self.leader.node_id, what, execute))
 
 
 class MappedCluster(SimulatedCluster):
@@ -259,20 +332,15 @@ class MappedCluster(SimulatedCluster):
 
     async def refresh(self, topics: Any) -> dict[str, int]:
         """The topics of the site. As with ``Cluster``, the later leader epoch counts: an answer may be late."""
-        before = self.topics
-        await super().refresh(topics)
-        (heard,) = {topic.leaders[0] for topic in self.topics.values()}
-        newest = max((topic.leaders[0] for topic in before.values()), key=lambda leader: leader.epoch, default=heard)
-        if newest.epoch > heard.epoch:
-            self.topics = before
-            return {}
-        if isinstance(self.site, SourceSite):
-            (known,) = self.topics.values()
-            leaders = known.leaders
-            self.topics = {
-                name: Topic(name=name, topic_id=name.encode() * 16, internal=False, leaders=dict(leaders))
-                for name in self.site.models
-            }
+        site = self.site
+        assert isinstance(site, SourceSite | DestinationSite)
+        node_id = self._chance.choice([one.node_id for one in site.brokers.values() if one.up])
+        heard = await self.ask(node_id, "metadata", lambda reply: reply(site.topics))
+        for name, topic in heard.items():
+            known = self.topics.get(name)
+            if known is None or known.leaders[0].epoch <= topic.leaders[0].epoch:
+                self.topics[name] = topic
+        self.refreshed_at = asyncio.get_running_loop().time()
         return {}
 
     async def dial(self, node_id: int, **options: Any) -> SimulatedConnection:
@@ -304,25 +372,28 @@ class MappedConnection(SimulatedConnection):
         at = _HEADER.size + client
         _, max_wait_ms, _, _, isolation, _, _, count = _FETCH_HEAD.unpack_from(frame, at)
         at += _FETCH_HEAD.size
-        asked: list[tuple[bytes, int, int]] = []
+        asked: list[tuple[bytes, int, int, int]] = []
         for _ in range(count):
             _, name, partitions = _TOPIC.unpack_from(frame, at)
             assert partitions == 1
-            _, _, offset, _, most = _ASKED.unpack_from(frame, at + _TOPIC.size)
-            asked.append((name, offset, most))
+            _, epoch, offset, _, most = _ASKED.unpack_from(frame, at + _TOPIC.size)
+            asked.append((name, epoch, offset, most))
             at += _TOPIC.size + _ASKED.size
         execute = self._fetch_all(correlation_id, asked, max_wait_ms, committed=isolation == READ_COMMITTED)
         self._request("fetch", correlation_id, execute)
 
     def _fetch_all(
-        self, correlation_id: int, asked: list[tuple[bytes, int, int]], max_wait_ms: int, *, committed: bool
+        self, correlation_id: int, asked: list[tuple[bytes, int, int, int]], max_wait_ms: int, *, committed: bool
     ) -> Callable[[Reply], None]:
         site = self._site
         assert isinstance(site, SourceSite)
 
         def execute(reply: Reply) -> None:
             def again() -> None:
-                found = [_found(site.models[name.decode()], name, *rest, committed=committed) for name, *rest in asked]
+                found = [
+                    _found(*site.model_of(name.decode(), epoch), name, offset, most, committed=committed)
+                    for name, epoch, offset, most in asked
+                ]
                 if any(more for _, more in found) or self._loop.time() >= answer_at:
                     head = _FETCHED_HEAD.pack(correlation_id, 0, 0, 0, len(found))
                     reply(head + b"".join(part for part, _ in found))
@@ -335,10 +406,12 @@ class MappedConnection(SimulatedConnection):
         return execute
 
 
-def _found(model: PartitionModel, name: bytes, offset: int, most: int, *, committed: bool) -> tuple[bytes, bool]:
+def _found(
+    model: PartitionModel, error: ErrorCode, name: bytes, offset: int, most: int, *, committed: bool
+) -> tuple[bytes, bool]:
     """A topic's part of a Fetch response v11, and whether it says anything new."""
-    if not model.start <= offset <= model.end:
-        head = _FOUND.pack(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, -1, 0)
+    if error or not model.start <= offset <= model.end:
+        head = _FOUND.pack(0, error or ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, -1, 0)
         return _TOPIC.pack(1, name, 1) + head + struct.pack(">ii", -1, 0), True
     stored = model.read(offset, most, committed=committed)
     aborted = model.aborted(offset, stored[-1].header.last_offset) if stored and committed else []
@@ -346,7 +419,3 @@ def _found(model: PartitionModel, name: bytes, offset: int, most: int, *, commit
     head = _FOUND.pack(0, 0, model.replicated, model.last_stable, model.start, len(aborted))
     transactions = b"".join(struct.pack(">qq", *one) for one in aborted)
     return _TOPIC.pack(1, name, 1) + head + transactions + struct.pack(">ii", -1, len(records)) + records, bool(stored)
-
-
-assert TOPIC == "t"
-assert TOPIC_ID

@@ -1,7 +1,7 @@
 """One worker of a flow with ``offsets: mapped``: two source topics that go into one of the destination."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -11,7 +11,7 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay import books, flows, journal, position
+from mirror.relay import books, journal, position
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
@@ -37,31 +37,48 @@ def mapped() -> Iterator[None]:
         patches.enter_context(patch.object(position, "Coordinator", MappedCoordinator))
         patches.enter_context(patch.object(books, "State", MappedState))
         patches.enter_context(patch.object(journal, "CHUNK_RUNS", CHUNK_RUNS))
-        patches.enter_context(patch.object(flows.Flows, "_look_up", _no_others))
         yield
 
 
-async def _no_others(_: object) -> list[object]:
-    """There is one flow, and one internal topic."""
-    return []
+class _Lines(_Log):
+    """The product's log lines, in the trace; ``on_halt`` is told of each partition that has just been found to halt:
+    its source topic and the reason."""
+
+    def __init__(self, name: str, trace: Trace) -> None:
+        super().__init__(name, trace)
+        self.on_halt: Callable[[str, str], None] = lambda topic, reason: None
+
+    def warning(self, event: str, **fields: object) -> None:
+        """One line."""
+        self.info(event, **fields)
+        if event == "halted" and "since_ms" not in fields:
+            self.on_halt(str(fields["topic"]), str(fields["reason"]))
 
 
 class MappedWorker(Worker):
     """A process with a relay in it."""
 
     def __init__(
-        self, name: str, here: SimulatedCluster, there: SimulatedCluster, trace: Trace, *, compacted: bool
+        self,
+        name: str,
+        here: SimulatedCluster,
+        there: SimulatedCluster,
+        trace: Trace,
+        *,
+        compacted: bool,
+        looks_at_ids: bool,
     ) -> None:
         self.process = here.process
         self.name = name
         self.here, self.there = here, there
-        self.log = _Log(name, trace)
+        self.log: _Lines = _Lines(name, trace)
         usual = replace(
             settings(), mapped=True, destination_of=lambda _: TOPIC, checkpoint_interval_ms=round(CHECKPOINT_S * 1000)
         )
         self.relay = Relay(cast(Cluster, here), cast(Cluster, there), usual, self.log)
         self._trace = trace
         self._terms = Terms(compacted=compacted)
+        self._looks_at_ids = looks_at_ids
         self._starting: asyncio.Task[None] | None = None
 
     async def _start(self) -> None:
@@ -87,6 +104,8 @@ class MappedWorker(Worker):
         for name in one.pairs:
             one.adopt((name, 0))
         one._spawn(one.books.keep())
+        if self._looks_at_ids:
+            one._spawn(one._ids.keep())
 
     @property
     def partitions(self) -> list[Partition]:
@@ -108,6 +127,11 @@ class MappedWorker(Worker):
     def sending(self) -> bool:
         """Whether it has something to send, or something under way."""
         return any(bool(partition.outbox or partition.in_flight) for partition in self.partitions)
+
+    @property
+    def lags(self) -> bool:
+        """Whether it has something to copy yet."""
+        return any(partition.lag for partition in self.partitions if partition.phase is Phase.ACTIVE)
 
     @property
     def halted(self) -> str:

@@ -55,8 +55,9 @@ class Process:
         self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
 
     def through(self, act: Callable[..., None], *arguments: Any) -> None:
-        """Does something that crosses the border of the process; once it runs again, if it is stopped."""
-        if self.paused:
+        """Does something that crosses the border of the process; once it runs again, if it is stopped. What was held is
+        not overtaken: a connection keeps the order of its bytes."""
+        if self.paused or self._held:
             self._held.append((act, arguments))
         elif not self.dead:
             act(*arguments)

@@ -1,15 +1,17 @@
-"""A cluster of three brokers that hold one partition and one coordinator, as requests find them at one instant.
+"""A partition at a cluster of three brokers with one coordinator, as requests find them at one instant.
 
 The leader's log is a ``PartitionModel``; followers are only known by how far they have it. A leader that was deposed
 goes on answering from its own log until it learns of it. Every request method takes ``reply`` and calls it once.
+A topic's other partitions are sites ``beside`` the first: they share its brokers, coordinator and internal topic.
 """
 
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from mirror.net.cluster import Leader
+from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.log import Marker
 from mirror.net.state import Row
@@ -20,6 +22,8 @@ from tests.simulation.clock import VirtualLoop
 from tests.simulation.network import Broker, Reply, Trace
 from tests.simulation.source import DAY_MS, START_MS
 
+TOPIC = "t"
+TOPIC_ID = bytes(range(16))
 PRODUCE_TIMEOUT_S = 10.0
 """Brokers are told to answer within it."""
 ODD_ERRORS = (
@@ -57,12 +61,22 @@ class Site:
         trace: Trace,
         *,
         lag: tuple[float, float] = (0.0005, 0.01),
+        beside: "Site | None" = None,
     ) -> None:
         self.name = name
-        self.brokers = {node_id: Broker(node_id) for node_id in (1, 2, 3)}
+        self.partitions: list[Site] = [] if beside is None else beside.partitions
+        """All of the topic, in order."""
+        self.index = len(self.partitions)
+        self.partitions.append(self)
+        self.brokers: dict[int, Broker] = (
+            {node_id: Broker(node_id) for node_id in (1, 2, 3)} if beside is None else beside.brokers
+        )
         self.leader = 1
         self.model = PartitionModel()
-        self.coordinator = CoordinatorModel()
+        self.topic_id: bytes | None = TOPIC_ID
+        """None: the topic is deleted. Kept by the first partition."""
+        self.fetch_version = 11
+        self.coordinator: CoordinatorModel = CoordinatorModel() if beside is None else beside.coordinator
         self.odd = 0.0
         """Share of the appends that are answered with an error, done or not."""
         self.forgetful = 0.0
@@ -71,8 +85,10 @@ class Site:
         """The followers do not follow."""
         self.owner: tuple[str, Ownership] | None = None
         """Who called InitProducerId last, and what it got."""
-        self.remembered: list[Row] = []
+        self.remembered: list[Row] = [] if beside is None else beside.remembered
         """What was written into the internal topic."""
+        self.remembered_at: list[float] = [] if beside is None else beside.remembered_at
+        """When, row by row."""
         self.asked_at: dict[str, float] = {}
         """When a process last asked who the owner is."""
         self.produced_at: dict[str, float] = {}
@@ -85,7 +101,7 @@ class Site:
         self._deposed: dict[int, PartitionModel] = {}
         self._loop = loop
         self._chance = chance
-        self._trace = trace
+        self._trace = trace if beside is None else partial(_tell, trace, self.index)
         self._lag = lag
         self._waiting: list[_Waiting] = []
         self._polls: dict[Callable[[], None], asyncio.TimerHandle] = {}
@@ -104,6 +120,8 @@ class Site:
     def _fenced(self, node_id: int, epoch: int) -> tuple[PartitionModel | None, int]:
         """The same for requests that name the leader epoch."""
         model = self.led_by(node_id)
+        if self.partitions[0].topic_id is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if model is None:
             return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
         if epoch < model.epoch:
@@ -114,6 +132,11 @@ class Site:
         """It asks the coordinator who the owner is."""
         self.asked_at[who] = self._loop.time()
 
+    def remember(self, rows: list[Row]) -> None:
+        """A write to the internal topic."""
+        self.remembered += rows
+        self.remembered_at += [self._loop.time()] * len(rows)
+
     @property
     def now_ms(self) -> int:
         """The brokers' clock."""
@@ -123,6 +146,15 @@ class Site:
         """The coordinator gave the transactional id to this process."""
         self.owner = (who, ownership)
         self._trace(who, "owns it: {}", tuple(ownership))
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        """What Metadata says."""
+        first = self.partitions[0]
+        if first.topic_id is None:
+            return {}
+        leaders = {one.index: one.leadership for one in self.partitions}
+        return {TOPIC: Topic(name=TOPIC, topic_id=first.topic_id, internal=False, leaders=leaders)}
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -255,7 +287,14 @@ class Site:
     # -- leaders come and go -----------------------------------------------------------------------------------------
 
     def fail_over(self, *, crash: bool, to: int | None = None) -> None:
-        """Another broker leads. ``crash``: the old one is dead; else it may take itself for the leader for a while."""
+        """Another broker leads. ``crash``: the old one is dead, and what else it led is led by others as well; else it
+        may take itself for the leader for a while."""
+        old_node = self.leader
+        for one in self.partitions if crash else [self]:
+            if one.leader == old_node:
+                one._elect(crash=crash, to=to)
+
+    def _elect(self, *, crash: bool, to: int | None) -> None:
         model = self.model
         old_node = self.leader
         # At the very least what is acknowledged survives; of the rest, what the new leader happened to have.
@@ -267,10 +306,10 @@ class Site:
         self.brokers[self.leader].up = True
         self._deposed.pop(self.leader, None)
         self._trace(self.name, "broker {} leads, epoch {}, end {}, {} lost", self.leader, model.epoch, keep, lost)
-        if crash:
+        if crash and self.brokers[old_node].up:
             self.brokers[old_node].crash()
             self._loop.call_later(self._chance.uniform(0.2, 2), self._up, old_node)
-        else:
+        elif not crash:
             self._deposed[old_node] = deposed
             self._loop.call_later(self._chance.choice([0.01, 3]) * self._chance.random(), self._learn, old_node)
         waiting, self._waiting = self._waiting, []
@@ -287,15 +326,22 @@ class Site:
 
     def restart(self, *, clean: bool) -> None:
         """Every broker stops and starts again, all at once."""
-        self.model.replicate()
+        for one in self.partitions:
+            one.model.replicate()
         for broker in self.brokers.values():
             broker.crash()
             broker.up = True
-        self._deposed.clear()
-        self._waiting.clear()
-        self.model.restart(clean=clean)
-        self.model.replicate()
+        for one in self.partitions:
+            one._deposed.clear()
+            one._waiting.clear()
+            one.model.restart(clean=clean)
+            one.model.replicate()
         self._trace(self.name, "all brokers {}, epoch {}", "restarted" if clean else "killed", self.model.epoch)
+
+
+def _tell(trace: Trace, index: int, who: str, text: str, *values: Any) -> None:
+    """Of which partition it is."""
+    trace(f"{who}/{index}", text, *values)
 
 
 def _told(answer: Answer, *, new: bool, deposed: bool) -> str:

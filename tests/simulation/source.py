@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from mirror.net.buffers import OVERHEAD
 from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL
 from mirror.records.identity import MAX_EPOCH
 from tests.records.builders import raw_batch
@@ -13,6 +14,8 @@ START_MS = 1_800_000_000_000
 """What the clock says when a run begins."""
 DAY_MS = 86_400_000
 PRODUCERS = (11, 12)
+LEAST_MEMORY = OVERHEAD + 4096 + 1000
+"""One fetch, and little more: partitions wait for each other's frames."""
 
 
 class Recipe(NamedTuple):
@@ -28,12 +31,22 @@ class Recipe(NamedTuple):
     """Share of the batches that are two days old: the destination forgets their producer at its next sweep."""
     cleaner: float = 0.0
     """How likely it is, at each event, that compaction takes a batch that was written long ago."""
+    cleaner_there: float = 0.0
+    """The same of the destination's compaction."""
     max_epoch: int = MAX_EPOCH
     """The flow's producer ids rotate behind it: every few holes, where it is low."""
     idle: float = 0.0
     """How likely it is, at each event, that nothing is written for days."""
     parked_bytes: int = 1 << 17
     """What is kept of what waits behind a hole."""
+    partitions: int = 1
+    recreated: float = 0.0
+    """How likely it is, at each event, that the topic is deleted and made anew, with other records."""
+    by_id: bool = False
+    """Whether topics are fetched by their ids (Kafka 3.1)."""
+    emptied: float = 0.0
+    """How likely it is, at each event, that a partition's records at the destination expire."""
+    buffer_memory: int = 1 << 20
 
     @classmethod
     def draw(cls, chance: random.Random) -> "Recipe":
@@ -51,17 +64,25 @@ class Recipe(NamedTuple):
         return self._replace(
             old=chance.choice([0.0, 0.0, 0.0, 0.3, 1.0]),
             cleaner=chance.choice([0.0, 0.1, 0.3]) if self.gaps else 0.0,
+            cleaner_there=chance.choice([0.0, 0.1, 0.3]) if self.gaps else 0.0,
             max_epoch=chance.choice([MAX_EPOCH, MAX_EPOCH, 0, 2, 6]),
             idle=chance.choice([0.0, 0.1, 0.3]),
             parked_bytes=chance.choice([1 << 17, 1 << 17, 100]),
+            partitions=chance.choice([1, 1, 2, 3]),
+            recreated=chance.choice([0.0, 0.0, 0.0, 0.2]),
+            by_id=chance.random() < 0.7,
+            emptied=chance.choice([0.0, 0.0, 0.0, 0.1]),
+            buffer_memory=chance.choice([1 << 20, LEAST_MEMORY]),
         )
 
 
 class SourceLog:
     """Grows batch by batch into a ``PartitionModel``."""
 
-    def __init__(self, recipe: Recipe, chance: random.Random) -> None:
+    def __init__(self, recipe: Recipe, chance: random.Random, *, name: str = "") -> None:
+        """``name``: told by its records, so that no two logs have the same."""
         self.recipe = recipe
+        self._name = name
         self.model = PartitionModel()
         self.written: dict[int, Stored] = {}
         """Base offset -> every batch that there ever was."""
@@ -94,9 +115,9 @@ class SourceLog:
     def _batch(self, count: int, now_ms: int, producer_id: int, *, records: int | None = None) -> None:
         base = self.model.end
         transactional = producer_id != NO_PRODUCER_ID
-        stamp = now_ms - (2 * DAY_MS if self._chance.random() < self.recipe.old else 0)
+        stamp = self._stamp(now_ms)
         batch = raw_batch(
-            b"records %d to %d;" % (base, base + count - 1),
+            self._words(base, count),
             base_offset=base,
             leader_epoch=self.model.epoch,
             attributes=TRANSACTIONAL if transactional else 0,
@@ -109,6 +130,14 @@ class SourceLog:
             record_count=count if records is None else records,
         )
         self._store(batch)
+
+    def _stamp(self, now_ms: int) -> int:
+        """What its records say when they are from."""
+        return now_ms - (2 * DAY_MS if self._chance.random() < self.recipe.old else 0)
+
+    def _words(self, base: int, count: int) -> bytes:
+        """What its records say: no two batches the same."""
+        return b"%srecords %d to %d;" % (self._name.encode(), base, base + count - 1)
 
     def _store(self, batch: bytes) -> None:
         self.model.store(batch)

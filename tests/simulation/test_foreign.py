@@ -4,16 +4,21 @@ and appends no more than what was under way."""
 import asyncio
 import os
 import random
+from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
 
+from mirror.records import identity
 from mirror.records.identity import MIRROR_BIT
+from mirror.relay import parking
 from mirror.relay.compare import Comparison
 from tests.records.builders import raw_batch
 from tests.simulation.broker import Stored
+from tests.simulation.checks import Copy, Violation
 from tests.simulation.clock import VirtualLoop, run_virtually
-from tests.simulation.run import AFTER_OVERFILL, PATIENCE_S, Run, Violation
+from tests.simulation.run import PATIENCE_S, Run
+from tests.simulation.source import Recipe
 from tests.simulation.worker import simulated
 
 SEEDS = int(os.environ.get("SIM_RUNS", "150"))
@@ -22,15 +27,43 @@ STRANGER = 77
 FOREIGN = "foreign_writer"
 
 
+class Intruded(Copy):
+    """Of a partition that somebody else writes to."""
+
+    foreign_from: int | None = None
+    """The first offset of others that consumers have seen."""
+    misplaced = 0
+    """Batches of the flow's own behind that."""
+    most = 0
+    """So many may be, of all workers."""
+
+    def take(self, stored: Stored) -> None:
+        """What stands before the first batch of others is the source's."""
+        if _is_foreign(stored):
+            self.foreign_from = min(stored.header.base_offset, self.foreign_from or stored.header.base_offset)
+        elif self.foreign_from is None:
+            super().take(stored)
+        elif not stored.header.is_control:
+            self.misplaced += 1
+            if self.misplaced > self.most and not self.strays:
+                raise Violation(f"{self.misplaced} batches were appended behind those of others")
+
+    def excuses(self, reason: str, at_s: float) -> bool:
+        """The halt that is expected once others have written, as well."""
+        return (self.foreign_from is not None and reason == FOREIGN) or super().excuses(reason, at_s)
+
+
 class Shared(Run):
     """A run in which somebody else writes, once or a few times."""
 
-    def __init__(self, seed: int, loop: VirtualLoop) -> None:
-        super().__init__(seed, loop)
-        self.foreign_from: int | None = None
-        """The first offset of others that consumers have seen."""
-        self.misplaced = 0
-        """Batches of the flow's own behind that."""
+    copy_type = Intruded
+
+    @property
+    def copy(self) -> Intruded:
+        """The only one."""
+        (copy,) = self.partitions
+        assert isinstance(copy, Intruded)
+        return copy
 
     async def play(self) -> None:
         """The others write while the copy is made, each time a batch."""
@@ -51,33 +84,10 @@ class Shared(Run):
         """Whether the log holds a batch of others, which a leader change may have taken back."""
         return any(_is_foreign(stored) for stored in self.there.model.batches)
 
-    def check_workers(self) -> None:
-        """As always, but for the halt that is expected once others have written."""
-        if self.loop.troubles:
-            raise self.loop.troubles[0]
-        self._look_at_new()
-        for worker in self.workers:
-            worker.check()
-            expected = {FOREIGN} if self.foreign_from is not None else set()
-            if worker.halted and worker.halted not in expected | (AFTER_OVERFILL if self.strays else set()):
-                partition = worker.partition
-                assert partition is not None
-                raise Violation(f"{worker.name} halted without a cause: {partition.halted}")
-
-    def _look_at_new(self) -> None:
-        model = self.there.model
-        for stored in model.batches[model.at(self._checked) :]:
-            if stored.header.next_offset > model.replicated:
-                break
-            if _is_foreign(stored):
-                self.foreign_from = min(stored.header.base_offset, self.foreign_from or stored.header.base_offset)
-            elif self.foreign_from is not None and not stored.header.is_control:
-                self.misplaced += 1
-                if self.misplaced > WINDOW * len(self.workers) and not self.strays:
-                    raise Violation(f"{self.misplaced} batches were appended behind those of others")
-            elif self.foreign_from is None and (wrong := self._wrong_with(stored)) and not self.strays:
-                raise Violation(wrong)
-            self._checked = stored.header.next_offset
+    def hire(self) -> None:
+        """Each may have so many under way."""
+        super().hire()
+        self.copy.most = WINDOW * len(self.workers)
 
     async def _finish(self) -> None:
         """Whoever looks next halts, if others have written; else the copy is complete."""
@@ -86,25 +96,26 @@ class Shared(Run):
         await asyncio.sleep(15)
         self.hire()
         worker, model, until = self.alive[0], self.there.model, self.loop.time() + PATIENCE_S
-        while not worker.halted and not (not self.foreign and model.end == self.source.model.end):
+        while not worker.halted and not (not self.foreign and model.end == self.copy.source.model.end):
             if self.loop.time() > until:
                 raise Violation("others have written to the log, and nobody sees it")
             await asyncio.sleep(0.2)
             self.check_workers()
-        if self.foreign and worker.halted != FOREIGN and not self.strays:
+        if self.foreign and worker.halted != FOREIGN and not self.copy.strays:
             raise Violation(f"others have written to the log, and it halts {worker.halted}")
         end = model.end
         await asyncio.sleep(60)
         if worker.halted and model.end != end:
             raise Violation("it has halted, and goes on")
 
-    def _compare(self) -> None:
-        if not self.foreign and not self.alive[0].halted:
-            super()._compare()
-
 
 def _is_foreign(stored: Stored) -> bool:
     return not stored.header.producer_id & MIRROR_BIT or stored.header.producer_id < 0
+
+
+def _alone(self: Recipe, chance: random.Random, mixed: Callable[..., Recipe] = Recipe.mixed) -> Recipe:
+    """One partition, of which nothing is deleted."""
+    return mixed(self, chance)._replace(partitions=1, recreated=0.0, emptied=0.0, cleaner_there=0.0)
 
 
 def play(seed: int) -> Shared:
@@ -118,7 +129,7 @@ def play(seed: int) -> Shared:
         await runs[0].play()
 
     try:
-        with simulated():
+        with simulated(), patch.object(Recipe, "mixed", _alone):
             run_virtually(main(), random.Random(seed))
     except Violation as error:
         raise Violation(f"seed {seed}: {error}\n{runs[0].trace}\nseed {seed}: {error}") from None
@@ -131,7 +142,15 @@ def test_others_write() -> None:
     ended = _play_all(SEEDS)
     halted = sum(run.alive[0].halted == FOREIGN for run in ended)
     assert halted > SEEDS // 2
-    assert any(run.misplaced for run in ended)
+    assert any(run.copy.misplaced for run in ended)
+
+
+def test_a_run_leaves_nothing_behind() -> None:
+    """What a run sets as its recipe says would be every later test's in this process."""
+    before = identity.MAX_EPOCH, parking.MOST_BYTES
+    drawn = {(run.recipe.max_epoch, run.recipe.parked_bytes) for run in _play_all(4)}
+    assert drawn - {before}
+    assert before == (identity.MAX_EPOCH, parking.MOST_BYTES)
 
 
 @pytest.mark.long

@@ -14,9 +14,11 @@ import pytest
 
 from mirror.net.errors import NetworkError
 from mirror.records.identity import Identity
-from mirror.relay import fill, resync
+from mirror.records.state import Side
+from mirror.relay import fill, pins, resync
 from mirror.relay.freshness import Freshness
 from mirror.relay.partition import Partition, Phase
+from mirror.relay.pins import Pins
 from mirror.relay.plain import NEVER_MS
 from mirror.relay.position import Locator
 from mirror.relay.resync import Resync
@@ -116,9 +118,11 @@ def _passed_as_fresh(self: Freshness, acknowledged: int) -> None:
     self._last_ms = max(last_ms, self._last_ms)
 
 
-def _by_the_last(self: Freshness, next_offset: int, _: int, last_ms: int) -> None:
+def _by_the_last(self: Freshness, acknowledged: int, next_offset: int, _: int, last_ms: int) -> None:
     """Of a record set only the last batch is looked at."""
+    self._pass(acknowledged)
     self._sets.append((next_offset, last_ms, last_ms))
+    self.bound_ms = min(self.bound_ms, last_ms)
 
 
 def _another_id(self: Freshness, acknowledged: int) -> None:
@@ -134,6 +138,16 @@ def _mostly(**changes: Any) -> tuple[Any, str, Any]:
     return Recipe, "mixed", mixed
 
 
+async def _forgotten(self: Pins, partition: Partition) -> None:
+    """Nothing of what was written down is recalled."""
+
+
+async def _vouches(*_: Any) -> int:
+    """What cannot be compared is taken for a copy."""
+    return -1
+
+
+_first = property(lambda self: Side(self.topic, 0, self.destination))
 _generation = property(lambda self: self.generation, lambda self, _: None)
 
 
@@ -183,6 +197,16 @@ MUTATIONS = (
         1500,
     ),
     Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 300),
+    Mutation(
+        "which topic was copied outlives every process",
+        ((Pins, "recall", _forgotten), (pins, "vouch", _vouches), _mostly(recreated=0.3, emptied=0.1, by_id=True)),
+        100,
+    ),
+    Mutation(
+        "what is written down is of one partition",
+        ((Partition, "side", _first), _mostly(partitions=3, emptied=0.3)),
+        300,
+    ),
 )
 
 

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.long
 
 RUNS = int(os.environ.get("SIM_RUNS", "2000"))
 FIRST = int(os.environ.get("SIM_SEED", "1"))
+PLAYED = {"recreated", "unproven"}
+"""Halts that follow from what was played, and not from what outlived it."""
 PIECES = 8
 """The runs come in so many tests."""
 
@@ -29,12 +31,13 @@ def test_records_keep_their_offsets_whatever_goes_wrong(piece: int) -> None:
     1. A source with transactions, aborted ones, markers and gaps grows while one or more workers copy it.
     2. Workers are killed, stopped, doubled; connections cut, their bytes late; leaders changed, stalled, restarted.
     3. Whatever consumers of the destination see, at any moment, is the source's record of that offset, or nothing.
-    4. Once nothing goes wrong any more, the copy becomes complete, unless a stray marker or batch has halted it.
+    4. Once nothing goes wrong any more, the copy becomes complete, unless the source's topic was made anew, the
+       destination's records expired before anything was noted, or a stray marker or batch has halted it.
     """
     outcomes = [play(seed) for seed in runs(piece)]
     halted = Counter(outcome.halted for outcome in outcomes)
-    assert halted[""] >= 0.9 * len(outcomes), halted
-    assert all(outcome.strays for outcome in outcomes if outcome.halted)
+    assert halted[""] >= 0.7 * len(outcomes), halted
+    assert all(outcome.strays for outcome in outcomes if set(outcome.halted.split()) - PLAYED)
 
 
 def test_a_seed_is_the_same_run_every_time() -> None:

@@ -9,26 +9,33 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import patch
 
 from mirror.net import backoff
-from mirror.net.cluster import Cluster
+from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import NetworkError
+from mirror.records import identity
 from mirror.records.admit import Terms
-from mirror.relay import cleanup, position, verdicts
+from mirror.relay import books, cleanup, flows, idle, loops, parking, position, relay, verdicts
+from mirror.relay.halts import HEALING
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import Pair
 from tests.simulation.clock import VirtualLoop
-from tests.simulation.cluster import TOPIC, SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
+from tests.simulation.cluster import SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
 from tests.simulation.connection import PRODUCE_VERSION
 from tests.simulation.network import Trace
 from tests.simulation.source import DAY_MS, START_MS
 
 SETTLE_S = 0.3
+LOOK_EVERY_S = 2.0
+"""For topics."""
+NOTE_EVERY_S = 1.0
+"""What was copied last is written down so often."""
 
 
 def _loop() -> VirtualLoop:
@@ -66,6 +73,14 @@ def simulated() -> Iterator[None]:
         patches.enter_context(patch.object(position, "Coordinator", SimulatedCoordinator))
         patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
         patches.enter_context(patch.object(verdicts.Verdicts, "_describe", _not_described))
+        patches.enter_context(patch.object(loops.Loops, "_look_up", _no_others))
+        patches.enter_context(patch.object(flows.Flows, "_look_up", _no_others))
+        patches.enter_context(patch.object(relay, "pair_topics", _paired))
+        patches.enter_context(patch.object(idle, "questions", _Questions))
+        patches.enter_context(patch.object(books, "NOTE_EVERY_S", NOTE_EVERY_S))
+        # A run sets these as its recipe says; what they were is what stands here when it ends, however it ends.
+        patches.enter_context(patch.object(identity, "MAX_EPOCH", identity.MAX_EPOCH))
+        patches.enter_context(patch.object(parking, "MOST_BYTES", parking.MOST_BYTES))
         for name, module in list(sys.modules.items()):
             if name.startswith("mirror.relay.") and hasattr(module, "time"):
                 patches.enter_context(patch.object(module, "time", _Time))
@@ -78,9 +93,33 @@ async def _not_described(*_: object) -> None:
     """Every verdict stands."""
 
 
+async def _no_others(_: object) -> list[object]:
+    """There is one flow, and one internal topic."""
+    return []
+
+
 async def _no_configs(*_: object) -> dict[str, object]:
     """Topics have no configs here."""
     return {}
+
+
+class _Questions:
+    """What the product sees of ``net.questions``: one is asked at a time."""
+
+    @staticmethod
+    async def list_offset(cluster: Any, topic: str, index: int, leader: Leader, *_: int, **__: int) -> int:
+        """The log's true end."""
+        return await SimulatedLog(cluster, cluster.topics[topic], index, leader).true_end()
+
+
+async def _paired(source: Any, destination: Any, _: RelaySettings, log: Any) -> list[Pair]:
+    """The topics of now; their configs never change."""
+    await source.refresh(None)
+    await destination.refresh(None)
+    return [
+        Pair(source=topic, destination=name, terms=source.terms, partitions_there=len(destination.topics[name].leaders))
+        for name, topic in source.topics.items()
+    ]
 
 
 def settings() -> RelaySettings:
@@ -96,6 +135,7 @@ def settings() -> RelaySettings:
         settle_ms=round(SETTLE_S * 1000),
         backoff_ms=10,
         backoff_max_ms=500,
+        refresh_topics_interval_ms=round(LOOK_EVERY_S * 1000),
     )
 
 
@@ -105,13 +145,19 @@ class _Log:
     def __init__(self, name: str, trace: Trace) -> None:
         self._name = name
         self._trace = trace
-        self.located_at = 0.0
+        self.located_at: dict[object, float] = {}
+        """Partition -> when its position was found last."""
+        self.halted_at: dict[object, float] = {}
 
     def info(self, event: str, **fields: object) -> None:
         told = {key: value for key, value in fields.items() if key not in ("topic", "partition", "remedy")}
-        self._trace(self._name, "{} {}", event, told or "")
+        partition = fields.get("partition")
+        who = f"{self._name}/{partition}" if partition else self._name
+        self._trace(who, "{} {}", event, told or "")
         if event == "located":
-            self.located_at = _loop().time()
+            self.located_at[partition] = _loop().time()
+        elif event == "halted":
+            self.halted_at[partition] = _loop().time()
 
     warning = info
 
@@ -120,19 +166,28 @@ class Worker:
     """A process with a relay in it. ``start`` it, then break it."""
 
     def __init__(
-        self, name: str, here: SimulatedCluster, there: SimulatedCluster, trace: Trace, *, compacted: bool
+        self,
+        name: str,
+        here: SimulatedCluster,
+        there: SimulatedCluster,
+        trace: Trace,
+        *,
+        terms: Terms,
+        buffer_memory: int,
     ) -> None:
         self.process = here.process
         self.name = name
         self.here, self.there = here, there
+        here.terms = terms
         self.log = _Log(name, trace)
-        self.relay = Relay(cast(Cluster, here), cast(Cluster, there), settings(), self.log, state=SimulatedState(there))
+        usual = replace(settings(), buffer_memory=buffer_memory)
+        self.relay = Relay(cast(Cluster, here), cast(Cluster, there), usual, self.log, state=SimulatedState(there))
+        self.began = _loop().time()
         self._trace = trace
-        self._terms = Terms(compacted=compacted)
         self._starting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """As ``Relay.start`` does, without its topics."""
+        """As ``Relay.start`` does, but for what brokers are asked about themselves."""
         self._trace(self.name, "starts")
         self._starting = asyncio.get_running_loop().create_task(self._start())
 
@@ -143,38 +198,50 @@ class Worker:
         one.inner_loop = InnerLoop(PRODUCE_VERSION)
         one._remembers_ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
-        for cluster in (self.here, self.there):
-            while not cluster.topics:
-                try:
-                    await cluster.refresh([TOPIC])
-                except NetworkError:
-                    await asyncio.sleep(wait.next_s())
-        one.pairs = {
-            TOPIC: Pair(source=self.here.topics[TOPIC], destination=TOPIC, terms=self._terms, partitions_there=1)
-        }
-        one.adopt((TOPIC, 0))
+        while not one.pairs:
+            try:
+                await one.books.open()
+                await one._find_topics()
+            except NetworkError:
+                await asyncio.sleep(wait.next_s())
+            if not one.pairs:
+                await asyncio.sleep(wait.next_s())
+        one._spawn(one._look_for_topics())
+        one._spawn(one.books.keep())
+        one._spawn(idle.Idle(one).keep())
 
     @property
-    def partition(self) -> Partition | None:
-        """Its only one, once it has begun."""
-        return self.relay.partitions.get((TOPIC, 0))
+    def partitions(self) -> list[Partition]:
+        """All of them, once it has begun."""
+        return list(self.relay.partitions.values())
 
     @property
     def copying(self) -> bool:
-        """Whether it has found its position."""
-        return self.partition is not None and self.partition.phase is Phase.ACTIVE
+        """Whether it has found a position."""
+        return any(partition.phase is Phase.ACTIVE for partition in self.partitions)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has found all positions."""
+        return bool(self.partitions) and all(partition.phase is Phase.ACTIVE for partition in self.partitions)
 
     @property
     def sending(self) -> bool:
         """Whether it has something to send, or something under way."""
-        partition = self.partition
-        return partition is not None and bool(partition.outbox or partition.in_flight or partition.filling)
+        return any(each.outbox or each.in_flight or each.filling for each in self.partitions)
 
     @property
     def halted(self) -> str:
-        """The reason, if its partition has halted."""
-        partition = self.partition
-        return partition.halted.reason if partition is not None and partition.halted is not None else ""
+        """The reasons, if partitions have halted."""
+        reasons = {partition.halted.reason for partition in self.partitions if partition.halted is not None}
+        return " ".join(sorted(reasons))
+
+    def halt_of(self, index: int) -> str:
+        """The reason, if this partition has halted and will not go on by itself."""
+        for partition in self.partitions:
+            if partition.index == index and partition.halted is not None and partition.halted.reason not in HEALING:
+                return partition.halted.reason
+        return ""
 
     def check(self) -> None:
         """Raises what a task of the relay died of."""

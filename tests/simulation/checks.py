@@ -1,0 +1,253 @@
+"""What must hold of a partition's copy, whatever happens.
+
+All that a consumer of the destination can see, at any moment, is the source's record of that offset, or nothing; what
+halts has a cause, and stays halted.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from mirror.records.state import Ledger, Side
+from mirror.relay.halts import Halted, Trouble, is_durable
+from mirror.relay.partition import Partition, Phase
+from tests.simulation.broker import Stored
+from tests.simulation.network import Trace
+from tests.simulation.site import TOPIC, Site
+from tests.simulation.source import SourceLog
+from tests.simulation.worker import SETTLE_S, Worker
+
+AFTER_STRAYS = frozenset(
+    {"overfilled", "not_a_copy", "mid_batch", "sparse_batch", "foreign_writer", "corrupt", "source_truncated"}
+)
+"""How a partition halts when a marker or a batch has outlived everything that is done about it. Behind the source's end
+it cannot be told from what a truncated source has lost."""
+
+
+LOOK_S = 1.0
+"""What is written down so long before a halt was there when its look began."""
+
+
+class Violation(AssertionError):
+    """Something happened that must never happen."""
+
+
+class Copy:
+    """Of one partition. ``here`` and ``there``: its sites; ``located_at``: when a worker found its position last."""
+
+    def __init__(
+        self, source: SourceLog, here: Site, there: Site, trace: Trace, located_at: Callable[[str, int], float]
+    ) -> None:
+        self.index = there.index
+        self.here, self.there = here, there
+        self.source = source
+        """What the source holds now."""
+        self.fits = [source]
+        """Of what the source has held under this name: that of which what consumers have seen is a copy."""
+        self.seen: dict[int, tuple[int, bytes]] = {}
+        """Base offset -> (offsets, payload) of each batch that consumers of the destination have seen."""
+        self.strays = 0
+        self.damaged = False
+        self.recreated = self.emptied = False
+        """Whether the source's topic was made anew, and the destination's records have expired."""
+        self._trace = trace
+        self._located_at = located_at
+        self._checked = 0
+        self._taken = 0
+        self._wrong: list[Stored] = []
+        self._excused: list[Halted] = []
+        self._noted_at: dict[str | None, float] = {}
+        """Source topic's id -> when something of it was noted first."""
+        self._written = Ledger(lean=True)
+        self._read = 0
+        self._stays_since: float | None = None
+        """It has halted, and that is written down."""
+        there.on_replicated = self.look_at_new
+        there.on_markers = self._markers_come
+        there.on_forgotten = self._forgotten_comes
+
+    # -- what is played ------------------------------------------------------------------------------------------------
+
+    def begin_anew(self, source: SourceLog) -> None:
+        """The source's topic was made anew."""
+        self.source = source
+        self.here.model = source.model
+        self.recreated = True
+        self._stays_since = None
+        if not self._checked:
+            self.fits.append(source)
+
+    def _is_owner(self, who: str) -> bool:
+        return self.there.owner is None or self.there.owner[0] == who
+
+    def _markers_come(self, who: str, late_by: float) -> None:
+        """The residue that the design names: markers that arrive later than ``settle`` covers, or that were decided on
+        by the owner, who had asked for this very hole, and was not the owner any more when they came."""
+        site = self.there
+        decided = False
+        if not self._is_owner(who):
+            since = max(self._located_at(who, self.index), site.produced_at.get(who, 0.0))
+            decided = site.asked_at.get(who, -1.0) >= since or site.model.tells_unknown
+        if late_by > SETTLE_S or decided:
+            self._stray(who, "these markers have outlived all that is done about them")
+
+    def _forgotten_comes(self, who: str, late_by: float) -> None:
+        """Another residue: old records of a worker that is not the owner any more, or records when the broker has
+        forgotten the producer, so that it cannot tell a repeat: whether these or the owner's come first."""
+        if late_by > SETTLE_S or not self._is_owner(who):
+            self._stray(who, "this batch has outlived all that is done about it")
+
+    def _stray(self, who: str, what: str) -> None:
+        self.strays += 1
+        self._trace(f"{who}/{self.index}" if self.index else who, "STRAY: {}", what)
+
+    # -- what consumers see --------------------------------------------------------------------------------------------
+
+    def look_at_new(self) -> None:
+        """What they see from now on."""
+        model = self.there.model
+        for stored in model.batches[model.at(self._checked) :]:
+            if stored.header.next_offset > model.replicated:
+                break
+            self._checked = stored.header.next_offset
+            self.take(stored)
+
+    def take(self, stored: Stored) -> None:
+        """One batch that was not visible before."""
+        header = stored.header
+        self._taken += header.last_offset_delta + 1
+        if not header.is_control:
+            self.seen[header.base_offset] = (header.last_offset_delta + 1, stored.payload)
+        fits = [source for source in self.fits if not wrong_with(stored, source)]
+        if fits:
+            self.fits = fits
+            return
+        wrong = wrong_with(stored, self.fits[0])
+        self._trace("run", "WRONG: {}", wrong)
+        if not self.strays:
+            raise Violation(wrong)
+        # Not for good if it is a marker, and the source turns out to have a hole there, or has one by compaction.
+        self._wrong.append(stored)
+
+    @property
+    def shows(self) -> bool:
+        """Whether something is wrong with it, and the source has another record in its place, or ends before it. What
+        the destination has deleted since, nobody sees."""
+        start = self.there.model.start
+        return any(
+            stored.header.next_offset > start and wrong_with(stored, self.fits[0]) and self._overlaps(stored)
+            for stored in self._wrong
+        )
+
+    def _overlaps(self, stored: Stored) -> bool:
+        origin, header = self.fits[0], stored.header
+        return header.base_offset >= origin.model.end or any(
+            one.header.base_offset <= header.last_offset and is_record(one, origin)
+            for one in origin.model.batches[origin.model.at(header.base_offset) :]
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether the destination has all that the source has now."""
+        model = self.there.model
+        return model.end == model.replicated == self.source.model.end and self.source in self.fits
+
+    def judge(self) -> None:
+        """Nothing comes any more: whether what is wrong with it is wrong for good."""
+        self.damaged = any(wrong_with(stored, self.fits[0]) for stored in self._wrong)
+
+    def compare(self) -> None:
+        """At the end: the destination's records are the source's, at the same offsets, each once."""
+        self.look_at_new()
+        source = self.source
+        expected, written = source.visible(), source.visible(source.written.values())
+        if not expected.items() <= self.seen.items() <= written.items():
+            lost = sorted(expected.keys() - self.seen.keys())
+            raise Violation(f"records lost at {lost}, or others at {sorted(self.seen.keys() - written.keys())}")
+        if self._taken != self.there.model.end:
+            raise Violation(f"{self._taken} offsets were taken, and the log ends at {self.there.model.end}")
+
+    # -- halts ---------------------------------------------------------------------------------------------------------
+
+    def check(self, worker: Worker, partition: Partition) -> None:
+        """It has not halted without a cause; nor does it go on when it has halted."""
+        halted = partition.halted
+        if halted is None:
+            if partition.phase is Phase.ACTIVE and self._stays_since is not None and worker.began > self._stays_since:
+                raise Violation(f"{worker.name} goes on with {partition.name}, which had halted before it began")
+            return
+        if halted not in self._excused and not self._is_recalled(halted):
+            if not self.excuses(halted.reason, worker.log.halted_at[self.index]):
+                raise Violation(f"{worker.name} halted without a cause: {partition.name} {halted}")
+            self._excused.append(halted)
+        if self._stays_since is None and is_durable(halted.reason) and self._is_written_down():
+            self._stays_since = asyncio.get_running_loop().time()
+
+    @property
+    def stays_halted(self) -> bool:
+        """Whether whoever comes next has to halt as well: a halt of the topics of now is written down."""
+        return self._stays_since is not None
+
+    def _is_recalled(self, halted: Halted) -> bool:
+        """Whether somebody else had halted so before."""
+        return halted.at_ms > 0 and any(halted.detail == one.detail for one in self._excused)
+
+    def _is_written_down(self) -> bool:
+        """Whether a halt of the topics of now is."""
+        halt, topic_id = self._ledger().halt(self._side), self.here.partitions[0].topic_id
+        return halt is not None and topic_id is not None and halt.source_id == topic_id.hex()
+
+    def excuses(self, reason: str, at_s: float) -> bool:
+        """Whether something was played until then that may halt it so."""
+        if reason == Trouble.UNPROVEN.reason:
+            return self.emptied and not self._noted(at_s - LOOK_S)
+        if self.source not in self.fits and reason in AFTER_STRAYS:
+            return True  # the topic before's first batch came when the one of now had been begun with
+        if reason in (Trouble.RECREATED.reason, Trouble.TOPIC_MISSING.reason):
+            return self.recreated
+        return bool(self.strays) and reason in AFTER_STRAYS
+
+    @property
+    def _side(self) -> Side:
+        return Side(TOPIC, self.index, TOPIC)
+
+    def _ledger(self) -> Ledger:
+        """What is written down by now."""
+        rows = self.there.remembered
+        for at_s, (key, value) in zip(self.there.remembered_at[self._read :], rows[self._read :], strict=True):
+            self._written.apply(key, value)
+            for note in self._written.notes(self._side):
+                self._noted_at.setdefault(note.source_id, at_s)
+        self._read = len(rows)
+        return self._written
+
+    def _noted(self, until_s: float) -> bool:
+        """Whether it was written down what was copied last of the source's topic of now."""
+        self._ledger()
+        topic_id = self.here.partitions[0].topic_id
+        return topic_id is not None and self._noted_at.get(topic_id.hex(), until_s) < until_s
+
+
+def wrong_with(stored: Stored, source: SourceLog) -> str:
+    """Why a batch at the destination is not what this source has there, if so."""
+    header, origin = stored.header, source.model
+    base, last = header.base_offset, header.last_offset
+    if header.is_control:
+        at = origin.at(base)
+        there = origin.batches[at] if at < len(origin.batches) else None
+        if base >= origin.last_stable:
+            return f"a marker at offset {base}, and the source is stable to {origin.last_stable} only"
+        record = there is not None and there.header.base_offset <= last and is_record(there, source)
+        return f"a marker at offset {base}, where the source has a record" if record else ""
+    # Compaction may have taken it meanwhile.
+    there = source.written.get(base)
+    if there is None or not is_record(there, source):
+        return f"a record at offset {base}, where the source has none"
+    if there.header.last_offset != last or there.payload != stored.payload:
+        return f"the batch at offset {base} is not the source's"
+    return "" if last < origin.last_stable else f"offset {base} was copied before it was stable"
+
+
+def is_record(stored: Stored, source: SourceLog) -> bool:
+    """Whether consumers of the source get something of it."""
+    header = stored.header
+    return not header.is_control and header.record_count > 0 and not source.model.is_aborted(header)
