@@ -5,13 +5,16 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from chaos import kernel
+from chaos.conduct import Conduct
 from chaos.errors import ChaosError
+from chaos.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Record
 from chaos.sides import Name
 from chaos.waiting import until
 from mirror.demo import events
@@ -23,6 +26,7 @@ __all__ = ["FLOW", "MirrorProcess", "config_text", "known"]
 FLOW = "source->destination"
 _STOP_TIMEOUT_S = 60.0
 _UNCOUNTED = frozenset({"progress", "connecting", "position_unknown", "repeats_suppressed"})
+_ASSIGNING = frozenset({"assigned", "revoked", "session_lost"})
 _numbers = count(1)
 
 
@@ -65,7 +69,7 @@ def known(keys: Mapping[str, object]) -> dict[str, object]:
 
 
 class MirrorProcess:
-    """One ``mirror run``, started again by ``ensure`` as a service manager would.
+    """One ``mirror run``, started again by ``start``, as a service manager would; read by what it says.
 
     Args:
         config: the file.
@@ -73,11 +77,12 @@ class MirrorProcess:
         name: in the name of its log.
 
     Attributes:
+        record: what was seen of the faults that struck it.
+        conduct: what it must not do.
         pid: of the process that was started last: the supervisor.
-        halts: the last word on each partition that halted, over all starts; a partition that goes on is taken off.
+        halts: the last word on each partition that halted, since the last start; one that goes on is taken off.
+        halted_before: the last word on each partition that ever halted, over all starts.
         counts: events (with their cause, if they have one) -> how many, over all starts.
-        noise: lines that are no events.
-        bugs: what it called a bug itself.
         starts: how often it was started.
         wanted: whether it is to run; not after ``stop`` and ``kill``.
         log: the file with everything it said.
@@ -89,11 +94,14 @@ class MirrorProcess:
         self.log = processes.folder / f"{name}-{next(_numbers)}.log"
         self._follower = Follower(self.log)
         self._process: Process | None = None
+        self.record = Record()
+        self.conduct = Conduct()
         self.halts: dict[Name, Halt] = {}
         self.halted_before: dict[Name, Halt] = {}
+        self._halted_by: dict[Name, object] = {}
         self.counts: Counter[str] = Counter()
-        self.noise: list[str] = []
-        self.bugs: list[str] = []
+        self.copied = 0
+        """Batches, by its own count, since the last start."""
         self.starts = 0
         self.wanted = False
         self.start()
@@ -119,44 +127,68 @@ class MirrorProcess:
         self.wanted = True
         command = [sys.executable, "-m", "mirror", "run", "-c", str(self._config)]
         self.halts = {}
+        self.copied = 0
         self._process = self._processes.spawn(command, self.log)
         self.starts += 1
 
-    def ensure(self) -> None:
-        """Start it if it has ended."""
-        if not self.running:
-            self.start()
-
     def workers(self) -> list[int]:
         """Process ids of its workers; its own, if it has none."""
-        found = [pid for pid in _children(self.pid) if "mirror-worker-" in _command(pid)]
+        found = [pid for pid in kernel.children(self.pid) if "mirror-worker-" in kernel.command(pid)]
         return found or ([self.pid] if self.running else [])
 
+    def owner(self, name: Name) -> int | None:
+        """The process id of the worker that was given a partition last and has it still, by its log; None: nobody."""
+        owner, pids = None, {}
+        for event in self._events():
+            what, worker = event["event"], event.get("worker")
+            if what == "worker_started":
+                pids[worker] = event["pid"]
+            elif what == "worker_died" and worker == owner:
+                owner = None
+            elif what in _ASSIGNING and name[1] in event["assignment"].get(name[0], ()):
+                if what == "assigned":
+                    owner = worker
+                elif worker == owner:
+                    owner = None
+        return pids.get(owner)
+
     def kill(self) -> None:
-        """kill -9 of the process that was started (the supervisor), and wait for its end."""
+        """kill -9 of the process that was started (the supervisor), and wait for its end and its workers'."""
         assert self._process is not None
+        everyone = [self.pid, *self.workers()]
         self.wanted = False
-        self._process.signal(signal.SIGKILL)
-        self._process.wait(_STOP_TIMEOUT_S)
+        sent = self._process.signal(signal.SIGKILL)
+        code = self._process.wait(_STOP_TIMEOUT_S)
+        if sent and code == -signal.SIGKILL and kernel.await_gone(everyone):
+            self.record.note(MIRROR_KILLED)
+        self._mend()
+
+    def _mend(self) -> None:
+        """A line of the log that was cut short gets its end, so that the next start's first line is one."""
+        with suppress(OSError):
+            if not self.log.read_bytes().endswith(b"\n") and self.log.stat().st_size:
+                self.conduct.torn()
+                with self.log.open("ab") as file:
+                    file.write(b"\n")
 
     def kill_worker(self, at: int = 0) -> None:
-        """kill -9 of a worker, and whatever starts it again: the supervisor, or we."""
-        pid = until(self.workers, "a worker of the mirror")[at]
+        """kill -9 of a worker, which its supervisor starts again."""
+        pid = until(lambda: [one for one in self.workers() if one != self.pid], "a worker of the mirror")[at]
+        self.conduct.order(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        if pid == self.pid:
-            assert self._process is not None
-            self._process.wait(_STOP_TIMEOUT_S)
-            self.start()
 
     def freeze(self, pid: int | None = None) -> int:
         """SIGSTOP of a worker (the first by default); its process id."""
         pid = pid or until(self.workers, "a worker of the mirror")[0]
         os.kill(pid, signal.SIGSTOP)
+        kernel.await_stopped(pid)
         return pid
 
     def thaw(self, pid: int) -> None:
         """SIGCONT."""
+        if kernel.stopped(pid):
+            self.record.note(WORKER_FROZEN)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
@@ -164,47 +196,65 @@ class MirrorProcess:
         """SIGTERM; the exit code.
 
         Raises:
-            ChaosError: it did not end, or died of a bug.
+            ChaosError: it did not end.
         """
         assert self._process is not None
+        self.look()  # one that has ended by itself did not end because of this
         self.wanted = False
         if not self.running:
             return self._process.poll()
         self._process.signal(signal.SIGTERM)
         for pid in [self.pid, *self.workers()]:
-            self.thaw(pid)
+            if kernel.stopped(pid):
+                os.kill(pid, signal.SIGCONT)
         code = self._process.wait(_STOP_TIMEOUT_S)
         self.look()
         if code is None:
             self.kill()
             raise ChaosError(f"mirror run did not end within {_STOP_TIMEOUT_S:.0f} s of SIGTERM; {self.told()}")
+        self.conduct.stopped(code, halts=len(self.halts))
         return code
 
     def look(self) -> None:
-        """Take in what it said since the last look."""
+        """Take in what it said since the last look, and whether it lives."""
+        code = self.exit_code
         for line in self._follower.lines():
             event = events.read_event(line)
             if event is None:
-                self.noise.append(line[:300])
+                self.conduct.stray(line)
             else:
                 self._take(event)
+        if self.wanted and code is not None:
+            self.wanted = False
+            self.conduct.ended(code)
 
     def _take(self, event: dict[str, Any]) -> None:
         if halt := events.halt(event):
             self.halts[halt.topic, halt.partition] = halt
+            self._halted_by[halt.topic, halt.partition] = event.get("worker")
             self.halted_before[halt.topic, halt.partition] = halt
         elif event["event"] == "located" and "topic" in event:
             self.halts.pop((event["topic"], event["partition"]), None)
+        elif event["event"] == "worker_died":  # what it said of its partitions is over with it
+            for name in [name for name, worker in self._halted_by.items() if worker == event.get("worker")]:
+                self.halts.pop(name, None)
+        if self.conduct.event(event):
+            self.record.note(WORKER_KILLED)
+        if "Connection refused" in str(event.get("detail")):
+            self.record.note(REFUSED)
+        if progress := events.progress(event):
+            self.copied = progress.batches_forwarded
         what = str(event["event"])
-        if event.get("reason") == "bug":
-            self.bugs.append(f"{what}: {event.get('detail')}")
         if what not in _UNCOUNTED:
             self.counts[f"{what} {event['cause']}" if "cause" in event else what] += 1
 
+    def _events(self) -> Iterator[dict[str, Any]]:
+        lines = map(events.read_event, self.log.read_text(errors="replace").splitlines())
+        return (event for event in lines if event is not None)
+
     def of(self, name: str) -> list[dict[str, Any]]:
         """All lines of an event so far."""
-        lines = map(events.read_event, self.log.read_text(errors="replace").splitlines())
-        return [event for event in lines if event is not None and event["event"] == name]
+        return [event for event in self._events() if event["event"] == name]
 
     def told(self) -> str:
         """What it said last that is no progress, for messages."""
@@ -212,17 +262,3 @@ class MirrorProcess:
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if '"progress"' not in line]
             return "it said last:\n" + "\n".join(f"    {line[:400]}" for line in lines[-12:])
         return "it said nothing"
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError, ValueError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def _command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    return ""

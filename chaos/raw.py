@@ -1,12 +1,10 @@
 """Batches and markers past every client: read as they are stored, written as nobody else would."""
 
 import struct
-import uuid
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
 from kafka.protocol.consumer import FetchRequest
-from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest, WriteTxnMarkersRequest
 
 from chaos.ask import ask
@@ -16,7 +14,7 @@ from chaos.waiting import until
 from mirror.records.header import CRC_AT, CRC_FROM, HEADER_SIZE, PRODUCER_ID_AT, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity
 
-__all__ = ["Answer", "Stored", "answer_at", "batches", "plant", "topic_id", "write_marker"]
+__all__ = ["Answer", "Stored", "answer_at", "batches", "plant", "write_marker"]
 
 _FETCH_VERSION = 11
 _PRODUCE_VERSION = 9
@@ -133,13 +131,3 @@ def write_marker(side: Side, topic: str, index: int, *, producer_id: int, epoch:
         code = marked.topics[0].partitions[0].error_code
         if code:
             raise ChaosError(f"a marker into {topic}-{index} at {side.name}: error {code}")
-
-
-def topic_id(side: Side, topic: str) -> uuid.UUID:
-    """The topic's id, as the newer requests name it."""
-    wanted = MetadataRequest.MetadataRequestTopic(topic_id=None, name=topic)
-    request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
-    (found,) = ask(side.cluster.brokers[0].address, request, _METADATA_VERSION).topics
-    if found.error_code or found.topic_id is None:
-        raise ChaosError(f"topic {topic} at {side.name}: error {found.error_code}")
-    return uuid.UUID(bytes=found.topic_id.bytes)

@@ -22,10 +22,15 @@ timestamps, and the logs have to end at the same offset. After that `mirror audi
 
 * **lost**: records of the source that the destination's partition lacks. **doubled**: more often there than at the
   source. **misplaced**: at another offset, or not of the source at all.
-* **halted**: partitions that stopped as they should, with the reason, while the others went on.
+* **struck**: how often the fault was seen to strike, by the record of the proxy, of the brokers or of the kernel, of
+  how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence. A
+  death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
+* **halted**: partitions that stopped as they should, with the one right reason; what had been copied of them is the
+  source's, record by record (the records in brackets), and every other partition went on meanwhile (see the figures).
 * **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).
   Clusters, producers, the mirror and whatever else the machine does share its cores: the last table has its load.
-* **audit**: what `mirror audit` said of the topics; *not run* where it was left out, or the scenario had not held.
+* **audit**: what `mirror audit` said, and of how many topics: it leaves out those that halted, that somebody else wrote
+  to, or that lost records to retention or a cleaner. *Not run* where the scenario had not held.
 * **held**: yes, if there was nothing else than what was intended.
 """
 
@@ -39,6 +44,7 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed) + "\n")
     if measured := [row for row in rows if row.figures]:
         parts.append("## Figures\n\n" + "\n".join(map(_measured, measured)) + "\n")
+    parts.append("## What shows that the faults struck\n\n" + "\n".join(map(_evidence, rows)) + "\n")
     parts.append(_provenance(rows))
     return "\n".join(parts)
 
@@ -56,7 +62,8 @@ def _summary(rows: Sequence[Row]) -> str:
     held = sum(row.held for row in rows)
     halts = sum(sum(row.halted.values()) for row in rows)
     return (
-        f"**{held} of {len(rows)} scenarios held**, over {sum(row.repetitions for row in rows)} repetitions and "
+        f"**{held} of {len(rows)} scenarios held**, over {sum(row.repetitions for row in rows)} strikes in "
+        f"{sum(row.tries for row in rows)} tries, and "
         f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
         f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
         f"{halts} partitions halted as intended. {_audited(rows)}\n"
@@ -70,27 +77,39 @@ def _audited(rows: Sequence[Row]) -> str:
 
 def _table(rows: list[Row]) -> str:
     lines = [
-        "| scenario | what happens | repetitions | records | lost | doubled | misplaced | halted as intended | "
+        "| scenario | what happens | struck | records | lost | doubled | misplaced | halted as intended | "
         "recovery, s | audit | held |",
         "|---|---|---:|---:|---:|---:|---:|---|---:|---|---|",
     ]
     for row in rows:
         halted = ", ".join(f"{count} {reason}" for reason, count in row.halted.items())
+        halted += f" ({row.prefixes})" if row.prefixes else ""
         cells = (
-            f"`{row.scenario}`", row.does, row.repetitions, row.records, row.lost, row.doubled, row.misplaced, halted,
-            recovery(row), row.audit, "yes" if row.held else "**no**",
+            f"`{row.scenario}`", row.does, f"{row.repetitions} of {row.tries}", row.records, row.lost, row.doubled,
+            row.misplaced, halted, recovery(row), _coverage(row), "yes" if row.held else "**no**",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
+def _coverage(row: Row) -> str:
+    """What the audit said, and of how much."""
+    if row.audit == "not run" or row.audited == row.topics:
+        return row.audit
+    return f"{row.audit}, {row.audited} of {row.topics} topics"
+
+
 def _failure(row: Row) -> str:
     said = [problem.splitlines()[0][:400] for problem in row.problems[:4]]
     if row.repetitions < row.wanted:
-        said.append(f"{row.repetitions} of {row.wanted} repetitions were carried out")
+        said.append(f"it struck {row.repetitions} times of {row.wanted}")
     if row.audit not in ("identical", "not run"):
         said.append(f"audit: {row.audit}")
     return f"* `{row.scenario}`: " + "; ".join(said)
+
+
+def _evidence(row: Row) -> str:
+    return f"* `{row.scenario}`: " + "; ".join(row.evidence)
 
 
 def _measured(row: Row) -> str:

@@ -21,13 +21,17 @@ class Row:
         at: when it began, UTC.
         load: the machine's load average when it ended; recovery takes longer on a busy one. 0: not known.
         seconds: how long it took.
-        repetitions: of the fault, carried out.
+        repetitions: of the fault that struck, by the evidence.
+        tries: carried out, whether they struck or not.
         wanted: repetitions asked for.
+        evidence: what shows that it struck, in words.
         records: compared.
+        prefixes: records compared of partitions that halted, up to the halt.
         lost, doubled, misplaced: of them.
         halted: intended halts by reason.
         recover_s: of each repetition.
         audit: identical, different, not run, or why it could not be run.
+        audited, topics: how many topics the audit covered, of how many.
         problems: everything that was not as it should be.
         figures: what was measured, in words.
         notes: counts of other things.
@@ -44,14 +48,19 @@ class Row:
     seconds: float = 0.0
     load: float = 0.0
     repetitions: int = 0
+    tries: int = 0
     wanted: int = 0
+    evidence: list[str] = dataclasses.field(default_factory=list)
     records: int = 0
+    prefixes: int = 0
     lost: int = 0
     doubled: int = 0
     misplaced: int = 0
     halted: dict[str, int] = dataclasses.field(default_factory=dict)
     recover_s: list[float] = dataclasses.field(default_factory=list)
     audit: str = "not run"
+    audited: int = 0
+    topics: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
     figures: list[str] = dataclasses.field(default_factory=list)
     notes: dict[str, int] = dataclasses.field(default_factory=dict)

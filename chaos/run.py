@@ -25,10 +25,11 @@ from chaos.errors import ChaosError
 from chaos.outcome import Outcome
 from chaos.plan import Plan
 from chaos.results import Row
-from chaos.scenario import SCENARIOS, Scenario, Shape
+from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
 from chaos.sides import Pair
 from chaos.stage import Stage
 from chaos.tracks import Say, side_by_side
+from chaos.trials import did_not_strike
 from mirror.sandbox import SandboxError
 
 __all__ = ["Progress", "run", "serving"]
@@ -146,11 +147,11 @@ class _Suite:
         row = Row(
             scenario=one.name, group=one.group, does=one.does, version="", brokers=shape.brokers,
             command=self._plan.command, at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
-            wanted=wanted,
+            wanted=wanted, evidence=[str(one) for one in one.struck],
         )  # fmt: skip
         began_at = time.monotonic()
         topics: list[str] = []
-        failing = 0
+        failing = missed = 0
         most = 1 if self._plan.quick else _FAILING_STAGES
         while row.repetitions < wanted and failing < most:
             self._progress.step(f"{one.name} ({row.repetitions} of {wanted})")
@@ -159,8 +160,9 @@ class _Suite:
             _add(row, outcome)
             topics += outcome.audited
             failing += bool(outcome.problems)
-            if row.repetitions == before and not outcome.problems:
-                row.problems.append("the scenario counted no repetition")
+            missed = missed + 1 if row.repetitions == before and not outcome.problems else 0
+            if missed == TRIES:
+                row.problems.append(did_not_strike(outcome.missed))
                 break
         row.seconds = round(time.monotonic() - began_at, 1)
         row.load = round(os.getloadavg()[0], 1)
@@ -173,11 +175,11 @@ class _Suite:
         try:
             pair = clusters.pair(shape)
             row.version = pair.version
-            with self._ahead.take(one) or self._made(one, pair, done=row.repetitions) as stage:
+            with self._ahead.take(one) or self._made(one, pair, done=row.repetitions, tries=row.tries) as stage:
 
                 def over() -> None:
-                    if following is not None and row.repetitions + stage.repetitions >= row.wanted:
-                        self._ahead.prepare(self._made(following, pair, done=0))
+                    if following is not None and row.repetitions + stage.outcome.repetitions >= row.wanted:
+                        self._ahead.prepare(self._made(following, pair, done=0, tries=0))
 
                 outcome = stage.play(self._progress.detail, over=over)
                 self._keep_logs(stage)
@@ -190,12 +192,12 @@ class _Suite:
             self._give_up_audits(str(error))
             return Outcome(problems=[str(error)])
 
-    def _made(self, one: Scenario, pair: Pair, *, done: int) -> Stage:
-        """The stage of a scenario that has so many repetitions behind it."""
+    def _made(self, one: Scenario, pair: Pair, *, done: int, tries: int) -> Stage:
+        """The stage of a scenario that has so many repetitions and tries behind it."""
         return Stage(
             one, pair, prefix=f"{one.name}-{next(_numbers)}",
             repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
-            seed=done, writers=self._plan.writers, quick=self._plan.quick,
+            seed=done, tries=tries, writers=self._plan.writers, quick=self._plan.quick,
         )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:
@@ -261,7 +263,8 @@ class _Suite:
     def _tell(self, row: Row) -> None:
         verdict = "held" if not row.problems and row.repetitions >= row.wanted else "[red]DID NOT HOLD[/]"
         self._progress.line(
-            f"{row.scenario}: {verdict}; {row.repetitions} repetitions, {row.records} records, {row.lost} lost, "
+            f"{row.scenario}: {verdict}; struck {row.repetitions} times in {row.tries} tries, {row.records} records, "
+            f"{row.lost} lost, "
             f"{row.doubled} doubled, {row.misplaced} misplaced, halted {row.halted or 'none'}, "
             f"recovery {report.recovery(row) or '-'} s, {row.seconds:.0f} s in all"
         )
@@ -281,6 +284,10 @@ def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenari
 
 def _add(row: Row, outcome: Outcome) -> None:
     row.repetitions += outcome.repetitions
+    row.tries += outcome.tries
+    row.prefixes += outcome.prefixes
+    row.audited += len(outcome.audited)
+    row.topics += outcome.topics
     row.records += outcome.compared.records
     row.lost += outcome.compared.lost
     row.doubled += outcome.compared.doubled

@@ -2,27 +2,33 @@
 
 A scenario is one function that does the damage:
 
-    @scenario("worker-kill", group="Processes", full=50, per_stage=10, does="kill -9 of a worker at a random moment")
+    @scenario("worker-kill", group="Processes", full=50, per_stage=10, struck=(WORKER_KILLED,),
+              does="kill -9 of a worker at a random moment")
     def worker_kill(stage: Stage) -> None:
-        for _ in range(stage.repetitions):
+        for _ in stage.repeat():
             stage.moment()
             stage.mirror.kill_worker()
             stage.recovered()
 
 When it is called, the stream and the mirror run and copying goes on (unless it asked for a ``bare`` stage). When it
 returns, the harness ends the stream, waits until the mirror has caught up, stops it and compares both sides.
+
+``struck`` is the evidence that there has to be of each repetition (``chaos.evidence``); one that lacks some is
+repeated, at most ``TRIES`` times, and does not count. There is no scenario without.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from chaos.errors import ChaosError
+from chaos.evidence import Evidence
 from chaos.topics import USUAL, TopicPlan
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
 
-__all__ = ["SCENARIOS", "Act", "Scenario", "Shape", "scenario"]
+__all__ = ["SCENARIOS", "TRIES", "Act", "Scenario", "Shape", "scenario"]
 
 Act = Callable[["Stage"], None]
 
@@ -68,6 +74,7 @@ class Scenario:
         group: Processes, Brokers, Network or Data.
         does: what happens, in words for the table.
         act: does it.
+        struck: what has to be seen of each repetition.
         full, quick: repetitions of the fault in a full and in a quick run.
         per_stage: repetitions on one set of topics and one mirror, before both sides are compared.
         shape: the clusters.
@@ -84,6 +91,7 @@ class Scenario:
     group: str
     does: str
     act: Act
+    struck: tuple[Evidence, ...]
     full: int = 1
     quick: int = 1
     per_stage: int = 1
@@ -98,17 +106,31 @@ class Scenario:
     damages: bool = False
     exact: bool = True
 
+    def __post_init__(self) -> None:
+        if not self.struck:
+            raise ChaosError(f"scenario {self.name} names no evidence of its fault", "give struck=(...)")
+
+    @property
+    def anew(self) -> bool:
+        """Whether a repetition that did not strike is repeated on a new stage: what it did is not done twice on one."""
+        return self.per_stage == 1
+
+
+TRIES = 5
+"""In a row, of one repetition: a fault that does not strike in so many fails its scenario."""
 
 SCENARIOS: dict[str, Scenario] = {}
 """All that were registered, in the order of the table."""
 
 
-def scenario(name: str, *, group: str, does: str, **more: object) -> Callable[[Act], Act]:
+def scenario(
+    name: str, *, group: str, does: str, struck: tuple[Evidence, ...], **more: object
+) -> Callable[[Act], Act]:  # fmt: skip
     """Register the function below as a scenario; ``more`` are further fields of ``Scenario``."""
 
     def register(act: Act) -> Act:
         assert name not in SCENARIOS, name
-        SCENARIOS[name] = Scenario(name=name, group=group, does=does, act=act, **more)  # type: ignore[arg-type]
+        SCENARIOS[name] = Scenario(name=name, group=group, does=does, act=act, struck=struck, **more)  # type: ignore[arg-type]
         return act
 
     return register

@@ -17,8 +17,10 @@ from confluent_kafka.admin import (
 )
 from kafka.protocol.admin import AlterClientQuotasRequest, AlterPartitionReassignmentsRequest, ElectLeadersRequest
 
+from chaos import kernel
 from chaos.ask import ask
 from chaos.errors import ChaosError
+from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, MOVED, Record
 from chaos.proxy import Proxy
 from chaos.topics import TopicPlan
 from chaos.waiting import until
@@ -51,7 +53,11 @@ class Side:
         self.cluster = cluster
         self._network = network
         self.name = cluster.name
+        self.record = Record()
+        """What was seen of the faults that struck its brokers."""
         self._paused: set[int] = set()
+        self._down: set[int] = set()
+        """Brokers that were killed or stopped on order, and were not started again."""
         self.admin = AdminClient({
             "bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 2_000,
@@ -72,6 +78,18 @@ class Side:
         """What lies between the mirror and the brokers; of a shape that is proxied."""
         assert self._network is not None, "the scenario's shape is not proxied"
         return self._network
+
+    @property
+    def records(self) -> list[Record]:
+        """What was seen of faults here: by the brokers' processes, and by the proxy before them."""
+        return [self.record, *([self._network.record] if self._network is not None else [])]
+
+    def take_errors(self) -> list[BaseException]:
+        """What went wrong with the proxy itself since the last time."""
+        if self._network is None:
+            return []
+        taken, self._network.errors = self._network.errors, []
+        return taken
 
     def good_weather(self) -> None:
         """Nothing is wrong with the network any more."""
@@ -157,6 +175,7 @@ class Side:
 
     def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
         """Move partitions to these brokers, and wait until they are there and the first leads."""
+        before = self.view(sorted({topic for topic, _ in replicas}))
         topics: dict[str, list[Any]] = {}
         kinds = AlterPartitionReassignmentsRequest.ReassignableTopic
         for (topic, index), ids in replicas.items():
@@ -176,6 +195,8 @@ class Side:
             ) and set(replicas) <= set(views)
 
         until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
+        after = self.view(list(topics))
+        self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
 
     def elect(self, topic: str, index: int) -> None:
         """Ask for an unclean election; refused while there is nobody to elect."""
@@ -266,19 +287,52 @@ class Side:
         """SIGSTOP; ``heal`` undoes it."""
         self._paused.add(broker.node_id)
         broker.pause()
+        kernel.await_stopped(broker.pid)
 
     def resume(self, broker: Broker) -> None:
         """SIGCONT."""
+        if kernel.stopped(broker.pid):
+            self.record.note(BROKER_FROZEN)
         broker.resume()
         self._paused.discard(broker.node_id)
+
+    def kill(self, broker: Broker) -> None:
+        """kill -9; its data stay."""
+        pid = broker.pid
+        self._down.add(broker.node_id)
+        broker.kill()
+        if not kernel.alive(pid):
+            self.record.note(BROKER_KILLED)
+
+    def restart(self, broker: Broker) -> None:
+        """A clean stop and a start; returns when it serves."""
+        pid = broker.pid
+        self._down.add(broker.node_id)
+        broker.stop()
+        self.start(broker)
+        if not kernel.alive(pid) and broker.pid != pid:
+            self.record.note(BROKER_RESTARTED)
+
+    def start(self, broker: Broker, *, wait: bool = True) -> None:
+        """Start one that is down."""
+        broker.start(wait=wait)
+        self._down.discard(broker.node_id)
+
+    def died(self) -> list[str]:
+        """Brokers that are gone though nobody ordered it, in words."""
+        return [
+            f"broker {broker.node_id} of the {self.name} cluster died, and nobody ordered it"
+            for broker in self.cluster.brokers
+            if broker.node_id not in self._down and not broker.running
+        ]
 
     def bring_up(self) -> None:
         """Let paused brokers go on, start those that are down, and wait until all are ready."""
         for broker in self.cluster.brokers:
             if broker.node_id in self._paused and broker.running:
-                broker.resume()
+                self.resume(broker)
             elif not broker.running:
-                broker.start(wait=False)
+                self.start(broker, wait=False)
         self._paused.clear()
         everyone = frozenset(broker.node_id for broker in self.cluster.brokers)
         for broker in self.cluster.brokers:

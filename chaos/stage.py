@@ -8,23 +8,23 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from chaos.compare import compare, compare_ends, compare_order
+from chaos import verdict
 from chaos.errors import ChaosError
+from chaos.evidence import Evidence, Record
+from chaos.halts import Halts
 from chaos.mirrors import MirrorProcess, config_text, known
 from chaos.outcome import Outcome
-from chaos.reading import Isolation, Reading, read, read_together
+from chaos.reading import Reading, read
 from chaos.scenario import Scenario
 from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
 from chaos.topics import TopicPlan, named
+from chaos.trials import Trials
 from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
 from mirror.sandbox.process import Processes
-from mirror.service.exits import EXIT_CONFIG
 
 __all__ = ["Stage"]
 
-_EXIT_ALL_HALTED = 2
-_STABLE_TIMEOUT_S = 120.0
 _QUICK_PACE = 0.35
 _SLOW, _FAST = 5.0, 100.0
 """Rates between which a stream is only there to go on."""
@@ -40,7 +40,8 @@ class Stage:
         pair: the clusters.
         prefix: of the names of its topics.
         repetitions: of the fault, on this stage.
-        seed: of everything drawn by chance.
+        seed: how many repetitions other stages of the scenario have had.
+        tries: how many stages there were before.
         workers: of its mirrors, at least.
         writers: the kinds of producers that write; all by default. Topics of others are left out.
         quick: whether an act that can be smaller is to be.
@@ -48,18 +49,23 @@ class Stage:
     Attributes:
         source, destination: the two sides.
         topics: the plans, under their full names.
-        seed: how many repetitions other stages of the scenario have had.
+        seed: as above.
         chance: draws moments, victims and so on.
         stream: the producers; running when the act begins, unless the stage is bare.
         mirror: the first mirror; likewise.
         strangers: records that somebody else wrote to the destination, in transactions that end aborted.
+        record: what the act and the stage have seen of the fault.
         outcome: is filled on the way.
+        halts: partitions that have to halt, or may.
+        trials: the repetitions, and whether the fault struck.
+        since: offsets before which nothing is compared.
+        left: partitions of which only what is left at the destination is compared.
         check_starts: whether the logs have to begin at the same offsets, too.
     """
 
     def __init__(
         self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
-        seed: int = 0, writers: Container[str] | None = None, quick: bool = False,
+        seed: int = 0, tries: int = 0, writers: Container[str] | None = None, quick: bool = False,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self.pair = pair
@@ -71,16 +77,17 @@ class Stage:
         plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
         self.topics = named(plans, prefix)
         self.seed = seed
-        self.chance = random.Random(f"{scenario.name}/{seed}")
-        self.outcome = Outcome()
+        self.chance = random.Random(f"{scenario.name}/{seed}/{tries}")
+        self.record = Record()
+        self.outcome = Outcome(topics=len(self.topics))
         self.mirrors: list[MirrorProcess] = []
         self.streams: list[Stream] = []
         self._workers = scenario.workers if workers is None else max(workers, scenario.workers)
         self.check_starts = False
-        self._expected: dict[Name, tuple[str, ...]] = {}
-        self._tolerated: dict[Name, tuple[str, ...]] = {}
-        self._since: dict[Name, int] = {}
-        self._left: list[Name] = []
+        self.halts = Halts(self)
+        self.trials = Trials(self)
+        self.since: dict[Name, int] = {}
+        self.left: list[Name] = []
         self.strangers: Counter[Name] = Counter()
         self._open = ExitStack()
         self.processes = Processes()
@@ -110,7 +117,7 @@ class Stage:
     @property
     def copied(self) -> list[Name]:
         """Those that are not expected to halt, nor may."""
-        return [name for name in self.names if name not in self._expected and name not in self._tolerated]
+        return [name for name in self.names if name not in self.halts.permitted]
 
     def topic(self, part: str) -> str:
         """The full name of the stage's topic whose plan was named so."""
@@ -130,10 +137,36 @@ class Stage:
         return sum(stream.transactions for stream in self.streams)
 
     def repeat(self) -> Iterator[int]:
-        """``for _ in stage.repeat()``: as often as the stage is to repeat its fault, counting."""
-        for at in range(self.repetitions):
-            yield at
-            self.outcome.repetitions += 1
+        """See ``Trials.repeat``."""
+        return self.trials.repeat()
+
+    def seen(self, what: Evidence, count: int = 1) -> None:
+        """The act has seen this, by whom the evidence says."""
+        self.record.note(what, count)
+
+    def await_seen(self, what: Evidence, timeout_s: float = 30.0) -> bool:
+        """Wait for evidence, not for ever; whether it came. If not, the try did not strike."""
+        return self.soon(lambda: self.trials.seen()[what.name] >= what.least, timeout_s)
+
+    def await_that(self, condition: Callable[[], object], what: Evidence, timeout_s: float = 30.0) -> bool:
+        """Wait for something that is evidence, not for ever; whether it came. If not, the try did not strike."""
+        came = self.soon(condition, timeout_s)
+        self.seen(what, int(came))
+        return came
+
+    def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
+        """Whether it comes true in so long; looked at once at least."""
+        deadline_at = time.monotonic() + timeout_s
+        while not (came := bool(condition())) and time.monotonic() < deadline_at:
+            self.look()
+            time.sleep(NOW_AND_THEN_S)
+        return came
+
+    @property
+    def records(self) -> list[Record]:
+        """Of everybody who writes down what was seen of the fault."""
+        return [self.record, *(mirror.record for mirror in self.mirrors), *self.source.records,
+                *self.destination.records]  # fmt: skip
 
     @property
     def group(self) -> str:
@@ -286,65 +319,36 @@ class Stage:
             if ends.get((topic, index), -1) < end
         )
 
-    def announce_halt(self, topic: str, index: int, *reasons: str) -> None:
-        """From now on this partition may halt with one of these reasons, and in the end it must have."""
-        self._expected[topic, index] = reasons
-
-    @property
-    def _halts_are_meant(self) -> bool:
-        return bool(self._expected or self._tolerated)
-
-    def tolerate_halt(self, topic: str, index: int, *reasons: str) -> None:
-        """From now on this partition may halt with one of these reasons, or go on: the act itself looks at it."""
-        self._tolerated[topic, index] = reasons
-
-    def expect_halt(self, topic: str, index: int, *reasons: str) -> None:
-        """This partition is to halt with one of these reasons, and the others are to go on. Waits for it, and for them.
-
-        The time until then is not a recovery.
-        """
-        self.announce_halt(topic, index, *reasons)
-
-        def halted() -> bool:
-            self.look()
-            return any((topic, index) in mirror.halted_before for mirror in self.mirrors)
-
-        until(halted, lambda: f"{topic}-{index} to halt with {' or '.join(reasons)}; {self.told()}")
-        self.caught_up()
+    def holds(self, topic: str, index: int = 0) -> dict[int, bytes]:
+        """The records that the source holds of a partition: before a fault takes them away."""
+        return read(self.source.bootstrap_servers, [(topic, index)], "read_committed")[topic, index]
 
     def compare_since(self, offsets: Offsets) -> None:
         """Records before these offsets are not compared: retention or compaction has taken some of one side's. Nor are
         their topics audited."""
-        self._since.update(offsets)
+        self.since.update(offsets)
 
     def compare_what_is_left(self, names: Sequence[Name]) -> None:
         """The same for what the destination's retention has left of these partitions. That is looked at when both sides
         are compared: brokers go on deleting for a while after retention was switched off."""
-        self._left.extend(names)
+        self.left.extend(names)
 
     def look(self) -> None:
-        """Take in what the mirrors say; one that ended for a reason that may pass is started again, as systemd would.
+        """Take in what the mirrors say, and that everybody lives who is to.
 
         Raises:
-            ChaosError: a partition halted that was not to, or a mirror died of a bug.
+            ChaosError: a partition halted that was not to; somebody died whom nobody killed, or said what is no event.
         """
         for stream in self.streams:
             stream.check()
+        for side in self.pair.sides:
+            if died := side.died():
+                raise ChaosError(", ".join(died))
         for mirror in self.mirrors:
             mirror.look()
-            for name, halt in mirror.halts.items():
-                reasons = self._expected.get(name) or self._tolerated.get(name)
-                if reasons is None:
-                    raise ChaosError(f"halted: {halt}")
-                if halt.reason not in reasons:
-                    raise ChaosError(f"{halt}, and {' or '.join(reasons)} was to be expected")
-            if mirror.bugs:
-                raise ChaosError(f"mirror run failed with a bug: {mirror.bugs[0]}; {mirror.told()}")
-            if mirror.exit_code == EXIT_CONFIG:
-                raise ChaosError(f"mirror run refused its configuration; {mirror.told()}")
-            if mirror.wanted and not mirror.running and not self._halts_are_meant:
-                self.note("starts")
-                mirror.start()
+            self.halts.check(mirror)
+            if mirror.conduct.problems:
+                raise ChaosError(f"{'; '.join(mirror.conduct.problems[:3])}; {mirror.told()}")
 
     def note(self, what: str, count: int = 1) -> None:
         """Count something that the report tells."""
@@ -384,8 +388,9 @@ class Stage:
             if self._failure is not None:
                 raise self._failure
             say("fault")
+            self.trials.begin()
             self.scenario.act(self)
-            self.finish(say, over)
+            verdict.finish(self, say, over)
         except ChaosError as error:
             out.problems.append(str(error))
         except Exception as error:
@@ -395,77 +400,6 @@ class Stage:
             for what, count in mirror.counts.items():
                 self.note(what, count)
         return out
-
-    def finish(self, say: Callable[[str], None], over: Callable[[], None]) -> None:
-        """End the stream, let the mirror catch up, stop it, compare."""
-        say("ending the stream")
-        for stream in self.streams:
-            stream.stop()
-        self.pair.heal()
-        over()
-        self._stable()
-        say("catching up")
-        self.caught_up()
-        for mirror in self.mirrors:
-            mirror.look()
-            wanted, code = mirror.wanted, mirror.stop()
-            if wanted and code not in (0, None) and not (code == _EXIT_ALL_HALTED and self._halts_are_meant):
-                self.outcome.problems.append(f"mirror run ended with exit code {code}; {mirror.told()}")
-        say("comparing")
-        self.verify()
-
-    def _stable(self) -> None:
-        """No transaction is open at the source: what readers of either isolation level get ends at the same offset."""
-
-        def stable() -> bool:
-            ends = self.source.ends(self.names)
-            return bool(ends) and ends == self.source.ends(self.names, committed=True)
-
-        until(stable, "the source's transactions to end", timeout_s=_STABLE_TIMEOUT_S)
-
-    def verify(self) -> None:
-        """Plain consumers at both isolation levels, end offsets, halts."""
-        out, names = self.outcome, self.copied
-        if self._left:
-            self.compare_since(until(lambda: self.destination.starts(self._left), "the destination's log starts"))
-        method = compare if self.scenario.exact else compare_order
-        there = self.destination.bootstrap_servers
-        views: list[tuple[str, Isolation]] = [
-            (self.source.bootstrap_servers, "read_committed"), (there, "read_committed"), (there, "read_uncommitted")
-        ]  # fmt: skip
-        # What strangers wrote and aborted is no part of the copy, and readers of uncommitted records get it.
-        here, *found_there = map(self._compared, read_together(views[: 2 if self.strangers else 3], names))
-        comparisons = [method(here, one) for one in found_there]
-        found = next((one for one in comparisons if not one.identical), comparisons[0])
-        out.compared.add(found)
-        out.problems += found.examples
-        if not found.records:
-            out.problems.append("nothing was compared: the source holds no record")
-        if self.scenario.exact:
-            ends = self.destination.ends(names)
-            out.problems += compare_ends("the end", self.source.ends(names), ends)
-        if self.check_starts:
-            starts = self.destination.starts(names)
-            out.problems += compare_ends("the start", self.source.starts(names), starts)
-        out.halted += self._halted()
-        spoilt = {topic for topic, _ in (*self._expected, *self._tolerated, *self._since, *self.strangers)}
-        out.audited += [plan.name for plan in self.topics if plan.name not in spoilt]
-
-    def _compared(self, read: Reading) -> Reading:
-        """Of what was read, the part that is compared."""
-        return {
-            name: {at: one for at, one in held.items() if at >= self._since.get(name, 0)} for name, held in read.items()
-        }
-
-    def _halted(self) -> list[str]:
-        """The reasons of the intended halts, all of which must have come."""
-        reasons = []
-        for name in self._expected:
-            said = [mirror.halted_before[name] for mirror in self.mirrors if name in mirror.halted_before]
-            if not said:
-                self.outcome.problems.append(f"{name[0]}-{name[1]} did not halt")
-            reasons += [halt.reason for halt in said[:1]]
-        return reasons
 
     def await_replicas(self) -> None:
         """Wait until all replicas of the stage's topics are in sync at both sides."""

@@ -4,7 +4,7 @@ Kafka's schemas are regular enough for that: an answer lists what the request li
 level by level, and carries its error codes on the innermost level that has any.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from chaos.proxy.frames import Frame, answer_class
@@ -62,6 +62,12 @@ def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
 def entries(answer: Any) -> dict[tuple[Any, ...], int]:
     """The error codes in a decoded answer, by the names and numbers that lead to them."""
     return {path: entry.error_code for path, entry in _innermost(answer, ())}
+
+
+def carries(request: Frame, known_as: Collection[str]) -> bool:
+    """Whether a Produce request has something for a topic, by its name or (from version 13 on) its id, as ``uuid.UUID``
+    writes it."""
+    return any(str(one.name or one.topic_id) in known_as for one in request.decode().topic_data)
 
 
 def _framed(answer: Any, correlation_id: int) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from chaos.evidence import FRAME_CUT, FRAME_HELD, LATE, WATCHED, WRONG_ANSWER, Record
 from chaos.proxy.answers import Only
 from chaos.proxy.frames import Direction, Frame
 
@@ -62,6 +63,7 @@ class Watch:
 
 
 Action = Cut | Hold | Spoil | Refuse | Watch
+_SEEN = {Cut: FRAME_CUT, Hold: FRAME_HELD, Spoil: WRONG_ANSWER, Refuse: WRONG_ANSWER, Watch: WATCHED}
 
 
 def cut_request(after_bytes: int | None = 0, *, reset: bool = False) -> Cut:
@@ -112,12 +114,16 @@ class Fault:
     skip: int
     call: Callable[[Callable[[], object]], Any]
     """Runs a function in the proxy's thread."""
+    record: Record
+    """Of the proxy."""
     frames: list[Frame] = field(default_factory=list)
     held: "list[tuple[Link, Callable[[], None]]]" = field(default_factory=list)
     """Where something is held, and what lets it go."""
     _came: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
     answer_seen: Frame | None = None
+    delivered: bool = False
+    """What it held was passed on."""
 
     def hits(self, frame: Frame) -> bool:
         """Whether it happens to this frame; counts it if so. In the proxy's thread."""
@@ -139,11 +145,14 @@ class Fault:
 
     def happened(self) -> None:
         """Wakes whoever waits. In the proxy's thread."""
+        self.record.note(_SEEN[type(self.action)])
         self._came.set()
 
     def answered(self, answer: Frame) -> None:
         """The answer to the first request that it hit came from the broker. In the proxy's thread."""
         self.answer_seen = answer
+        if self.delivered:
+            self.record.note(LATE)
         self._answered.set()
 
     @property
@@ -183,6 +192,7 @@ class Fault:
 
         def release() -> None:
             assert self.held, "nothing is held"
+            self.delivered = True
             self.release()
 
         self.call(release)

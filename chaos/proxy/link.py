@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from chaos.evidence import DELAYED, SLOWED, STALLED, Evidence, Record
 from chaos.proxy import answers
 from chaos.proxy.faults import Cut, Fault, Hold, Refuse, Spoil
 from chaos.proxy.frames import LARGEST, SIZE, Direction, Frame, answer_frame, request_frame
@@ -20,6 +21,8 @@ from chaos.proxy.frames import LARGEST, SIZE, Direction, Frame, answer_frame, re
 KEPT_BYTES = 32 << 20
 """What a pipe holds while it is stalled or slow; beyond it the sender's writes wait, as on a real network."""
 SLICES_PER_S = 50
+SLOWED_S = 1.0
+"""A frame that takes so long because of a rate was slowed."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -39,7 +42,13 @@ class Weather:
 
 
 class Owner(Protocol):
-    """What a link needs of the proxy."""
+    """What a link needs of the proxy.
+
+    Attributes:
+        record: what was seen of the network's failures.
+    """
+
+    record: Record
 
     def strikes(self, frame: Frame) -> Fault | None:
         """The fault that happens to this frame, if any."""
@@ -72,9 +81,12 @@ class _Pipe:
 
     def __init__(
         self, link: "Link", direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
-        weather: Weather,
+        weather: Weather, record: Record,
     ) -> None:  # fmt: skip
         self.direction = direction
+        self._record = record
+        self._noted: set[Evidence] = set()
+        """Of the frame that is next."""
         self.weather = weather
         self._link = link
         self._reader = reader
@@ -91,6 +103,12 @@ class _Pipe:
     def poke(self) -> None:
         """Something changed: the weather, the queue."""
         self._changed.set()
+
+    def _struck(self, what: Evidence) -> None:
+        """It keeps the next frame waiting: noted once."""
+        if what not in self._noted:
+            self._noted.add(what)
+            self._record.note(what)
 
     def _keep(self, size: int) -> None:
         self._kept += size
@@ -131,12 +149,15 @@ class _Pipe:
             came_at, data = self._queue[0]
             left_s = came_at + self.weather.delay_s - loop.time()
             if self.weather.stalled:
+                self._struck(STALLED)
                 await self._wait()
             elif left_s > 0:
+                self._struck(DELAYED)
                 await self._wait(left_s)
             else:
                 self._queue.popleft()
                 self._keep(-len(data))
+                self._noted.clear()
                 await self._link.pass_on(self, data)
         await self._fair()
         self.end()
@@ -154,7 +175,8 @@ class _Pipe:
 
     async def send(self, data: bytes) -> None:
         """Writes, in the weather of the moment. What the receiver does not live to take is lost."""
-        at = 0
+        at, began_at = 0, asyncio.get_running_loop().time()
+        slowed = False
         while at < len(data):
             await self._fair()
             rate, cut_after = self.weather.bytes_per_s, self.weather.cut_after
@@ -172,6 +194,9 @@ class _Pipe:
                 raise _Over
             if rate:
                 await asyncio.sleep(len(piece) / rate)
+                if not slowed and asyncio.get_running_loop().time() - began_at >= SLOWED_S:
+                    slowed = True
+                    self._record.note(SLOWED)
 
     def end(self) -> None:
         """Says to the receiver that no more comes."""
@@ -194,8 +219,12 @@ class Link:
         self._owner = owner
         self._writers = (client[1], broker[1])
         self._due: deque[_Due] = deque()
-        self.requests = _Pipe(self, Direction.REQUESTS, client[0], broker[1], weather[Direction.REQUESTS].copy())
-        self.answers = _Pipe(self, Direction.ANSWERS, broker[0], client[1], weather[Direction.ANSWERS].copy())
+        self.requests = _Pipe(
+            self, Direction.REQUESTS, client[0], broker[1], weather[Direction.REQUESTS].copy(), owner.record
+        )  # fmt: skip
+        self.answers = _Pipe(
+            self, Direction.ANSWERS, broker[0], client[1], weather[Direction.ANSWERS].copy(), owner.record
+        )  # fmt: skip
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -286,7 +315,7 @@ class Link:
             fault.happened()
             raise _Over
         await pipe.send(data)
-        if fault is not None:
+        if fault is not None and not isinstance(action, Hold):  # that one has happened before
             fault.happened()
 
     async def _pass_made(self) -> None:

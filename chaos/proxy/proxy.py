@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from chaos.evidence import CONNECTIONS_CUT, HALF_CLOSED, RECONNECTED, Record
 from chaos.proxy.faults import WAIT_S, Action, Fault, Where
 from chaos.proxy.frames import SIZE, Direction, Frame, answer_frame
 from chaos.proxy.link import Link, Weather
@@ -52,11 +53,13 @@ class Proxy:
         ports: of 127.0.0.1, in the order of the node ids: for ``Cluster(proxied=...)``.
         seen: (direction, Kafka's name of the request) -> frames delivered.
         made: connections so far.
+        record: what it did to frames and connections, as evidence.
         errors: what should not have been: bytes that are no Kafka, bugs. Raised on leaving.
     """
 
     def __init__(self, brokers: int = 1) -> None:
         self._gates = {node_id: _Gate(node_id) for node_id in range(1, brokers + 1)}
+        self.record = Record()
         self._links: dict[int, Link] = {}
         self._faults: list[Fault] = []
         self.made = 0
@@ -144,7 +147,8 @@ class Proxy:
             skip: how many pass unharmed before.
         """
         fault = Fault(
-            name=name, action=action, where=where, node_id=node_id, times=times, skip=skip, call=self.call
+            name=name, action=action, where=where, node_id=node_id, times=times, skip=skip, call=self.call,
+            record=self.record,
         )  # fmt: skip
         self.call(lambda: self._faults.append(fault))
         return fault
@@ -235,6 +239,7 @@ class Proxy:
             ]  # fmt: skip
             for each in chosen:
                 each.cut(reset=reset)
+            self.record.note(CONNECTIONS_CUT, len(chosen))
             return len(chosen)
 
         return self.call(cut)
@@ -246,6 +251,7 @@ class Proxy:
             for link in self._links.values():
                 if node_id in (None, link.node_id):
                     link.half_close(direction)
+                    self.record.note(HALF_CLOSED)
 
         self.call(half)
 
@@ -331,6 +337,7 @@ class Proxy:
             client[1].transport.abort()
             raise
         self.made += 1
+        self.record.note(RECONNECTED)
         link = self._links[self.made] = Link(self, self.made, gate.node_id, client, broker, gate.weather)
         link.start()
 

@@ -1,25 +1,38 @@
 """Brokers die, freeze, restart, move partitions, refuse and forget."""
 
-import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from chaos.errors import ChaosError
-from chaos.raw import plant
-from chaos.scenario import scenario
+from chaos.evidence import (
+    BROKER_KILLED,
+    BROKER_RESTARTED,
+    LOG_CUT_BACK,
+    MOVED,
+    THROTTLED,
+    TOO_FEW_REPLICAS,
+)
+from chaos.probes import above_watermark
+from chaos.proxy import Frame, watch_answer
+from chaos.proxy.answers import entries
+from chaos.scenario import Shape, scenario
 from chaos.sides import Side
 from chaos.stage import Stage
 from chaos.topics import EVERYONE, HOLES, TopicPlan
 from chaos.waiting import until
-from mirror.records.filler import filler_batch
-from mirror.records.identity import Identity
+from chaos.writing import write
 
 GROUP = "Brokers"
-FREEZE_MOST_S = 3.0
-"""Less than the brokers' session timeout now and then, more at other times."""
+PROXIED = Shape(proxied=True)
+COMES_S = 90.0
 
 
 @scenario(
-    "source-leader-kill", group=GROUP, full=10, per_stage=5, does="kill -9 of a leader at the source, and restart"
+    "source-leader-kill",
+    group=GROUP,
+    full=10,
+    per_stage=5,
+    struck=(BROKER_KILLED,),
+    does="kill -9 of a leader at the source, and restart",
 )
 def source_leader_kill(stage: Stage) -> None:
     for _ in stage.repeat():
@@ -27,7 +40,7 @@ def source_leader_kill(stage: Stage) -> None:
 
 
 @scenario(
-    "destination-leader-kill", group=GROUP, full=10, per_stage=5,
+    "destination-leader-kill", group=GROUP, full=10, per_stage=5, struck=(BROKER_KILLED,),
     does="kill -9 of a leader at the destination, and restart",
 )  # fmt: skip
 def destination_leader_kill(stage: Stage) -> None:
@@ -36,7 +49,7 @@ def destination_leader_kill(stage: Stage) -> None:
 
 
 @scenario(
-    "both-leaders-kill", group=GROUP, full=10, per_stage=5, topics=EVERYONE,
+    "both-leaders-kill", group=GROUP, full=10, per_stage=5, topics=EVERYONE, struck=(BROKER_KILLED.times(2),),
     does="kill -9 of a leader at both sides, and restart",
 )  # fmt: skip
 def both_leaders_kill(stage: Stage) -> None:
@@ -47,12 +60,12 @@ def both_leaders_kill(stage: Stage) -> None:
 def _kill_leaders(stage: Stage, *sides: Side) -> None:
     stage.moment()
     topic, index = stage.chance.choice(stage.names)
-    killed = [side.leader(topic, index) for side in sides]
-    for broker in killed:
-        broker.kill()
+    killed = [(side, side.leader(topic, index)) for side in sides]
+    for side, broker in killed:
+        side.kill(broker)
     stage.moment(5.0)
-    for broker in killed:
-        broker.start(wait=False)
+    for side, broker in killed:
+        side.start(broker, wait=False)
     for side in sides:
         side.bring_up()
     stage.recovered()
@@ -60,7 +73,7 @@ def _kill_leaders(stage: Stage, *sides: Side) -> None:
 
 
 @scenario(
-    "rolling-restart", group=GROUP, full=3, topics=EVERYONE,
+    "rolling-restart", group=GROUP, full=3, topics=EVERYONE, struck=(BROKER_RESTARTED.times(6),),
     does="every broker of both clusters, one after the other, cleanly",
 )  # fmt: skip
 def rolling_restart(stage: Stage) -> None:
@@ -74,13 +87,12 @@ def rolling_restart(stage: Stage) -> None:
 
 def _roll(stage: Stage, side: Side) -> None:
     for broker in side.cluster.brokers:
-        broker.stop()
-        broker.start()
+        side.restart(broker)
         side.await_in_sync([plan.name for plan in stage.topics])
 
 
 @scenario(
-    "reassignment", group=GROUP, full=6, per_stage=3, flow={"replication.factor": 2},
+    "reassignment", group=GROUP, full=6, per_stage=3, flow={"replication.factor": 2}, struck=(MOVED.times(8),),
     topics=(
         TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4", partitions=2, replicas=2),
         TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2, replicas=2),
@@ -102,136 +114,8 @@ def reassignment(stage: Stage) -> None:
 
 
 @scenario(
-    "follower-freeze", group=GROUP, full=10, per_stage=5,
-    does="SIGSTOP of a follower at the destination, so that data and markers stand above the high watermark; "
-    "kill -9 of the worker; SIGCONT",
-)  # fmt: skip
-def follower_freeze(stage: Stage) -> None:
-    for _ in stage.repeat():
-        topic, index = stage.chance.choice(stage.names)
-        follower = stage.chance.choice(stage.destination.followers(topic, index))
-        stage.destination.pause(follower)
-        stage.moment()
-        stage.mirror.kill_worker()
-        stage.moment(FREEZE_MOST_S)
-        stage.destination.resume(follower)
-        stage.recovered()
-        stage.await_replicas()
-
-
-@scenario(
-    "destination-freeze", group=GROUP, full=30, quick=1, per_stage=10, topics=HOLES, rate=25.0,
-    does="SIGSTOP of the destination's leader and kill -9 of the worker with a marker just sent; then SIGCONT",
-)  # fmt: skip
-def destination_freeze(stage: Stage) -> None:
-    dense = stage.topic("txn-dense")
-    for _ in stage.repeat():
-        stage.moment()
-        leader = stage.destination.leader(dense)
-        stage.destination.pause(leader)
-        stage.moment(0.3)  # what is sent now waits in the frozen broker's socket
-        stage.mirror.kill_worker()
-        stage.moment(FREEZE_MOST_S)
-        stage.destination.resume(leader)
-        stage.recovered()
-        stage.await_replicas()
-
-
-@scenario(
-    "filling-leader-kill", group=GROUP, full=20, quick=1, per_stage=5, topics=HOLES, rate=25.0,
-    does="kill -9 of the destination's leader during continuous filling, and restart",
-)  # fmt: skip
-def filling_leader_kill(stage: Stage) -> None:
-    dense = stage.topic("txn-dense")
-    for _ in stage.repeat():
-        stage.moment()
-        leader = stage.destination.leader(dense)
-        leader.kill()
-        stage.moment(5.0)
-        stage.destination.bring_up()
-        stage.recovered()
-        stage.await_replicas()
-
-
-@scenario(
-    "filling-all-killed", group=GROUP, full=5, quick=1, per_stage=5, topics=HOLES, rate=25.0,
-    does="kill -9 of the mirror and of all brokers of the destination during filling",
-)  # fmt: skip
-def filling_all_killed(stage: Stage) -> None:
-    for _ in stage.repeat():
-        stage.moment()
-        _kill_destination(stage)
-        stage.recovered()
-
-
-LEADING = 2_000_000
-MILLION = 1_000_000
-FAR = 50_000_000
-
-
-@scenario(
-    "trimmed-all-killed", group=GROUP, full=5, quick=1, bare=True,
-    topics=(
-        TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4", partitions=2),
-        TopicPlan(name="txn-none", writing="transactional"),
-    ),
-    does="the source begins at offset 2,000,000; kill -9 of the mirror and of all brokers of the destination within "
-    "60 s after DeleteRecords there",
-)  # fmt: skip
-def trimmed_all_killed(stage: Stage) -> None:
-    _trimmed(stage, LEADING)
-
-
-@scenario(
-    "starts-at-50-million", group=GROUP, full=1, quick=1, bare=True,
-    topics=(TopicPlan(name="txn-none", writing="transactional"),),
-    does="the same with a source that begins at offset 50,000,000",
-)  # fmt: skip
-def starts_at_50_million(stage: Stage) -> None:
-    _trimmed(stage, FAR)
-
-
-def _trimmed(stage: Stage, start: int) -> None:
-    stage.check_starts = True
-    stage.create_topics()
-    for topic, index in stage.names:
-        _lead(stage.source, topic, index, start)
-    stage.source.delete_before(dict.fromkeys(stage.names, start))
-    stage.start_stream()
-    began_at = time.monotonic()
-    stage.start_mirror()
-    wanted = dict.fromkeys(stage.names, start)
-
-    def trimmed() -> bool:
-        stage.look()
-        return stage.destination.starts(stage.names) == wanted
-
-    for _ in stage.repeat():
-        until(trimmed, lambda: f"the destination to begin at {start}; {stage.told()}")
-        stage.note("seconds until the destination began there", round(time.monotonic() - began_at))
-        stage.moment()
-        _kill_destination(stage)
-        stage.recovered()
-        until(trimmed, lambda: f"the destination to begin at {start} again; {stage.told()}")
-
-
-def _lead(side: Side, topic: str, index: int, end: int) -> None:
-    """Empty records up to an offset, a million at a time."""
-    for offset in range(0, end, MILLION):
-        batch = filler_batch(producer=1 << 40, offset=offset, count=MILLION, timestamp=round(time.time() * 1000))
-        plant(side, topic, index, batch, Identity(1 << 40, 0, offset))
-
-
-def _kill_destination(stage: Stage) -> None:
-    stage.mirror.kill()
-    for broker in stage.destination.cluster.brokers:
-        broker.kill()
-    stage.destination.bring_up()
-    stage.mirror.start()
-
-
-@scenario(
-    "min-isr-unmet", group=GROUP, full=5, quick=1, per_stage=5,
+    "min-isr-unmet", group=GROUP, full=5, quick=1, per_stage=5, shape=PROXIED,
+    struck=(BROKER_KILLED, TOO_FEW_REPLICAS),
     does="min.insync.replicas of the destination's topics is 3 and one of three brokers is down for a while",
 )  # fmt: skip
 def min_isr_unmet(stage: Stage) -> None:
@@ -239,23 +123,52 @@ def min_isr_unmet(stage: Stage) -> None:
         stage.destination.alter(plan.name, min_insync_replicas="3")
     for _ in stage.repeat():
         stage.moment()
-        broker = stage.chance.choice(stage.destination.cluster.brokers)
-        broker.kill()
-        stage.moment(8.0)
+        stage.destination.kill(stage.chance.choice(stage.destination.cluster.brokers))
+        await_too_few(stage, stage.topics[0])
+        stage.moment()
         stage.destination.bring_up()
         stage.recovered()
         stage.await_replicas()
 
 
+NOT_ENOUGH_REPLICAS = (19, 20)
+
+
+def await_too_few(stage: Stage, plan: TopicPlan) -> None:
+    """Until records of a topic cannot be had at the destination for want of replicas in sync: a broker has refused a
+    Produce request, or one waits above the high watermark (then the mirror does not send another one)."""
+
+    def refused(answer: Frame) -> bool:
+        return any(code in NOT_ENOUGH_REPLICAS for code in entries(answer.decode()).values())
+
+    def waits(index: int) -> bool:
+        view = stage.destination.view([plan.name]).get((plan.name, index))
+        few = view is not None and len(view.in_sync) < len(view.replicas)
+        return few and above_watermark(stage.destination, plan.name, index) > 0
+
+    seen = stage.destination.network.arm("Produce", watch_answer(), where=refused)
+    stage.await_that(lambda: seen.came or any(map(waits, range(plan.partitions))), TOO_FEW_REPLICAS, COMES_S)
+    seen.disarm()
+
+
+REQUEST_TIMEOUT_MS = 2_000
+
+
 @scenario(
-    "quota", group=GROUP, full=3, quick=1, per_stage=3, cluster={"request.timeout.ms": 2_000},
+    "quota", group=GROUP, full=3, quick=1, per_stage=3, cluster={"request.timeout.ms": REQUEST_TIMEOUT_MS},
+    shape=PROXIED, struck=(THROTTLED,),
     does="a quota at the destination throttles the mirror for longer than its request timeout",
 )  # fmt: skip
 def quota(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
+        seen = stage.destination.network.arm(
+            "Produce", watch_answer(), where=lambda answer: answer.decode().throttle_time_ms > REQUEST_TIMEOUT_MS
+        )
         stage.destination.limit("mirror", bytes_per_s=round(500 * stage.pace))
-        stage.moment(20.0)
+        stage.await_that(lambda: seen.came, THROTTLED, COMES_S)  # noqa: B023
+        seen.disarm()
+        stage.moment(10.0)
         stage.destination.limit("mirror", bytes_per_s=None)
         stage.recovered()
 
@@ -267,6 +180,7 @@ VICTIM = "victim"
 @scenario(
     "unclean-election-destination", group=GROUP, full=5, quick=1, bare=True,
     topics=(TopicPlan(name=VICTIM, writing="idempotent", codec="lz4", replicas=2), *HOLES),
+    struck=(BROKER_KILLED.times(2), LOG_CUT_BACK),
     does="the destination loses acknowledged records by an unclean election: they are copied again",
 )  # fmt: skip
 def unclean_election_destination(stage: Stage) -> None:
@@ -275,49 +189,76 @@ def unclean_election_destination(stage: Stage) -> None:
     stage.start_stream()
     stage.start_mirror()
     stage.flowing()
+    victim = stage.topic(VICTIM)
+
+    def more() -> None:
+        behind = until(lambda: stage.destination.ends([(victim, 0)]), "the end of the log")[victim, 0]
+        until(
+            lambda: stage.destination.ends([(victim, 0)]).get((victim, 0), 0) > behind + 20,
+            lambda: f"records that the follower at the destination does not have; {stage.told()}",
+        )
+
     for _ in stage.repeat():
-        victim = stage.topic(VICTIM)
-        before = _elect_uncleanly(stage, stage.destination, victim)
+        before, _ = _elect_uncleanly(stage, stage.destination, victim, more)
         stage.recovered()
         # Where it went on, by its own words: not where it was.
         positions = [line["offset"] for line in stage.mirror.of("located") if line["topic"] == victim]
-        if positions[-1] >= before:
-            raise ChaosError(f"the destination lost nothing by its unclean election: {before} and {positions}")
-        stage.note("records lost and copied again", before - positions[-1])
+        stage.seen(LOG_CUT_BACK, int(positions[-1] < before))
+        stage.note("records lost and copied again", max(0, before - positions[-1]))
 
 
 @scenario(
-    "unclean-election-source", group=GROUP, full=5, quick=1,
-    topics=(TopicPlan(name=VICTIM, writing="idempotent", codec="lz4", replicas=2, configs=UNCLEAN), *HOLES),
+    "unclean-election-source", group=GROUP, full=5, quick=1, bare=True,
+    topics=(TopicPlan(name=VICTIM, writing="nobody", replicas=2, configs=UNCLEAN), *HOLES),
+    struck=(BROKER_KILLED.times(2), LOG_CUT_BACK),
     does="the source loses copied records by an unclean election: that partition halts, the others go on",
 )  # fmt: skip
 def unclean_election_source(stage: Stage) -> None:
+    victim = stage.topic(VICTIM)
+    stage.create_topics()
+    write(stage.source, victim, WRITTEN)
+    stage.start_stream()
+    stage.start_mirror()
+    stage.flowing()
+    held: dict[int, bytes] = {}
+
+    def more() -> None:
+        write(stage.source, victim, WRITTEN, seed=1)
+        stage.caught_up([(victim, 0)])
+        held.update(stage.holds(victim))
+        # The source will hold less, whenever that is looked at.
+        stage.halts.announce(victim, "source_truncated", ends=(2 * WRITTEN, 2 * WRITTEN), right=held)
+
     for _ in stage.repeat():
-        _elect_uncleanly(stage, stage.source, stage.topic(VICTIM))
-        stage.expect_halt(stage.topic(VICTIM), 0, "source_truncated", "not_a_copy")
+        before, after = _elect_uncleanly(stage, stage.source, victim, more)
+        stage.seen(LOG_CUT_BACK, int(after < before))
+        stage.halts.expect(victim)
 
 
-def _elect_uncleanly(stage: Stage, side: Side, topic: str) -> int:
+WRITTEN = 50
+
+
+def _elect_uncleanly(stage: Stage, side: Side, topic: str, more: Callable[[], None]) -> tuple[int, int]:
     """The follower dies, the leader goes on alone and dies, the follower comes back: what the leader had alone is lost.
 
+    Args:
+        stage, side, topic: where; partition 0.
+        more: has some records copied that the follower does not have.
+
     Returns:
-        The log's end before that.
+        The log's end before that and after it.
     """
     leader, follower = side.leader(topic), side.followers(topic)[0]
-    follower.kill()
+    side.kill(follower)
     until(
         lambda: [view.in_sync for view in side.view([topic]).values()] == [(leader.node_id,)],
         f"broker {leader.node_id} to be the only one in sync",
     )
     stage.caught_up()
-    behind = until(lambda: stage.destination.ends([(topic, 0)]), "the end of the log")[topic, 0]
-    until(
-        lambda: stage.destination.ends([(topic, 0)]).get((topic, 0), 0) > behind + 20,
-        lambda: f"records that the follower at the {side.name} does not have; {stage.told()}",
-    )
+    more()
     before = until(lambda: side.ends([(topic, 0)]), "the end of the log")[topic, 0]
-    leader.kill()
-    follower.start(wait=False)
+    side.kill(leader)
+    side.start(follower, wait=False)
 
     def elected() -> bool:
         side.elect(topic, 0)
@@ -325,8 +266,9 @@ def _elect_uncleanly(stage: Stage, side: Side, topic: str) -> int:
         return view is not None and view.leader == follower.node_id
 
     until(elected, f"{topic}-0 to be led by broker {follower.node_id} of the {side.name} cluster")
+    after = until(lambda: side.ends([(topic, 0)]), "the end of the log")[topic, 0]
     side.bring_up()
-    return before
+    return before, after
 
 
 def _dotless(configs: dict[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from confluent_kafka import Producer
 
 from chaos.errors import ChaosError
+from chaos.evidence import DAMAGED
 from chaos.proxy import Direction
 from chaos.raw import Stored, answer_at, batches
 from chaos.reading import Reading, read
@@ -142,11 +143,7 @@ def _has_gap(found: list[Stored]) -> bool:
 def strike(
     stage: Stage, side: Side, names: list[Name], victims: Callable[[list[Stored]], list[Stored]]
 ) -> list[Flipped]:
-    """One bit in each of these partitions; each is shown to have struck.
-
-    Raises:
-        ChaosError: a broker answers as before.
-    """
+    """One bit in each of these partitions; it has struck where the broker's answer is another one."""
     done: list[Flipped] = []
     for name in names:
         victim = stage.chance.choice(victims(batches(side, *name)))
@@ -158,9 +155,7 @@ def strike(
         offset = victim.header.base_offset
         before = answer_at(side, *name, offset)
         flip(side, *name, victim.data, one.bit)
-        if answer_at(side, *name, offset) == before:
-            raise ChaosError(f"{one}: the broker answers as if nothing had happened")
-        stage.note("bits turned over")
+        stage.seen(DAMAGED, int(answer_at(side, *name, offset) != before))
         done.append(one)
     return done
 
@@ -218,6 +213,7 @@ def tell(stage: Stage, halted: list[Flipped]) -> None:
 
 
 @scenario("disk-source", group=GROUP, full=504, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH), bare=True,
+          struck=(DAMAGED,),
           does="bits turn over in the source's segments, each byte of a header in turn; kill -9")  # fmt: skip
 def source(stage: Stage) -> None:
     stage.create_topics()
@@ -229,7 +225,7 @@ def source(stage: Stage) -> None:
     others = [name for name in by_kind if name not in keyed]
     began = dict(until(lambda: stage.source.ends(others), "the source's ends"))
     for name in by_kind:
-        stage.tolerate_halt(*name, *AT_SOURCE)
+        stage.halts.tolerate(name, *AT_SOURCE)
     # Cleaned data cannot wait for the mirror, which would copy them before: they are damaged before it begins.
     written = read(stage.source.bootstrap_servers, keyed, "read_committed")
     flips = strike(stage, stage.source, keyed, lambda found: found[:-3])
@@ -249,12 +245,15 @@ def source(stage: Stage) -> None:
     stage.recovered()
     halted = settled(stage, flips)
     tell(stage, halted)
+    if halted:
+        stage.halts.others_go_on()
     stage.outcome.problems += judge(stage, flips, halted, written)
-    stage.outcome.repetitions += len(flips)
+    stage.trials.counted(len(flips))
 
 
 @scenario("disk-destination", group=GROUP, full=216, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH),
-          bare=True, does="the same in the destination's segments, mostly in the last batch; kill -9")  # fmt: skip
+          bare=True, struck=(DAMAGED,),
+          does="the same in the destination's segments, mostly in the last batch; kill -9")  # fmt: skip
 def destination(stage: Stage) -> None:
     stage.create_topics()
     writer = Writer(stage)
@@ -266,7 +265,7 @@ def destination(stage: Stage) -> None:
     stage.caught_up()
     before = dict(until(lambda: stage.destination.ends(names), "the destination's ends"))
     for name in names:
-        stage.tolerate_halt(*name, *AT_DESTINATION)
+        stage.halts.tolerate(name, *AT_DESTINATION)
     flips = strike(stage, stage.destination, names, lambda found: found[-1:] if stage.chance.random() < 0.7 else found)
     stage.mirror.kill_worker()
     stage.recovered()
@@ -274,8 +273,10 @@ def destination(stage: Stage) -> None:
     writer.keyed(3)
     halted = settled(stage, flips)
     tell(stage, halted)
+    if halted:
+        stage.halts.others_go_on()
     stage.outcome.problems += judge_behind(stage, flips, halted, before)
-    stage.outcome.repetitions += len(flips)
+    stage.trials.counted(len(flips))
 
 
 def judge_behind(stage: Stage, flips: list[Flipped], halted: list[Flipped], before: Offsets) -> Iterator[str]:

@@ -1,8 +1,11 @@
 """Offsets mapped: batches are appended where the destination's log ends, beside what others write there."""
 
-from chaos.proxy import cut_answer, hold_request
+from chaos.evidence import FRAME_CUT, LATE, OPEN_TRANSACTION, STATE_SWEPT, WORKER_KILLED
+from chaos.probes import known_as
+from chaos.proxy import Frame, cut_answer, hold_request
+from chaos.proxy.answers import carries
 from chaos.scenario import scenario
-from chaos.scenarios.data import OLD
+from chaos.scenarios.data import OLD, SHAPE, await_swept, is_open
 from chaos.scenarios.network import COMES_S, PROXIED, WIRED
 from chaos.stage import Stage
 from chaos.topics import PLAIN
@@ -13,7 +16,8 @@ MAPPED = {"offsets": "mapped"}
 
 
 @scenario("mapped-unanswered", group=GROUP, full=10, quick=2, per_stage=5, shape=PROXIED, topics=WIRED, flow=MAPPED,
-          exact=False, does="mapped: a Produce request is done and not answered; a worker is killed")  # fmt: skip
+          exact=False, struck=(FRAME_CUT,),
+          does="mapped: a Produce request is done and not answered; a worker is killed")  # fmt: skip
 def unanswered(stage: Stage) -> None:
     for at in stage.repeat():
         stage.destination.network.arm("Produce", cut_answer()).wait(COMES_S)
@@ -23,7 +27,8 @@ def unanswered(stage: Stage) -> None:
 
 
 @scenario("mapped-late-data", group=GROUP, full=10, quick=2, per_stage=5, shape=PROXIED, topics=WIRED, flow=MAPPED,
-          exact=False, does="mapped: a dead worker's request arrives while or after its successor goes on")  # fmt: skip
+          exact=False, struck=(WORKER_KILLED, LATE),
+          does="mapped: a dead worker's request arrives while or after its successor goes on")  # fmt: skip
 def late_data(stage: Stage) -> None:
     for at in stage.repeat():
         held = stage.destination.network.arm("Produce", hold_request())
@@ -36,17 +41,27 @@ def late_data(stage: Stage) -> None:
         stage.recovered()
 
 
-@scenario("mapped-old", group=GROUP, full=6, quick=1, per_stage=3, shape=PROXIED, topics=(OLD, PLAIN[1]), flow=MAPPED,
-          exact=False, does="mapped: records two days old; a worker is killed with a request not answered")  # fmt: skip
+@scenario("mapped-old", group=GROUP, full=6, quick=1, per_stage=3, shape=SHAPE, topics=(OLD, PLAIN[1]), flow=MAPPED,
+          exact=False, struck=(STATE_SWEPT, FRAME_CUT, WORKER_KILLED),
+          does="mapped: records two days old, producer state swept; a worker is killed with a request of them not "
+          "answered")  # fmt: skip
 def old(stage: Stage) -> None:
+    topic = stage.topic(OLD.name)
+
+    wanted = known_as(stage.destination, topic)
+
+    def about_it(answer: Frame) -> bool:
+        return answer.request is not None and carries(answer.request, wanted)
+
     for _ in stage.repeat():
-        stage.destination.network.arm("Produce", cut_answer()).wait(COMES_S)
+        await_swept(stage, topic)
+        stage.destination.network.arm("Produce", cut_answer(), where=about_it).wait(COMES_S)
         stage.mirror.kill_worker()
         stage.recovered()
 
 
 @scenario("mapped-open-transaction", group=GROUP, full=4, quick=1, per_stage=2, shape=PROXIED, topics=WIRED,
-          flow=MAPPED, exact=False,
+          flow=MAPPED, exact=False, struck=(OPEN_TRANSACTION, WORKER_KILLED),
           does="mapped: somebody's transaction stays open at the destination; a worker is killed")  # fmt: skip
 def open_transaction(stage: Stage) -> None:
     topic = stage.topic("idem-zstd")
@@ -59,5 +74,6 @@ def open_transaction(stage: Stage) -> None:
         stage.recovered()
         stage.mirror.kill_worker()
         stage.recovered()
+        stage.seen(OPEN_TRANSACTION, is_open(stage.destination, topic))
         producer.abort_transaction(COMES_S)
         stage.recovered()

@@ -1,8 +1,10 @@
 """Where the mirror's own numbers end: sequences wrap, epochs are used up and another producer id follows."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from chaos.errors import ChaosError
+from chaos.evidence import ANOTHER_PRODUCER, WORKER_KILLED, WRAPPED
 from chaos.raw import batches, plant
 from chaos.scenario import scenario
 from chaos.scenarios.data import FRESH, GROUP, QUIET, SHAPE, identity_of
@@ -37,6 +39,7 @@ def _planted(stage: Stage, topic: str, change: Callable[[Identity, int], Identit
 
 
 @scenario("data-sequence-wrap", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
+          struck=(WORKER_KILLED.times(5), WRAPPED),
           does="sequences wrap after 2^31 - 1; the worker is killed before, while and after")  # fmt: skip
 def sequence_wrap(stage: Stage) -> None:
     topic = stage.topic("quiet")
@@ -51,12 +54,12 @@ def sequence_wrap(stage: Stage) -> None:
             stage.mirror.kill_worker()
             write(stage.source, topic, 2 * BATCH_RECORDS, seed=seed)
             stage.recovered()
-    last = batches(stage.destination, topic)[-1].header
-    if not last.base_sequence < 100 * BATCH_RECORDS:
-        raise ChaosError(f"the sequence did not wrap: {last.base_sequence}")
+        sequences = [one.header.base_sequence for one in batches(stage.destination, topic)]
+        stage.seen(WRAPPED, sum(later < earlier for earlier, later in pairwise(sequences)))
 
 
 @scenario("data-epoch-rollover", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
+          struck=(WORKER_KILLED.times(8), ANOTHER_PRODUCER),
           does=f"epochs end at {MAX_EPOCH:,}, another producer id follows; the worker is killed at holes")  # fmt: skip
 def epoch_rollover(stage: Stage) -> None:
     topic = stage.topic("quiet")
@@ -76,12 +79,11 @@ def epoch_rollover(stage: Stage) -> None:
             stage.mirror.kill_worker()
             kills += 1
         stage.recovered()
-    last = _last(stage, topic)
-    if last.producer_id % ROTATIONS != 1:
-        raise ChaosError(f"no rotation: the last batch is of {last.producer_id}, epoch {last.producer_epoch}")
+        stage.seen(ANOTHER_PRODUCER, int(_last(stage, topic).producer_id % ROTATIONS == 1))
 
 
 @scenario("data-epochs-used-up", group=GROUP, full=1, quick=1, shape=SHAPE, topics=(DENSE,), rate=400.0, bare=True,
+          struck=(WORKER_KILLED, ANOTHER_PRODUCER),
           does=f"{MAX_EPOCH:,} holes one after the other, which use up two producer ids (quick: {LEFT_QUICK:,}, one); "
           "the worker is killed again and again")  # fmt: skip
 def epochs_used_up(stage: Stage) -> None:
@@ -100,6 +102,7 @@ def epochs_used_up(stage: Stage) -> None:
             stage.moment(2 if stage.quick else 60)
             stage.mirror.kill_worker()
             stage.recovered()
+        stage.seen(ANOTHER_PRODUCER)
     stage.note("transactions", stage.ended)
 
 

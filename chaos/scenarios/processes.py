@@ -1,12 +1,26 @@
 """Processes of the mirror die, freeze, and meet each other."""
 
 import time
-from contextlib import suppress
 
-from confluent_kafka import KafkaException
-
+from chaos.evidence import (
+    BOTH_BEGIN,
+    BOTH_COPY,
+    HOLE_PASSED,
+    JOINED,
+    MARKERS,
+    MIRROR_KILLED,
+    NOTHING_COMMITTED,
+    OFFSETS_DELETED,
+    TAKEN_OVER,
+    WORKER_FROZEN,
+    WORKER_KILLED,
+)
+from chaos.groups import committed, forget, members
 from chaos.mirrors import MirrorProcess
-from chaos.scenario import scenario
+from chaos.probes import markers_since
+from chaos.proxy import Frame, hold_answer
+from chaos.scenario import Shape, scenario
+from chaos.sides import Name, Offsets
 from chaos.stage import Stage
 from chaos.topics import EVERYONE, HOLES
 from chaos.waiting import until
@@ -14,10 +28,14 @@ from chaos.waiting import until
 GROUP = "Processes"
 SESSION_MS = 3_000
 SHORT_SESSION = {"session.timeout.ms": SESSION_MS}
+FIRST = 15
+"""Offsets of each partition that two mirrors copy side by side, at the least."""
+FREEZE_S = 1.5 * SESSION_MS / 1000
+COMES_S = 90.0
 
 
 @scenario(
-    "worker-kill", group=GROUP, full=50, quick=1, per_stage=10, topics=EVERYONE,
+    "worker-kill", group=GROUP, full=50, quick=1, per_stage=10, topics=EVERYONE, struck=(WORKER_KILLED,),
     does="kill -9 of a worker at a random moment",
 )  # fmt: skip
 def worker_kill(stage: Stage) -> None:
@@ -29,14 +47,21 @@ def worker_kill(stage: Stage) -> None:
 
 @scenario(
     "worker-kill-in-holes", group=GROUP, full=50, quick=1, per_stage=10, topics=HOLES, rate=25.0,
+    struck=(WORKER_KILLED, MARKERS),
     does="the same, a hole every few records",
 )  # fmt: skip
 def worker_kill_in_holes(stage: Stage) -> None:
-    worker_kill(stage)
+    dense = (stage.topic("txn-dense"), 0)
+    for _ in stage.repeat():
+        before = until(lambda: stage.destination.ends([dense]), "the destination's end")
+        stage.moment()
+        stage.mirror.kill_worker()
+        stage.recovered()
+        stage.seen(MARKERS, markers_since(stage.destination, dense[0], before[dense]))
 
 
 @scenario(
-    "supervisor-kill", group=GROUP, full=20, quick=1, per_stage=10, workers=2,
+    "supervisor-kill", group=GROUP, full=20, quick=1, per_stage=10, workers=2, struck=(MIRROR_KILLED,),
     does="kill -9 of the supervisor of two workers, started again",
 )  # fmt: skip
 def supervisor_kill(stage: Stage) -> None:
@@ -49,91 +74,175 @@ def supervisor_kill(stage: Stage) -> None:
 
 @scenario(
     "worker-freeze", group=GROUP, full=10, quick=1, per_stage=5, workers=2, top=SHORT_SESSION,
+    struck=(WORKER_FROZEN, TAKEN_OVER),
     does="SIGSTOP of a worker for longer than the session timeout, while another takes over; then SIGCONT",
 )  # fmt: skip
 def worker_freeze(stage: Stage) -> None:
-    for at in stage.repeat():
+    for _ in stage.repeat():
         stage.moment()
-        _outlived(stage, stage.mirror, at)
+        before = _shared_out(stage)
+        frozen = stage.mirror.freeze(_owner(stage, stage.chance.choice(stage.names)))
+        try:
+            time.sleep(FREEZE_S)  # not a wait: this long is the fault
+            _await_takeover(stage, before)
+            stage.caught_up()
+        finally:
+            stage.mirror.thaw(frozen)
+        stage.recovered()
+
+
+def _shared_out(stage: Stage) -> dict[str, frozenset[Name]]:
+    """The members of the group, once each has partitions."""
+
+    def all_have() -> dict[str, frozenset[Name]]:
+        stage.look()
+        found = members(stage.source, stage.group)
+        return found if len(found) > 1 and all(found.values()) else {}
+
+    return until(all_have, lambda: f"partitions for every member; {stage.told()}")
+
+
+def _owner(stage: Stage, name: Name) -> int:
+    return until(lambda: stage.mirror.owner(name) or 0, lambda: f"somebody to own {name}; {stage.told()}")
+
+
+def _await_takeover(stage: Stage, before: dict[str, frozenset[Name]]) -> None:
+    """Until a member is out, and all that it had is given to others."""
+
+    def taken_over() -> bool:
+        now = members(stage.source, stage.group)
+        everything = frozenset().union(*before.values())
+        return len(now) < len(before) and frozenset().union(*now.values()) == everything
+
+    stage.await_that(taken_over, TAKEN_OVER)
 
 
 @scenario(
     "worker-freeze-in-hole", group=GROUP, full=20, quick=1, per_stage=5, workers=2, top=SHORT_SESSION,
-    topics=HOLES, rate=25.0,
+    topics=HOLES, rate=25.0, shape=Shape(proxied=True), struck=(WORKER_FROZEN, TAKEN_OVER, HOLE_PASSED),
     does="the same with a hole every few records: frozen between an end read and a marker, while the other passes it",
 )  # fmt: skip
 def worker_freeze_in_hole(stage: Stage) -> None:
-    for at in stage.repeat():
+    dense = (stage.topic("txn-dense"), 0)
+    for _ in stage.repeat():
         stage.moment()
-        _outlived(stage, stage.mirror, at)
-
-
-def _outlived(stage: Stage, mirror: MirrorProcess, at: int) -> None:
-    """A worker sleeps until the other has done its work, and wakes up in a world that went on."""
-    workers = until(mirror.workers, "the workers")
-    frozen = mirror.freeze(workers[at % len(workers)])
-    try:
-        time.sleep(1.5 * SESSION_MS / 1000)  # not a wait: this long is the fault
-        if len(workers) > 1:
+        before = _shared_out(stage)
+        # Its look at the log's end, before a marker; with the answer in its socket it is stopped.
+        held = stage.destination.network.arm("ListOffsets", hold_answer(), where=lambda frame: _looks(frame, dense[0]))
+        answer = held.wait(COMES_S)
+        frozen = stage.mirror.freeze(_owner(stage, dense))
+        held.deliver()
+        ended = _end_told(answer, dense[0])
+        try:
+            time.sleep(FREEZE_S)  # not a wait: this long is the fault
+            _await_takeover(stage, before)
+            stage.await_that(lambda: stage.destination.ends([dense]).get(dense, 0) > ended, HOLE_PASSED)  # noqa: B023
             stage.caught_up()
-    finally:
-        mirror.thaw(frozen)
-    stage.recovered()
+        finally:
+            stage.mirror.thaw(frozen)
+        stage.recovered()
+
+
+def _looks(answer: Frame, topic: str) -> bool:
+    """Whether it answers what a log's end was asked for by, before markers: as a replica asks, of this topic."""
+    assert answer.request is not None
+    asked = answer.request.decode()
+    return asked.replica_id >= 0 and any(one.name == topic for one in asked.topics)
+
+
+def _end_told(answer: Frame, topic: str) -> int:
+    (found,) = (one.partitions[0] for one in answer.decode().topics if one.name == topic)
+    return int(found.offset)
 
 
 @scenario(
     "two-groups", group=GROUP, full=6, quick=1, topics=HOLES, rate=25.0,
+    struck=(BOTH_COPY.times(3), MIRROR_KILLED),
     does="two mirrors in different groups on the same partitions, a hole every few records",
 )  # fmt: skip
 def two_groups(stage: Stage) -> None:
     for _ in stage.repeat():
         other = stage.start_mirror(top=stage.in_group("other"))
         for _ in range(3):
+            before = {mirror: mirror.copied for mirror in (stage.mirror, other)}
             stage.moment(3.0)
+            stage.await_that(lambda: _both_copy(stage, before), BOTH_COPY)  # noqa: B023
             stage.caught_up()
         stage.moment()
         other.kill()
         stage.recovered()
 
 
+def _both_copy(stage: Stage, before: dict[MirrorProcess, int]) -> bool:
+    """Both have everything assigned, and have forwarded batches since."""
+    given = [
+        frozenset().union(*members(stage.source, group).values()) for group in (stage.group, f"{stage.group}-other")
+    ]
+    grown = [mirror.copied > count for mirror, count in before.items()]
+    return all(grown) and all(one == frozenset(stage.names) for one in given)
+
+
 @scenario(
-    "two-start-on-nothing", group=GROUP, full=10, quick=1, bare=True,
+    "two-start-on-nothing", group=GROUP, full=10, quick=1, bare=True, struck=(BOTH_BEGIN,),
     does="two mirrors of different groups start together on empty partitions",
 )  # fmt: skip
 def two_start_on_nothing(stage: Stage) -> None:
     stage.create_topics()
-    stage.start_stream()
     for _ in stage.repeat():
-        stage.start_mirror()
-        stage.start_mirror(top=stage.in_group("other"))
+        _start_two(stage, dict.fromkeys(stage.names, 0))
         stage.flowing()
         stage.recovered()
 
 
+def _start_two(stage: Stage, ends: Offsets) -> None:
+    """Two mirrors, each of which has located every partition at its end before there is anything to copy."""
+    stage.start_mirror()
+    stage.start_mirror(top=stage.in_group("other"))
+    stage.await_that(lambda: len(_begun_alike(stage, ends)) == len(ends), BOTH_BEGIN, COMES_S)
+    stage.start_stream()
+    until(
+        lambda: (now := stage.source.ends(stage.names)) and all(now[name] >= end + FIRST for name, end in ends.items()),
+        "records to copy",
+    )
+
+
+def _begun_alike(stage: Stage, ends: Offsets) -> set[Name]:
+    """Partitions that both mirrors have located at their ends first of all."""
+    first: list[dict[Name, int]] = []
+    for mirror in stage.mirrors[-2:]:
+        told = [(line["topic"], line["partition"], line["offset"]) for line in mirror.of("located")]
+        first.append({(topic, index): offset for topic, index, offset in reversed(told)})
+    return {name for name, end in ends.items() if all(one.get(name) == end for one in first)}
+
+
 @scenario(
-    "two-start-on-emptied", group=GROUP, full=10, quick=1,
+    "two-start-on-emptied", group=GROUP, full=10, quick=1, bare=True, struck=(BOTH_BEGIN,),
     does="two mirrors of different groups start together on logs that are empty and end above 0",
 )  # fmt: skip
 def two_start_on_emptied(stage: Stage) -> None:
+    stage.begin()
+    stage.stream.stop()
+    stage.caught_up()
     stage.mirror.stop()
     ends = until(lambda: stage.destination.ends(stage.names), "the destination's ends")
-    for side in stage.pair.sides:  # at both, so that both hold the same
+    for side in stage.pair.sides:
         side.delete_before(ends)
     for _ in stage.repeat():
-        stage.mirror.start()
-        stage.start_mirror(top=stage.in_group("other"))
+        _start_two(stage, ends)
         stage.recovered()
 
 
 @scenario(
-    "rebalance-storm", group=GROUP, full=3, quick=1, top=SHORT_SESSION,
+    "rebalance-storm", group=GROUP, full=3, quick=1, top=SHORT_SESSION, struck=(JOINED.times(10),),
     does="other mirrors join the group and leave it, cleanly or killed, ten times in a row",
 )  # fmt: skip
 def rebalance_storm(stage: Stage) -> None:
     for _ in stage.repeat():
-        for at in range(10 if stage.repetitions > 1 else 5):
+        for at in range(10):
+            before = set(members(stage.source, stage.group))
             joining = stage.start_mirror()
-            stage.moment(4.0)
+            stage.await_that(lambda: set(members(stage.source, stage.group)) - before, JOINED)  # noqa: B023
+            stage.moment(2.0)
             if at % 2:
                 joining.kill()
             else:
@@ -143,7 +252,7 @@ def rebalance_storm(stage: Stage) -> None:
 
 
 @scenario(
-    "crash-before-first-commit", group=GROUP, full=10, quick=1, bare=True,
+    "crash-before-first-commit", group=GROUP, full=10, quick=1, bare=True, struck=(MIRROR_KILLED, NOTHING_COMMITTED),
     does="kill -9 of everything as soon as the first record is at the destination",
 )  # fmt: skip
 def crash_before_first_commit(stage: Stage) -> None:
@@ -153,13 +262,15 @@ def crash_before_first_commit(stage: Stage) -> None:
         mirror = stage.start_mirror()
         until(lambda: any(stage.destination.ends([name]).get(name, 0) > 0 for name in stage.names), "a first record")
         mirror.kill()
+        if not committed(stage.source, stage.group):
+            stage.seen(NOTHING_COMMITTED)
         mirror.start()
         stage.flowing()
         stage.recovered()
 
 
 @scenario(
-    "group-offsets-deleted", group=GROUP, full=5, quick=1, per_stage=5,
+    "group-offsets-deleted", group=GROUP, full=5, quick=1, per_stage=5, struck=(OFFSETS_DELETED,),
     does="the mirror is stopped, the group's committed offsets are deleted, the mirror is started",
 )  # fmt: skip
 def group_offsets_deleted(stage: Stage) -> None:
@@ -167,19 +278,9 @@ def group_offsets_deleted(stage: Stage) -> None:
         stage.moment()
         stage.caught_up()
         stage.mirror.stop()
-        _forget(stage)
+        had = committed(stage.source, stage.group)
+        forget(stage.source, stage.group)
+        if had and not committed(stage.source, stage.group):
+            stage.seen(OFFSETS_DELETED)
         stage.mirror.start()
         stage.recovered()
-
-
-def _forget(stage: Stage) -> None:
-    """Delete the group; a group whose last member has just left may still be in use for a moment."""
-
-    def gone() -> bool:
-        for future in stage.source.admin.delete_consumer_groups([stage.group]).values():
-            with suppress(KafkaException):
-                future.result(10)
-        groups = stage.source.admin.list_consumer_groups().result(10).valid
-        return stage.group not in {one.group_id for one in groups}
-
-    until(gone, f"group {stage.group} to be deleted")

@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from chaos.errors import ChaosError
+from chaos.evidence import HALF_READ, MANY_TRANSACTIONS, WORKER_KILLED
+from chaos.groups import committed
+from chaos.probes import markers_since
 from chaos.scenario import scenario
 from chaos.sides import Name, Side
 from chaos.stage import Stage
@@ -26,6 +29,7 @@ SMALL = TopicPlan(name="txn-none", writing="transactional", partitions=2)
 
 @scenario(
     "ten-thousand-transactions", group=GROUP, full=1, quick=1, bare=True, rate=400.0, topics=(SMALL,),
+    struck=(WORKER_KILLED, MANY_TRANSACTIONS),
     does="10,000 small transactions (1,000 in a quick run), one in five aborted; the worker is killed in the middle",
 )  # fmt: skip
 def ten_thousand_transactions(stage: Stage) -> None:
@@ -41,10 +45,12 @@ def ten_thousand_transactions(stage: Stage) -> None:
         stage.recovered()
         until(lambda: stage.ended >= wanted, "all of the transactions", timeout_s=_END_TIMEOUT_S * 4)
         stage.note("transactions", stage.ended)
+        marked = sum(markers_since(stage.source, topic, 0, index) for topic, index in stage.names)
+        stage.seen(MANY_TRANSACTIONS, int(marked >= wanted))
 
 
 @scenario(
-    "java-consumer-moves", group=GROUP, full=3, quick=1,
+    "java-consumer-moves", group=GROUP, full=3, quick=1, struck=(HALF_READ,),
     topics=(SMALL, TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4")),
     does="Kafka's own consumer reads half of a topic at the source and, with its committed offsets as they are, the "
     "rest at the destination: misses nothing, repeats nothing",
@@ -56,13 +62,14 @@ def java_consumer_moves(stage: Stage) -> None:
         group = f"{stage.prefix}-readers"
         until(lambda: sum(stage.source.ends(names, committed=True).values()) > 400, "400 offsets")
         first = _consume(stage, stage.source, topic, group, most=150)
-        _move(stage, group)
+        moved = _move(stage, group)
         stage.stream.stop()
         stage.caught_up()
         with ThreadPoolExecutor() as threads:  # each waits for long to be sure that nothing else comes
             rest = threads.submit(_consume, stage, stage.destination, topic, group)
             everything = _consume(stage, stage.source, topic, f"{group}-all")
             second = rest.result()
+        stage.seen(HALF_READ, int(bool(moved) and 0 < len(first) < len(everything)))
         repeated = [place for place, times in Counter(first + second).items() if times > 1]
         if repeated or sorted(first + second) != sorted(everything):
             raise ChaosError(
@@ -72,8 +79,9 @@ def java_consumer_moves(stage: Stage) -> None:
             )
 
 
-def _move(stage: Stage, group: str) -> None:
-    """The committed offsets of a group at the source are committed at the destination, without leader epochs."""
+def _move(stage: Stage, group: str) -> dict[Name, int]:
+    """The committed offsets of a group at the source are committed at the destination, without leader epochs; what the
+    destination's coordinator has then."""
     asked = [ConsumerGroupTopicPartitions(group)]
     (found,) = stage.source.admin.list_consumer_group_offsets(asked).values()
     offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in found.result(30).topic_partitions or []]
@@ -82,6 +90,7 @@ def _move(stage: Stage, group: str) -> None:
         [ConsumerGroupTopicPartitions(group, offsets)]
     ).values()
     moved.result(30)
+    return committed(stage.destination, group)
 
 
 def _consume(stage: Stage, side: Side, topic: str, group: str, *, most: int | None = None) -> list[tuple[Name, int]]:

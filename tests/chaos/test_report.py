@@ -15,7 +15,8 @@ from chaos.scenario import SCENARIOS
 def row(name: str, **changes: object) -> Row:
     usual: dict[str, object] = {
         "scenario": name, "group": "Processes", "does": "kill -9", "version": "4.3.0", "brokers": 3,
-        "command": "make chaos", "at": "2026-01-02 03:04", "repetitions": 3, "wanted": 3, "records": 100,
+        "command": "make chaos", "at": "2026-01-02 03:04", "repetitions": 3, "tries": 4, "wanted": 3, "records": 100,
+        "evidence": ["worker killed (its supervisor)"], "audited": 1, "topics": 1,
         "recover_s": [1.0, 9.0, 2.0], "audit": "identical",
     }  # fmt: skip
     return Row(**(usual | changes))  # type: ignore[arg-type]
@@ -65,7 +66,7 @@ def test_new_rows_replace_old_ones_and_unknown_ones_go(tmp_path: Path) -> None:
 def test_report_tells_what_held_and_what_did_not() -> None:
     text = report.markdown(
         [
-            row("fine", halted={"source_truncated": 1}),
+            row("fine", halted={"source_truncated": 1}, prefixes=50, topics=3),
             row("lossy", lost=2, problems=["lost: t-0@5, t-0@6\nsecond line"]),
             row("short", repetitions=1, recover_s=[4.0], figures=["97 %", "101 %"]),
             row("unproved", audit="different"),
@@ -73,11 +74,14 @@ def test_report_tells_what_held_and_what_did_not() -> None:
     )
     assert "**1 of 4 scenarios held**" in text
     fine, lossy, short = (next(line for line in text.splitlines() if f"| `{one}`" in line) for one in ("fine", "lossy", "short"))  # fmt: skip  # noqa: E501
-    assert "| 3 | 100 | 0 | 0 | 0 | 1 source_truncated | 2.0 / 9.0 | identical | yes |" in fine
+    assert fine.endswith(
+        "| 3 of 4 | 100 | 0 | 0 | 0 | 1 source_truncated (50) | 2.0 / 9.0 | identical, 1 of 3 topics | yes |"
+    )
+    assert "* `fine`: worker killed (its supervisor)\n" in text
     assert lossy.endswith("| **no** |")
     assert "| 4.0 |" in short
     failed = text[text.index("What did not hold") :]
     assert "`lossy`: lost: t-0@5, t-0@6\n" in failed
-    assert "`short`: 1 of 3 repetitions were carried out" in failed
+    assert "`short`: it struck 1 times of 3" in failed
     assert "`unproved`: audit: different" in failed
     assert "## Figures\n\n* `short`: 97 %; 101 %\n" in text

@@ -12,7 +12,7 @@ from chaos.errors import ChaosError
 from chaos.outcome import Outcome
 from chaos.plan import Plan
 from chaos.run import run
-from chaos.scenario import SCENARIOS, Scenario, Shape
+from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
 
 NAMES = "worker-kill", "supervisor-kill", "two-groups"
 
@@ -34,11 +34,14 @@ class Told:
 class FakeStage:
     """Of a scenario that holds, or raises."""
 
-    def __init__(self, scenario: Scenario, folder: Path, *, raises: bool) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, *, raises: bool, strikes: bool = True) -> None:
         self.scenario = scenario
         self.prefix = scenario.name
         self.repetitions = 1
-        self.outcome = Outcome(repetitions=1, audited=[f"topic-{scenario.name}"])
+        self.outcome = Outcome(
+            repetitions=int(strikes), tries=1, missed=[] if strikes else ["worker killed was seen 0 times"],
+            audited=[f"topic-{scenario.name}"], topics=2,
+        )  # fmt: skip
         self.processes = SimpleNamespace(folder=folder)
         self.raises = raises
 
@@ -76,12 +79,18 @@ class FakeClusters:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
+def misses() -> dict[str, int]:
+    """How many tries of a scenario do not strike."""
+    return {}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, misses: dict[str, int]) -> set[str]:
     """The scenarios whose clusters break."""
     names: set[str] = set()
 
-    def made(self: object, one: Scenario, pair: Any, *, done: int) -> FakeStage:
-        return FakeStage(one, tmp_path, raises=one.name in names)
+    def made(self: object, one: Scenario, pair: Any, *, done: int, tries: int) -> FakeStage:
+        return FakeStage(one, tmp_path, raises=one.name in names, strikes=tries >= misses.get(one.name, 0))
 
     monkeypatch.setattr("chaos.run.Clusters", FakeClusters)
     monkeypatch.setattr("chaos.run._Suite._made", made)
@@ -115,3 +124,18 @@ def test_what_could_not_be_audited_did_not_hold(broken: set[str], plan: Plan) ->
     problems = {row.scenario: row.problems for row in results.load(plan.out / "chaos.json")}
     (problem,) = problems[NAMES[0]]
     assert problem.startswith("not audited, its clusters had to be given up: the brokers are gone")
+
+
+def test_a_stage_that_did_not_strike_is_played_again(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
+    misses[NAMES[0]] = TRIES - 1
+    rows = {row.scenario: row for row in run(plan, Told())}
+    assert all(row.held for row in rows.values())
+    assert [(rows[name].repetitions, rows[name].tries) for name in NAMES[:2]] == [(1, TRIES), (1, 1)]
+    assert f"| 1 of {TRIES} |" in (plan.out / "failures.md").read_text()
+
+
+def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
+    misses[NAMES[0]] = TRIES
+    rows = {row.scenario: row for row in run(plan, Told())}
+    assert {name: rows[name].held for name in NAMES} == {NAMES[0]: False, NAMES[1]: True, NAMES[2]: True}
+    assert rows[NAMES[0]].problems == [f"the fault did not strike in {TRIES} tries: worker killed was seen 0 times"]

@@ -1,5 +1,7 @@
 """The short form of `make chaos`: a few scenarios on single brokers, and proof that the harness sees damage."""
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -9,6 +11,7 @@ from confluent_kafka import Producer
 
 import chaos.scenarios  # noqa: F401 - registers them
 from chaos.clusters import Clusters
+from chaos.evidence import MIRROR_KILLED, WORKER_KILLED
 from chaos.outcome import Outcome
 from chaos.scenario import SCENARIOS, Scenario, Shape
 from chaos.sides import Pair
@@ -54,7 +57,33 @@ def test_damage_is_seen(pair: Pair) -> None:
         producer.produce(stage.topics[0].name, value=b"foreign", partition=0)
         assert producer.flush(60) == 0
 
-    outcome = play(Scenario(name="damage", group="-", does="-", act=damage, topics=PLAIN), pair)
+    outcome = play(
+        Scenario(name="damage", group="-", does="-", act=damage, topics=PLAIN, struck=(MIRROR_KILLED,)), pair
+    )
     assert (outcome.compared.lost, outcome.compared.doubled, outcome.compared.misplaced) == (0, 0, 1)
     assert "not of the source" in outcome.problems[0]
     assert "the end of" in outcome.problems[1]
+
+
+def test_a_crash_is_seen(pair: Pair) -> None:
+    """A worker crashes, its supervisor starts another one, and every record is right in the end: it has crashed."""
+
+    def crash(stage: Stage) -> None:
+        for _ in stage.repeat():
+            os.kill(stage.mirror.workers()[0], signal.SIGSEGV)
+            stage.recovered()
+
+    one = Scenario(name="crash", group="-", does="-", act=crash, topics=PLAIN, struck=(WORKER_KILLED,))
+    outcome = play(one, pair)
+    assert "died, ended by SIGSEGV: nobody ordered it" in outcome.problems[0]
+
+
+def test_a_fault_that_does_not_strike_is_seen(pair: Pair) -> None:
+    def nothing(stage: Stage) -> None:
+        for _ in stage.repeat():
+            stage.recovered()
+
+    one = Scenario(name="nothing", group="-", does="-", act=nothing, topics=PLAIN, struck=(WORKER_KILLED,))
+    outcome = play(one, pair)
+    assert (outcome.repetitions, outcome.tries, outcome.problems) == (0, 1, [])
+    assert outcome.missed

@@ -1,0 +1,73 @@
+"""What `mirror run` must not do, whatever the scenario: die when nobody ordered it, or say what is no event.
+
+A worker that crashes and is started again copies on, and everything may be right in the end. It still has crashed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mirror.service.exits import EXIT_HALTED, EXIT_OK
+
+__all__ = ["Conduct"]
+
+_BY_SIGKILL = "ended by SIGKILL"
+_SHOWN = 300
+
+
+class Conduct:
+    """Fed with what one `mirror run` says; ``problems`` has what is not as it should be, in words.
+
+    Attributes:
+        problems: grows.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._ordered: set[int] = set()
+        self._torn = False
+
+    def order(self, pid: int) -> None:
+        """This process is about to be killed by us (SIGKILL): its death is none of its own."""
+        self._ordered.add(pid)
+
+    def torn(self) -> None:
+        """Its log ended within a line when we killed it: the one line that is no event is what is left of that."""
+        self._torn = True
+
+    def ended(self, code: int) -> None:
+        """`mirror run` is over, and was to run on."""
+        self.problems.append(f"mirror run ended by itself, with exit code {code}: nobody ordered it")
+
+    def stopped(self, code: int, *, halts: int) -> None:
+        """It was told to stop, and did; with so many halted partitions."""
+        if code not in ((EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)):
+            self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
+
+    def stray(self, line: str) -> None:
+        """A line that is no event."""
+        if self._torn:
+            self._torn = False
+            return
+        self.problems.append(f"stray output: {line[:_SHOWN]}")
+
+    def event(self, event: Mapping[str, Any]) -> bool:
+        """One event; whether it is the death of a worker that we killed."""
+        what = str(event["event"])
+        if what == "worker_died":
+            if event.get("pid") in self._ordered and event.get("detail") == _BY_SIGKILL:
+                self._ordered.discard(event["pid"])
+                return True
+            self.problems.append(f"worker {event.get('pid')} died, {event.get('detail')}: nobody ordered it")
+        elif what in ("worker_killed", "worker_failed", "failed", "killed", "log_lines_lost"):
+            self.problems.append(f"{what}: {event.get('reason', '')} {event.get('detail', '')}"[:_SHOWN])
+        elif event.get("reason") == "bug":
+            self.problems.append(f"a bug, by its own word: {what}: {event.get('detail')}")
+        elif "logger" in event:  # of a library, or a warning of the interpreter
+            self.problems.append(f"stray output of {event['logger']}: {what[:_SHOWN]}")
+        elif event.get("level") in ("error", "critical"):
+            self.problems.append(f"{what}, an error: {event.get('detail', '')}"[:_SHOWN])
+        if "exception" in event:
+            self.problems.append(
+                f"{what} with a traceback: {str(event['exception']).strip().splitlines()[-1][:_SHOWN]}"
+            )
+        return False

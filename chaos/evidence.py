@@ -1,0 +1,144 @@
+"""What shows that a fault struck, and the record in which it is written down.
+
+A scenario names its evidence (``Scenario.struck``). Whatever the harness has of the fault's other end writes it down
+when it sees it: the proxy, the brokers, the group's coordinator, the kernel, the supervisor that reaped a worker. A
+repetition in which some of the evidence is missing did not strike: it is repeated, and does not count.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+__all__ = ["Evidence", "Record", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One thing that has to be seen.
+
+    Attributes:
+        name: in the report, and in messages.
+        known: by whom, in words.
+        least: how often it has to be seen in one repetition.
+    """
+
+    name: str
+    known: str
+    least: int = 1
+
+    def times(self, least: int) -> "Evidence":
+        """The same, so often."""
+        return replace(self, least=least)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.known})" if self.least == 1 else f"{self.least} x {self.name} ({self.known})"
+
+
+class Record:
+    """What was seen, and when. Any thread may write into it."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, str, int]] = []
+        self._turn = threading.Lock()
+
+    def note(self, what: Evidence, count: int = 1) -> None:
+        """It was seen just now, so often; 0 times is not at all."""
+        if count > 0:
+            with self._turn:
+                self._seen.append((time.monotonic(), what.name, count))
+
+    def since(self, at: float) -> Counter[str]:
+        """How often each was seen since that time (monotonic)."""
+        found: Counter[str] = Counter()
+        with self._turn:
+            for seen_at, name, count in self._seen:
+                if seen_at >= at:
+                    found[name] += count
+        return found
+
+
+def missing(needed: Iterable[Evidence], seen: Counter[str]) -> list[str]:
+    """What was not seen often enough, in words."""
+    return [f"{one} was seen {seen[one.name]} times" for one in needed if seen[one.name] < one.least]
+
+
+# -- processes of the mirror -------------------------------------------------------------------------------------------
+
+WORKER_KILLED = Evidence("worker killed", "its supervisor reaped it after our SIGKILL")
+MIRROR_KILLED = Evidence("mirror killed", "its exit status is that of our SIGKILL, and its workers are gone")
+WORKER_FROZEN = Evidence("worker frozen", "the kernel had it stopped until we let it go on")
+TAKEN_OVER = Evidence(
+    "partitions taken over", "the group's coordinator gave them to others while the worker was frozen"
+)
+HOLE_PASSED = Evidence(
+    "hole passed by another", "the proxy delivered the answer to its log-end read to the frozen worker, and the "
+    "destination's log went on beyond that end before it woke",
+)  # fmt: skip
+BOTH_COPY = Evidence(
+    "both copy", "both groups' coordinator has given out all partitions, and both mirrors' counts grew"
+)
+BOTH_BEGIN = Evidence("both begin at one end", "both mirrors located a partition at the same end of the log")
+JOINED = Evidence("a mirror joined", "the group's coordinator lists one more member")
+NOTHING_COMMITTED = Evidence("nothing committed", "the coordinator knows no offset, and the destination has records")
+OFFSETS_DELETED = Evidence("committed offsets deleted", "the coordinator had them, and has no such group any more")
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+BROKER_KILLED = Evidence("broker killed", "its process ended at our SIGKILL")
+BROKER_RESTARTED = Evidence("broker restarted", "another process of it, which answers")
+BROKER_FROZEN = Evidence("broker frozen", "the kernel had it stopped until we let it go on")
+MOVED = Evidence("partition moved", "the cluster's metadata: its leader is none of its replicas any more")
+ABOVE_WATERMARK = Evidence("records above the high watermark", "the leader's log end and its high watermark")
+MARKER_WAITED = Evidence(
+    "marker in a frozen broker's socket", "the proxy delivered it, the broker answered when it woke"
+)
+MARKERS = Evidence("markers written", "control batches in the destination's log since the repetition began")
+MARKER_UNDER_WAY = Evidence("marker under way", "the proxy passed it on just before")
+TOO_FEW_REPLICAS = Evidence(
+    "too few replicas in sync", "error 19 or 20 in a broker's answer, seen by the proxy; or fewer in sync than "
+    "min.insync.replicas, by metadata, and records above the high watermark, by the leader"
+)  # fmt: skip
+THROTTLED = Evidence(
+    "throttled", "the throttle time in a broker's answer, beyond the request timeout, seen by the proxy"
+)
+LOG_CUT_BACK = Evidence("acknowledged records lost", "the log end before the election and after it")
+START_NOT_KEPT = Evidence("log start not yet on disk", "the brokers' own checkpoint files when they were killed")
+LANE_HELD = Evidence("backlog held back", "the sizes of the logs on disk: it had a backlog, and took none of it")
+
+# -- the network, by the proxy's record --------------------------------------------------------------------------------
+
+_PROXY = "the proxy's record"
+CONNECTIONS_CUT = Evidence("connections cut", _PROXY)
+HALF_CLOSED = Evidence("connections half closed", _PROXY)
+FRAME_CUT = Evidence("frame cut", _PROXY)
+FRAME_HELD = Evidence("frame held", _PROXY)
+LATE = Evidence("late request answered", "the proxy delivered it, and saw the broker's answer")
+WRONG_ANSWER = Evidence("wrong answer given", _PROXY)
+WATCHED = Evidence("request seen", _PROXY)
+REPLAYED = Evidence("late copy answered", "the broker's answer to the proxy")
+DELAYED = Evidence("frames delayed", _PROXY)
+STALLED = Evidence("frames stalled", _PROXY)
+RECONNECTED = Evidence("new connections", _PROXY)
+SLOWED = Evidence("frames slowed by a second", _PROXY)
+REFUSED = Evidence("connection refused", "the kernel's word to the mirror, in its log")
+HELD_BACK = Evidence("partition waits for its marker", "its log ends at the destination and the source, while held")
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+STATE_SWEPT = Evidence("producer state swept", "the leader's answer to DescribeProducers, of a partition with data")
+DAMAGED = Evidence("bytes damaged", "the broker's answers to one Fetch before and after")
+TRIMMED = Evidence("records deleted by retention", "the destination's log starts")
+COMPACTED = Evidence("batches cleaned", "gaps in the source's log")
+REWRITES = Evidence("topic made to rewrite", "its settings, read back from the destination")
+TOO_LARGE = Evidence("refused as too large", "error 10 in a broker's answer, or the topic's setting read back")
+BY_HAND = Evidence("written by somebody else", "the destination's log end before and after")
+RECREATED = Evidence("topic made anew", "its id, before and after")
+DELETED = Evidence("topic deleted", "the cluster's metadata")
+OVERTAKEN = Evidence("deleted before it was copied", "the source's log start is beyond the destination's end")
+OPEN_TRANSACTION = Evidence("transaction open", "the last stable offset stays below the high watermark")
+WRAPPED = Evidence("sequence wrapped", "headers in the destination's log")
+ANOTHER_PRODUCER = Evidence("another producer id", "headers in the destination's log")
+MANY_TRANSACTIONS = Evidence("transactions ended", "the producers' count, and control batches in the source's log")
+HALF_READ = Evidence("group moved half way", "committed offsets at both sides' coordinators")

@@ -1,0 +1,58 @@
+"""A partition that has to halt: with which reason, and what the destination holds of it then. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chaos.sides import Name
+
+__all__ = ["Halting", "judge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halting:
+    """What is right.
+
+    Attributes:
+        reason: the one that it has to give.
+        ends: offsets between which the copy has to end (both included).
+        right: what the source held when it could be copied (offset -> digest); None: what it holds in the end.
+        strangers: offsets behind the copy that the act itself wrote at the destination.
+        under_way: at most so many of the copy's next offsets may stand behind those: sent before they were noticed.
+    """
+
+    reason: str
+    ends: tuple[int, int]
+    right: Mapping[int, bytes] | None = None
+    strangers: int = 0
+    under_way: int = 0
+
+
+def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes], end: int) -> list[str]:
+    """What is wrong with a halted partition's copy, in words.
+
+    Args:
+        name: of the partition.
+        halting: what is right.
+        here: the source's records that were there to be copied.
+        there: the destination's, of every kind.
+        end: of the destination's log.
+    """
+    label = f"{name[0]}-{name[1]}"
+    least, most = halting.ends
+    late = min(halting.under_way, max(0, end - halting.strangers - most))
+    copied = end - halting.strangers - late
+    if not least <= copied <= most:
+        return [f"{label} halted, and its copy ends at {copied} instead of {least} to {most}"]
+    right = {offset: one for offset, one in here.items() if offset < copied}
+    held = {offset: one for offset, one in there.items() if offset < copied}
+    differ = sorted({*right.items()} ^ {*held.items()})
+    found = []
+    if differ:
+        places = ", ".join(map(str, sorted({offset for offset, _ in differ})[:5]))
+        found.append(f"{label} halted, and is not the source's up to {copied}: it differs at {places}")
+    behind = {offset - end + copied + late: one for offset, one in there.items() if offset >= end - late}
+    if any(here.get(offset) != one for offset, one in behind.items()):
+        found.append(f"{label} halted, and what stands behind the strangers' records is not the source's next")
+    if least and not right:
+        found.append(f"{label} halted, and nothing of the source was known to compare it with")
+    return found

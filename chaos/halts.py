@@ -1,0 +1,107 @@
+"""Which partitions of a stage have to halt, or may; and that the others go on meanwhile, measured."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from chaos.errors import ChaosError
+from chaos.halting import Halting
+from chaos.mirrors import MirrorProcess
+from chaos.sides import Name
+from chaos.waiting import NOW_AND_THEN_S, until
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+__all__ = ["Halts"]
+
+
+class Halts:
+    """A stage's.
+
+    Attributes:
+        expected: partitions that have to halt, and what is right of them.
+        permitted: reasons with which partitions may halt. All others have to go on.
+        looked_on: it was measured that the others go on beside what has halted.
+    """
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+        self.expected: dict[Name, Halting] = {}
+        self.permitted: dict[Name, set[str]] = {}
+        self.looked_on = False
+
+    def announce(
+        self, topic: str, reason: str, *, ends: tuple[int, int], right: Mapping[int, bytes] | None = None,
+        strangers: int = 0, under_way: int = 0,
+    ) -> None:  # fmt: skip
+        """From now on partition 0 may halt with this reason, and in the end it must have; see ``Halting``.
+
+        A reason that was announced before may be seen on the way.
+        """
+        self.expected[topic, 0] = Halting(
+            reason=reason, ends=ends, right=right, strangers=strangers, under_way=under_way
+        )
+        self.permitted.setdefault((topic, 0), set()).add(reason)
+
+    def tolerate(self, name: Name, *reasons: str) -> None:
+        """From now on this partition may halt with one of these reasons, or go on: the act itself looks at it."""
+        self.permitted.setdefault(name, set()).update(reasons)
+
+    def expect(self, topic: str) -> None:
+        """Partition 0, that was announced, is to halt now, and the others are to go on. Waits for it, and for them.
+
+        The time until then is not a recovery.
+        """
+        stage, reason = self._stage, self.expected[topic, 0].reason
+
+        def halted() -> bool:
+            stage.look()
+            said = [mirror.halts.get((topic, 0)) for mirror in stage.mirrors]
+            return any(halt is not None and halt.reason == reason for halt in said)
+
+        until(halted, lambda: f"{topic}-0 to halt with {reason}; {stage.told()}")
+        self.others_go_on()
+
+    def others_go_on(self) -> None:
+        """Measure that every partition that is written to and may not halt copies on, while others have halted.
+
+        Raises:
+            ChaosError: one does not, or nothing has halted.
+        """
+        stage = self._stage
+        names = [(plan.name, index) for plan in stage.topics for index in range(plan.partitions)
+                 if plan.writing != "nobody" and (plan.name, index) not in self.permitted]  # fmt: skip
+        if not names:
+            raise ChaosError("no partition is written to beside the one that halts", "give the scenario a stream")
+        before = until(lambda: stage.destination.ends(names), "the others' ends")
+        halted, began_at = self._now(), time.monotonic()
+        now: dict[Name, int] = {}
+
+        def gone_on() -> bool:
+            stage.look()
+            now.update(stage.destination.ends(names))
+            return bool(now) and all(now[name] > before[name] for name in names)
+
+        until(gone_on, lambda: f"the other partitions to go on; {stage.told()}", every_s=NOW_AND_THEN_S)
+        copied, took_s = sum(now[name] - before[name] for name in names), time.monotonic() - began_at
+        still = halted & self._now()
+        if not still:
+            raise ChaosError(f"nothing was halted while the others went on; {stage.told()}")
+        self.looked_on = True
+        stage.figure(
+            f"{len(still)} halted, {len(names)} others went on by {copied} offsets in {took_s:.1f} s meanwhile"
+        )
+        stage.caught_up()
+
+    def _now(self) -> set[Name]:
+        return {name for mirror in self._stage.mirrors for name in mirror.halts}
+
+    def check(self, mirror: MirrorProcess) -> None:
+        """Raises ChaosError if a partition halted that was not to, or with another reason."""
+        for name, halt in mirror.halts.items():
+            reasons = self.permitted.get(name)
+            if reasons is None:
+                raise ChaosError(f"halted: {halt}")
+            if halt.reason not in reasons:
+                raise ChaosError(f"{halt}, and {' or '.join(sorted(reasons))} was to be expected")

@@ -1,0 +1,60 @@
+"""What the kernel says of processes (/proc)."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from chaos.errors import ChaosError
+from chaos.waiting import until
+
+__all__ = ["alive", "await_gone", "await_stopped", "children", "command", "stopped"]
+
+_TIMEOUT_S = 20.0
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of a process's children."""
+    found: list[int] = []
+    with suppress(OSError, ValueError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def command(pid: int) -> str:
+    """Its command line; empty if there is no such process."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
+def _state(pid: int) -> str:
+    """One letter, as in proc(5); empty if there is no such process."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended; a zombie has."""
+    return _state(pid) not in ("", "Z", "X")
+
+
+def stopped(pid: int) -> bool:
+    """Whether it is stopped by a signal."""
+    return _state(pid) == "T"
+
+
+def await_stopped(pid: int) -> None:
+    """Until SIGSTOP has taken effect.
+
+    Raises:
+        ChaosError: it has not.
+    """
+    until(lambda: stopped(pid), f"process {pid} to be stopped", timeout_s=_TIMEOUT_S)
+
+
+def await_gone(pids: list[int]) -> bool:
+    """Until none of them is alive; whether that came."""
+    with suppress(ChaosError):
+        return until(lambda: not any(map(alive, pids)), f"the end of {pids}", timeout_s=_TIMEOUT_S)
+    return False

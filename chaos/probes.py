@@ -1,0 +1,89 @@
+"""Questions to brokers about what scenarios have done to them: evidence, by the brokers' own word."""
+
+import struct
+from typing import Any
+from uuid import UUID
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, ResourceType
+from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from chaos.ask import ask
+from chaos.raw import batches
+from chaos.sides import Side
+
+__all__ = ["above_watermark", "config", "known_as", "log_end", "markers_since", "producers", "topic_id"]
+
+_TIMEOUT_S = 10.0
+_LIST_OFFSETS_VERSION = 5
+_LATEST = -1
+_A_REPLICA = 1_000_000
+"""A replica id >= 0 in ListOffsets is answered with the log end, not with the high watermark."""
+
+
+def _row(answer: Any) -> Any:
+    return answer.topics[0].partitions[0]
+
+
+def log_end(side: Side, topic: str, index: int = 0) -> int | None:
+    """The end of the leader's log, replicated or not; None while it does not answer."""
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    one = kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=_LATEST)
+    request = ListOffsetsRequest(
+        replica_id=_A_REPLICA, isolation_level=0, topics=[kind(name=topic, partitions=[one])], timeout_ms=5_000
+    )
+    try:
+        row = _row(ask(side.leader(topic, index).address, request, _LIST_OFFSETS_VERSION, timeout_s=_TIMEOUT_S))
+    except OSError:
+        return None
+    return None if row.error_code else int(row.offset)
+
+
+def above_watermark(side: Side, topic: str, index: int = 0) -> int:
+    """Offsets of the leader's log above its high watermark; 0 if that is not to be had. Asked in this order, a log that
+    grows makes it too small, never too large."""
+    end = log_end(side, topic, index)
+    watermark = side.ends([(topic, index)])
+    return max(0, end - watermark[topic, index]) if end is not None and watermark else 0
+
+
+def producers(side: Side, topic: str, index: int = 0) -> int | None:
+    """How many producers the leader remembers of a partition; None while it does not answer."""
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])]
+    )
+    try:
+        row = _row(ask(side.leader(topic, index).address, request, 0, timeout_s=_TIMEOUT_S))
+    except OSError:
+        return None
+    return None if row.error_code else len(row.active_producers)
+
+
+def markers_since(side: Side, topic: str, offset: int, index: int = 0) -> int:
+    """Control batches in a partition from an offset on."""
+    return sum(one.header.is_control for one in batches(side, topic, index, offset=offset))
+
+
+def topic_id(side: Side, topic: str) -> str:
+    """A topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic."""
+    try:
+        found = side.admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+        told = found[topic].result(_TIMEOUT_S).topic_id
+        # Not its text: librdkafka's base64 has other signs than Kafka's.
+        halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
+        return str(UUID(bytes=struct.pack(">qq", *halves)))
+    except KafkaException:
+        return ""
+
+
+def known_as(side: Side, topic: str) -> frozenset[str]:
+    """What requests call a topic: its name, or its id."""
+    return frozenset({topic, topic_id(side, topic)})
+
+
+def config(side: Side, topic: str, key: str) -> str:
+    """What a topic's setting is, by the brokers."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (found,) = side.admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
+    return str(found.result(_TIMEOUT_S)[key].value)

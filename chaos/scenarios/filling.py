@@ -1,0 +1,210 @@
+"""The destination's brokers freeze and die while records stand above the high watermark, markers are written, or the
+offsets before a source's first record are filled."""
+
+import time
+from collections.abc import Callable
+
+from chaos.evidence import (
+    ABOVE_WATERMARK,
+    BROKER_FROZEN,
+    BROKER_KILLED,
+    FRAME_HELD,
+    LATE,
+    MARKER_UNDER_WAY,
+    MARKER_WAITED,
+    MIRROR_KILLED,
+    START_NOT_KEPT,
+    WORKER_KILLED,
+)
+from chaos.probes import above_watermark, known_as
+from chaos.proxy import Fault, Frame, hold_request, watch_request
+from chaos.proxy.answers import carries, entries
+from chaos.raw import plant
+from chaos.scenario import scenario
+from chaos.scenarios.brokers import COMES_S, GROUP, PROXIED
+from chaos.sides import Side
+from chaos.stage import Stage
+from chaos.topics import HOLES, TopicPlan
+from chaos.waiting import until
+from mirror.records.filler import filler_batch
+from mirror.records.identity import Identity
+
+FREEZE_MOST_S = 3.0
+"""Less than the brokers' session timeout now and then, more at other times."""
+
+
+@scenario(
+    "follower-freeze", group=GROUP, full=10, quick=2, per_stage=5, topics=HOLES, rate=25.0, shape=PROXIED,
+    struck=(BROKER_FROZEN, FRAME_HELD, ABOVE_WATERMARK.times(2), WORKER_KILLED),
+    does="SIGSTOP of a follower at the destination, so that data, or a marker, stand above the high watermark; "
+    "kill -9 of the worker; SIGCONT",
+)  # fmt: skip
+def follower_freeze(stage: Stage) -> None:
+    dense = stage.topic("txn-dense")
+    for at in stage.repeat():
+        leader = stage.destination.leader(dense)
+        follower = stage.chance.choice(stage.destination.followers(dense))
+        held = _hold(stage, dense, ("WriteTxnMarkers", "Produce")[at % 2], leader.node_id)
+        stage.destination.pause(follower)
+        held.deliver()
+        above = lambda: above_watermark(stage.destination, dense)  # noqa: E731
+        stage.await_that(above, ABOVE_WATERMARK)
+        stage.mirror.kill_worker()
+        stage.moment(FREEZE_MOST_S)
+        stage.await_that(above, ABOVE_WATERMARK, 0)  # still: the next worker begins with it there
+        stage.destination.resume(follower)
+        stage.recovered()
+        stage.await_replicas()
+
+
+def _hold(stage: Stage, topic: str, name: str, node_id: int) -> Fault:
+    """Returns when the next such request about this topic is held before its broker."""
+
+    wanted = known_as(stage.destination, topic)
+
+    def about_it(request: Frame) -> bool:
+        if name == "Produce":
+            return carries(request, wanted)
+        return any(one.name == topic for marker in request.decode().markers for one in marker.topics)
+
+    held = stage.destination.network.arm(name, hold_request(), node_id=node_id, where=about_it)
+    held.wait(COMES_S)
+    return held
+
+
+@scenario(
+    "destination-freeze", group=GROUP, full=30, quick=1, per_stage=10, topics=HOLES, rate=25.0, shape=PROXIED,
+    struck=(BROKER_FROZEN, WORKER_KILLED, LATE, MARKER_WAITED),
+    does="SIGSTOP of the destination's leader and kill -9 of the worker with a marker just sent; then SIGCONT",
+)  # fmt: skip
+def destination_freeze(stage: Stage) -> None:
+    dense = stage.topic("txn-dense")
+    for _ in stage.repeat():
+        stage.moment()
+        leader = stage.destination.leader(dense)
+        marker = _hold(stage, dense, "WriteTxnMarkers", leader.node_id)
+        stage.destination.pause(leader)
+        marker.deliver()  # into the frozen broker's socket, where it waits
+        stage.mirror.kill_worker()
+        stage.moment(FREEZE_MOST_S)
+        waited = marker.answer_seen is None
+        stage.destination.resume(leader)
+        for code in set(entries(marker.answer(COMES_S)).values()):
+            stage.note(f"marker answered {code}")
+        stage.seen(MARKER_WAITED, int(waited))
+        stage.recovered()
+        stage.await_replicas()
+
+
+@scenario(
+    "filling-leader-kill", group=GROUP, full=20, quick=1, per_stage=5, topics=HOLES, rate=25.0, shape=PROXIED,
+    struck=(MARKER_UNDER_WAY, BROKER_KILLED),
+    does="kill -9 of the destination's leader during continuous filling, and restart",
+)  # fmt: skip
+def filling_leader_kill(stage: Stage) -> None:
+    dense = stage.topic("txn-dense")
+    for _ in stage.repeat():
+        stage.moment()
+        leader = stage.destination.leader(dense)
+        _marker_under_way(stage, leader.node_id)
+        stage.destination.kill(leader)
+        stage.moment(5.0)
+        stage.destination.bring_up()
+        stage.recovered()
+        stage.await_replicas()
+
+
+def _marker_under_way(stage: Stage, node_id: int | None = None) -> None:
+    """Returns when one has just been passed on."""
+    stage.destination.network.arm("WriteTxnMarkers", watch_request(), node_id=node_id).wait(COMES_S)
+    stage.seen(MARKER_UNDER_WAY)
+
+
+@scenario(
+    "filling-all-killed", group=GROUP, full=5, quick=1, per_stage=5, topics=HOLES, rate=25.0, shape=PROXIED,
+    struck=(MARKER_UNDER_WAY, MIRROR_KILLED, BROKER_KILLED.times(3)),
+    does="kill -9 of the mirror and of all brokers of the destination during filling",
+)  # fmt: skip
+def filling_all_killed(stage: Stage) -> None:
+    for _ in stage.repeat():
+        stage.moment()
+        _marker_under_way(stage)
+        _kill_destination(stage)
+        stage.recovered()
+
+
+LEADING = 2_000_000
+MILLION = 1_000_000
+FAR = 50_000_000
+
+
+@scenario(
+    "trimmed-all-killed", group=GROUP, full=5, quick=1, bare=True,
+    topics=(
+        TopicPlan(name="idem-lz4", writing="idempotent", codec="lz4", partitions=2),
+        TopicPlan(name="txn-none", writing="transactional"),
+    ),
+    struck=(MIRROR_KILLED, BROKER_KILLED.times(3), START_NOT_KEPT),
+    does="the source begins at offset 2,000,000; kill -9 of the mirror and of all brokers of the destination within "
+    "60 s after DeleteRecords there",
+)  # fmt: skip
+def trimmed_all_killed(stage: Stage) -> None:
+    _trimmed(stage, LEADING)
+
+
+@scenario(
+    "starts-at-50-million", group=GROUP, full=1, quick=1, bare=True,
+    topics=(TopicPlan(name="txn-none", writing="transactional"),),
+    struck=(MIRROR_KILLED, BROKER_KILLED.times(3), START_NOT_KEPT),
+    does="the same with a source that begins at offset 50,000,000",
+)  # fmt: skip
+def starts_at_50_million(stage: Stage) -> None:
+    _trimmed(stage, FAR)
+
+
+def _trimmed(stage: Stage, start: int) -> None:
+    stage.check_starts = True
+    stage.create_topics()
+    for topic, index in stage.names:
+        _lead(stage.source, topic, index, start)
+    stage.source.delete_before(dict.fromkeys(stage.names, start))
+    stage.start_stream()
+    began_at = time.monotonic()
+    stage.start_mirror()
+    wanted = dict.fromkeys(stage.names, start)
+
+    def trimmed() -> bool:
+        stage.look()
+        return stage.destination.starts(stage.names) == wanted
+
+    for _ in stage.repeat():
+        until(trimmed, lambda: f"the destination to begin at {start}; {stage.told()}")
+        stage.note("seconds until the destination began there", round(time.monotonic() - began_at))
+        stage.moment()
+        _kill_destination(stage, lambda: stage.seen(START_NOT_KEPT, int(_start_not_kept(stage, start))))
+        stage.recovered()
+        until(trimmed, lambda: f"the destination to begin at {start} again; {stage.told()}")
+
+
+def _lead(side: Side, topic: str, index: int, end: int) -> None:
+    """Empty records up to an offset, a million at a time."""
+    for offset in range(0, end, MILLION):
+        batch = filler_batch(producer=1 << 40, offset=offset, count=MILLION, timestamp=round(time.time() * 1000))
+        plant(side, topic, index, batch, Identity(1 << 40, 0, offset))
+
+
+def _start_not_kept(stage: Stage, start: int) -> bool:
+    """Whether some partition's log start is in no broker's checkpoint, which is written once a minute."""
+    kept = [path.read_text() for one in stage.destination.cluster.brokers
+            for path in one.data_dir.glob("log-start-offset-checkpoint")]  # fmt: skip
+    return any(all(f"{topic} {index} {start}\n" not in text for text in kept) for topic, index in stage.names)
+
+
+def _kill_destination(stage: Stage, when_dead: Callable[[], None] = lambda: None) -> None:
+    """The mirror and every broker of the destination, which then come back."""
+    stage.mirror.kill()
+    for broker in stage.destination.cluster.brokers:
+        stage.destination.kill(broker)
+    when_dead()
+    stage.destination.bring_up()
+    stage.mirror.start()

@@ -1,0 +1,116 @@
+"""The end of a stage: everything stops in order, and both sides are compared."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from chaos.compare import compare, compare_ends, compare_order
+from chaos.halting import judge
+from chaos.reading import Isolation, Reading, read, read_together
+from chaos.sides import Name
+from chaos.waiting import until
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+__all__ = ["finish", "verify"]
+
+_STABLE_TIMEOUT_S = 120.0
+
+
+def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None]) -> None:
+    """End the streams, let the mirror catch up, stop it, compare; what is wrong goes into the stage's outcome.
+
+    Args:
+        stage: whose act is over.
+        say: told what goes on.
+        over: called when the fault is over and the clusters are as they were.
+    """
+    out = stage.outcome
+    say("ending the stream")
+    for stream in stage.streams:
+        stream.stop()
+    stage.pair.heal()
+    over()
+    _stable(stage)
+    say("catching up")
+    stage.caught_up()
+    for mirror in stage.mirrors:
+        mirror.stop()
+        out.problems += [f"{said}; {mirror.told()}" for said in mirror.conduct.problems]
+    out.problems += [f"the proxy: {error!r}" for side in stage.pair.sides for error in side.take_errors()]
+    say("comparing")
+    verify(stage)
+
+
+def _stable(stage: "Stage") -> None:
+    """No transaction is open at the source: what readers of either isolation level get ends at the same offset."""
+
+    def stable() -> bool:
+        ends = stage.source.ends(stage.names)
+        return bool(ends) and ends == stage.source.ends(stage.names, committed=True)
+
+    until(stable, "the source's transactions to end", timeout_s=_STABLE_TIMEOUT_S)
+
+
+def verify(stage: "Stage") -> None:
+    """Plain consumers at both isolation levels, end offsets, halts and what was copied before them."""
+    out, names = stage.outcome, stage.copied
+    if stage.left:
+        stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
+    method = compare if stage.scenario.exact else compare_order
+    here_at, there_at = stage.source.bootstrap_servers, stage.destination.bootstrap_servers
+    views: list[tuple[str, Isolation]] = [
+        (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
+    ]  # fmt: skip
+    # What strangers wrote and aborted is no part of the copy, and readers of uncommitted records get it.
+    read_by = read_together(views[: 2 if stage.strangers else 3], names)
+    here, *found_there = (_since(stage.since, one) for one in read_by)
+    comparisons = [method(here, one) for one in found_there]
+    found = next((one for one in comparisons if not one.identical), comparisons[0])
+    out.compared.add(found)
+    out.problems += found.examples
+    if not found.records:
+        out.problems.append("nothing was compared: the source holds no record")
+    if stage.scenario.exact:
+        out.problems += compare_ends("the end", stage.source.ends(names), stage.destination.ends(names))
+    if stage.check_starts:
+        out.problems += compare_ends("the start", stage.source.starts(names), stage.destination.starts(names))
+    _halted(stage)
+    spoilt = {topic for topic, _ in (*stage.halts.permitted, *stage.since, *stage.strangers)}
+    out.audited += [plan.name for plan in stage.topics if plan.name not in spoilt]
+
+
+def _since(since: Mapping[Name, int], reading: Reading) -> Reading:
+    """Of what was read, the part that is compared."""
+    return {name: {at: one for at, one in held.items() if at >= since.get(name, 0)} for name, held in reading.items()}
+
+
+def _halted(stage: "Stage") -> None:
+    """All intended halts have come, with the right reason in the end, and what was copied before is the source's."""
+    out = stage.outcome
+    for name, halting in stage.halts.expected.items():
+        said = [mirror.halted_before[name].reason for mirror in stage.mirrors if name in mirror.halted_before]
+        label = f"{name[0]}-{name[1]}"
+        if not said:
+            out.problems.append(f"{label} did not halt")
+        elif said[-1] != halting.reason:
+            out.problems.append(f"{label} halted with {said[-1]} instead of {halting.reason}")
+        out.halted += said[-1:]
+    _prefixes(stage, list(stage.halts.expected))
+    if out.halted and not stage.halts.looked_on:
+        out.problems.append("nobody measured whether the others went on beside what had halted")
+
+
+def _prefixes(stage: "Stage", names: Sequence[Name]) -> None:
+    """What was copied of those that have halted is what the source had, and no more is there."""
+    out = stage.outcome
+    unknown = [name for name in names if stage.halts.expected[name].right is None]
+    here = read(stage.source.bootstrap_servers, unknown, "read_committed")
+    there = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
+    ends = until(lambda: stage.destination.ends(names), "the ends of what has halted") if names else {}
+    for name in names:
+        halting = stage.halts.expected[name]
+        right = here[name] if halting.right is None else halting.right
+        out.problems += judge(name, halting, right, there[name], ends[name])
+        copied = min(ends[name] - halting.strangers, halting.ends[1])
+        out.prefixes += sum(offset < copied for offset in right)

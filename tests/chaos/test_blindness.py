@@ -1,0 +1,302 @@
+"""The harness is not blind: each of its comparisons is broken once, and the run fails for that one reason.
+
+A real run, a real stage and a real reader of what a mirror says, between fake brokers and a fake mirror.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chaos import audits
+from chaos.errors import ChaosError
+from chaos.evidence import BROKER_KILLED, Record
+from chaos.mirrors import MirrorProcess
+from chaos.plan import Plan
+from chaos.reading import Isolation, Reading
+from chaos.results import Row
+from chaos.run import run
+from chaos.scenario import SCENARIOS, Scenario
+from chaos.sides import Name, Offsets
+from chaos.stage import Stage
+from chaos.topics import TopicPlan
+
+TOPICS = (TopicPlan(name="plain", writing="nobody"), TopicPlan(name="halts", writing="nobody"))
+WRITTEN = {0: b"a", 1: b"b", 3: b"c", 4: b"d"}
+END = 6
+HALT_AT = 3
+
+
+class FakeSide:
+    """A cluster: its records by what readers of either isolation level get, and where its logs end."""
+
+    def __init__(self, name: str) -> None:
+        self.bootstrap_servers = name
+        self.committed: Reading = {}
+        self.aborted: Reading = {}
+        self.end: dict[Name, int] = {}
+        self.start: dict[Name, int] = {}
+        self.records: list[Record] = [Record()]
+        self.dead: list[str] = []
+        self.errors: list[BaseException] = []
+
+    def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
+        return {name: self.end[name] for name in names}
+
+    def starts(self, names: Iterable[Name]) -> dict[Name, int]:
+        return {name: self.start[name] for name in names}
+
+    def died(self) -> list[str]:
+        return self.dead
+
+    def take_errors(self) -> list[BaseException]:
+        return self.errors
+
+    def delete(self, topics: object) -> None: ...
+
+    def read(self, names: Iterable[Name], isolation: Isolation) -> Reading:
+        return {name: self.committed[name] | (self.aborted.get(name, {}) if isolation == "read_uncommitted" else {})
+                for name in names}  # fmt: skip
+
+
+class World:
+    """Two clusters and a mirror, as the act of a healthy run leaves them; ``breaks`` then breaks one thing."""
+
+    def __init__(self) -> None:
+        self.source, self.destination = FakeSide("source"), FakeSide("destination")
+        self.sides = (self.source, self.destination)
+        self.version = "4.3.0"
+        self.said: list[str | dict[str, Any]] = []
+        self.code = 2
+        """The mirror's when it is told to stop: a partition has halted."""
+        self.ended: int | None = None
+        self.struck = True
+        self.went_on = True
+        self.verdict = audits.IDENTICAL
+        self.stray_failure: str = ""
+        self.breaks: Callable[[World], None] = lambda _: None
+
+    def heal(self) -> None: ...
+
+    def play(self, stage: Stage, folder: Path) -> None:
+        plain, halts = ((stage.topic(part), 0) for part in ("plain", "halts"))
+        for side in self.sides:
+            for name in (plain, halts):
+                side.committed[name] = deepcopy(WRITTEN)
+                side.end[name], side.start[name] = END, 0
+        self.destination.committed[halts] = {at: one for at, one in WRITTEN.items() if at < HALT_AT}
+        self.destination.end[halts] = HALT_AT
+        self.ended = None
+        self.said = [{"event": "halted", "topic": halts[0], "partition": 0, "reason": "corrupt"}]
+        self.breaks(self)
+        stage.check_starts = True
+        stage.halts.announce(halts[0], "corrupt", ends=(HALT_AT, HALT_AT))
+        stage.halts.looked_on = self.went_on
+        stage.streams.append(SimpleNamespace(stop=lambda: None, check=self.check))  # type: ignore[arg-type]
+        stage.mirrors.append(self.mirror(folder))
+        for _ in stage.repeat():
+            self.destination.records[0].note(BROKER_KILLED, int(self.struck))
+
+    def check(self) -> None:
+        if self.stray_failure:
+            raise ChaosError(self.stray_failure)
+
+    def mirror(self, folder: Path) -> MirrorProcess:
+        def stopped(_: object) -> bool:
+            self.ended = self.code
+            return True
+
+        def process(argv: object, log: Path) -> Any:
+            text = [line if isinstance(line, str) else json.dumps(line) for line in self.said]
+            log.write_text("".join(f"{line}\n" for line in text))
+            return SimpleNamespace(pid=4_000_000, poll=lambda: self.ended, signal=stopped, wait=lambda _: self.ended)
+
+        return MirrorProcess(folder / "m.yaml", processes=SimpleNamespace(folder=folder, spawn=process))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    """Everything is right in it."""
+    world = World()
+
+    class FakeClusters:
+        current = world
+
+        def pair(self, _: object) -> World:
+            return world
+
+        def drop(self) -> None: ...
+
+        def __enter__(self) -> "FakeClusters":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def read(servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None) -> Reading:
+        return next(side for side in world.sides if side.bootstrap_servers == servers).read(names, isolation)
+
+    def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name]) -> list[Reading]:
+        wanted = list(names)
+        return [read(servers, wanted, isolation) for servers, isolation in views]
+
+    monkeypatch.setattr("chaos.run.Clusters", FakeClusters)
+    monkeypatch.setattr("chaos.stage.read", read)
+    monkeypatch.setattr("chaos.verdict.read", read)
+    monkeypatch.setattr("chaos.verdict.read_together", read_together)
+    monkeypatch.setattr("chaos.trials.Trials.__init__.__kwdefaults__", {"settle_s": 0.0})
+    monkeypatch.setattr(audits, "audit", lambda *_, **__: (world.verdict, "said"))
+    one = Scenario(
+        name="fake", group="-", does="-", act=lambda stage: world.play(stage, tmp_path), struck=(BROKER_KILLED,),
+        topics=TOPICS, bare=True,
+    )  # fmt: skip
+    monkeypatch.setitem(SCENARIOS, one.name, one)
+    return world
+
+
+def play(world: World, tmp_path: Path) -> Row:
+    told = SimpleNamespace(step=lambda _: None, detail=lambda _: None, line=lambda _: None)
+    (row,) = run(Plan(quick=True, only="^fake$", out=tmp_path, tracks=1), told)
+    return row
+
+
+def plain(side: FakeSide) -> dict[int, bytes]:
+    return next(held for (topic, _), held in side.committed.items() if topic.endswith("plain"))
+
+
+def halts(side: FakeSide) -> dict[int, bytes]:
+    return next(held for (topic, _), held in side.committed.items() if topic.endswith("halts"))
+
+
+def end(side: FakeSide, part: str, offset: int) -> None:
+    side.end.update({name: offset for name in side.end if name[0].endswith(part)})
+
+
+def of_aborted(part: str) -> Callable[[World], None]:
+    """A record of an aborted transaction came along: only readers of uncommitted records are given it."""
+
+    def breaks(world: World) -> None:
+        names = [name for name in world.destination.committed if name[0].endswith(part)]
+        world.destination.aborted = {name: {2: b"aborted"} for name in names}
+
+    return breaks
+
+
+def nothing(world: World) -> None:
+    for side in world.sides:
+        plain(side).clear()
+
+
+def no_halt(world: World) -> None:
+    world.said.clear()
+    world.code = 0
+
+
+def other_reason(world: World) -> None:
+    world.said[0] = {**world.said[0], "reason": "unproven"}  # type: ignore[dict-item]
+
+
+def another_halts(world: World) -> None:
+    (name,) = (name for name in world.source.committed if name[0].endswith("plain"))
+    world.said.append({"event": "halted", "topic": name[0], "partition": 0, "reason": "corrupt"})
+
+
+def replaced(world: World) -> None:
+    held = halts(world.destination)
+    held.update(dict.fromkeys(held, b"x"))
+
+
+def emptied(world: World) -> None:
+    halts(world.destination).clear()
+    end(world.destination, "halts", 0)
+
+
+def set_to(name: str, value: object) -> Callable[[World], None]:
+    return lambda world: setattr(world, name, value)
+
+
+def says(line: str | dict[str, Any]) -> Callable[[World], None]:
+    return lambda world: world.said.append(line)
+
+
+BROKEN: dict[str, tuple[Callable[[World], Any], str]] = {
+    "lost": (lambda world: plain(world.destination).pop(1), "lost: fake"),
+    "doubled": (lambda world: plain(world.destination).update({5: b"d"}), "doubled: fake"),
+    "moved": (lambda world: plain(world.destination).update({2: plain(world.destination).pop(1)}), "misplaced: fake"),
+    "foreign": (lambda world: plain(world.destination).update({5: b"x"}), "not of the source"),
+    "aborted": (of_aborted("plain"), "not of the source"),
+    "prefix aborted": (of_aborted("halts"), "is not the source's up to 3"),
+    "end": (lambda world: end(world.destination, "plain", END + 1), "the end of fake"),
+    "start": (lambda world: world.destination.start.update(dict.fromkeys(world.destination.start, 1)), "the start of"),
+    "nothing": (nothing, "nothing was compared"),
+    "no halt": (no_halt, "did not halt"),
+    "other reason": (other_reason, "corrupt was to be expected"),
+    "another halts": (another_halts, "halted: fake"),
+    "prefix foreign": (replaced, "is not the source's up to 3"),
+    "prefix empty": (emptied, "its copy ends at 0 instead of 3 to 3"),
+    "prefix lost": (lambda world: halts(world.destination).pop(1), "is not the source's up to 3"),
+    "beyond the halt": (lambda world: end(world.destination, "halts", END), "its copy ends at 6 instead of 3 to 3"),
+    "others not looked at": (set_to("went_on", False), "nobody measured whether the others went on"),
+    "stray output": (says("Fatal Python error: Segmentation fault"), "stray output: Fatal Python error"),
+    "death": (says({"event": "worker_died", "pid": 9, "detail": "ended by SIGSEGV"}), "nobody ordered it"),
+    "traceback": (says({"event": "resync", "exception": "Traceback\nKeyError: 3"}), "traceback: KeyError: 3"),
+    "bug": (says({"event": "resync", "reason": "bug", "detail": "?"}), "a bug, by its own word"),
+    "exit code": (set_to("code", 1), "ended with exit code 1"),
+    "crash": (set_to("ended", -11), "ended by itself, with exit code -11"),
+    "broker": (lambda world: world.source.dead.append("broker 1 died"), "broker 1 died"),
+    "proxy": (lambda world: world.source.errors.append(ValueError("a frame of -1")), "the proxy: ValueError"),
+    "producer": (set_to("stray_failure", "the producer failed"), "the producer failed"),
+    "no strike": (set_to("struck", False), "the fault did not strike in 5 tries: broker killed"),
+    "audit": (set_to("verdict", audits.DIFFERENT), "audit: different"),
+    "no audit": (set_to("verdict", "failed"), "audit: failed"),
+}
+
+
+def test_nothing_is_broken(world: World, tmp_path: Path) -> None:
+    row = play(world, tmp_path)
+    assert row.problems == []
+    assert row.held
+    assert (row.repetitions, row.tries, row.records, row.prefixes) == (1, 1, 4, 2)
+    assert (row.audit, row.audited, row.topics) == ("identical", 1, 2)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken(world: World, tmp_path: Path, what: str) -> None:
+    """One thing is broken, and that one thing is what the run fails for."""
+    world.breaks, expected = BROKEN[what]
+    row = play(world, tmp_path)
+    assert not row.held
+    assert len(row.problems) == 1, row.problems
+    assert expected in row.problems[0]
+    assert "| **no** |" in (tmp_path / "failures.md").read_text()
+
+
+@pytest.fixture
+def mapped(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Offsets differ."""
+    monkeypatch.setitem(SCENARIOS, "fake", replace(SCENARIOS["fake"], exact=False))
+    monkeypatch.setattr("chaos.stage.Stage.caught_up", lambda *_: None)
+    return world
+
+
+def later(world: World) -> None:
+    """All of it, at other offsets."""
+    held = plain(world.destination)
+    moved = {10 + at: one for at, one in held.items()}
+    held.clear()
+    held.update(moved)
+
+
+def swapped(world: World) -> None:
+    held = plain(world.destination)
+    held[0], held[1] = held[1], held[0]
+
+
+@pytest.mark.parametrize(("breaks", "right"), [(later, True), (swapped, False), (lambda world: plain(world.destination).pop(1), False)])  # fmt: skip  # noqa: E501
+def test_order(mapped: World, tmp_path: Path, breaks: Callable[[World], Any], right: bool) -> None:
+    mapped.breaks = breaks
+    assert play(mapped, tmp_path).held is right
