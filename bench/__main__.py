@@ -7,6 +7,7 @@ from types import FrameType
 
 from bench.console import Progress, no_arguments
 from bench.errors import BenchError
+from bench.goals import complaints
 from bench.plan import __doc__ as plan_text
 from bench.plan import from_environment
 from bench.run import report, run
@@ -29,9 +30,10 @@ def main() -> int:
     except KeyboardInterrupt:
         print("bench: interrupted; what was measured so far is kept", file=sys.stderr)
         return 130
-    errors = [row.error for row in found.rows] + [row.error for row in found.latency]
-    failed = any(errors + [row.error for row in found.costs])
-    return 1 if failed else 0
+    wrong = complaints(found)
+    for line in wrong:
+        print(f"bench: {line}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from bench.plan import Workload
 from bench.results import Results, Row
 
-__all__ = ["Verdict", "compares", "verdicts"]
+__all__ = ["Verdict", "compares", "complaints", "verdicts"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +97,16 @@ def verdicts(results: Results) -> list[Verdict]:
                     kept = goal.least <= found <= goal.most
                     made.append(Verdict(what=goal.what, workload=row.workload, found=found, kept=kept))
     return made
+
+
+def complaints(results: Results) -> list[str]:
+    """Why a run is no success, a line each: what failed, and the bounds that were missed."""
+    failed = [
+        *((f"{row.system}, {row.workload}", row.error) for row in results.rows),
+        *((f"{row.system}, latency", row.error) for row in results.latency),
+        *((row.case, row.error) for row in results.costs),
+    ]
+    return [
+        *(f"failed: {what}: {error}" for what, error in failed if error),
+        *(f"missed: {one.what}; {one.workload}: {one.found:.2f}" for one in verdicts(results) if not one.kept),
+    ]

@@ -9,8 +9,10 @@ BENCH_REPEAT=1         measure the floor and mirror so many times per workload, 
                        3 if quick): their runs take seconds, and on a shared machine one of seconds says little. The
                        same for MirrorMaker 2 where a bound is against its figure
 BENCH_FLOW=JSON        further settings of mirror's flow, e.g. '{"fetch.max.bytes": "8 MiB"}'
-BENCH_OUT=FOLDER       where results go: bench/out; but build/bench with BENCH_ONLY, BENCH_SYSTEMS, BENCH_SCALE
-                       or BENCH_FLOW, so that a run for tuning never replaces a complete one
+BENCH_OUT=FOLDER       where results go: bench/out; but build/bench for a quick run, with BENCH_ONLY, BENCH_SYSTEMS,
+                       BENCH_SCALE or BENCH_FLOW, and with fewer repetitions: no less than a full run replaces one
+
+The command fails where a row has failed or a bound of ``bench.goals`` is missed.
 """
 
 import dataclasses
@@ -38,6 +40,7 @@ _TOTAL_BYTES = {
 """Enough that a JVM is warm before the last third, little where it takes long to make."""
 _MANY_PARTITIONS = ("1KB", "16KB")
 _QUICK = ("16KB-lz4-64p", 400_000_000)
+_REPEAT, _REPEAT_QUICK = 5.0, 3.0
 _NARROWING = ("BENCH_ONLY", "BENCH_SYSTEMS", "BENCH_SCALE", "BENCH_FLOW")
 LATENCY = "latency"
 
@@ -180,9 +183,10 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
     only = environ.get("BENCH_ONLY") or ""
     chosen, cases, latency = _chosen(workloads, only)
     scale = _number(environ, "BENCH_SCALE", 1.0)
-    repeat = _number(environ, "BENCH_REPEAT", 3.0 if quick else 5.0)
+    repeat = _number(environ, "BENCH_REPEAT", _REPEAT_QUICK if quick else _REPEAT)
     if repeat != int(repeat):
         raise BenchError(f"BENCH_REPEAT={repeat} is not a whole number", "give 1 or more")
+    narrowed = narrowed or repeat < (_REPEAT_QUICK if quick else _REPEAT)
     out = environ.get("BENCH_OUT")
     return Plan(
         kind="selection" if narrowed else "quick" if quick else "full",
@@ -196,7 +200,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         ),
         repeat=int(repeat),
         flow=_flow(environ.get("BENCH_FLOW") or "{}"),
-        out=Path(out) if out else ROOT / ("build/bench" if narrowed else "bench/out"),
+        out=Path(out) if out else ROOT / ("build/bench" if narrowed or quick else "bench/out"),
     )
 
 

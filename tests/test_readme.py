@@ -1,6 +1,7 @@
 """What the README shows is there: every command, every make target, the configuration, every link to a file."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -19,6 +20,8 @@ CONSOLE = [
     for line in text.splitlines()
     if line.startswith("$ ")
 ]
+CONSOLE = [["mirror", *words[1:]] if words[0] == ".venv/bin/mirror" else words for words in CONSOLE]
+"""Where it is after ``make setup``, or after the two commands that install it alone."""
 INLINE = [text.split() for text in re.findall(r"`((?:mirror|make) [^`]+)`", README)]
 COMMANDS = CONSOLE + INLINE
 
@@ -26,6 +29,7 @@ COMMANDS = CONSOLE + INLINE
 def test_it_shows_commands() -> None:
     assert ["make", "demo"] in CONSOLE
     assert ["make", "test"] in CONSOLE
+    assert {words[0] for words in CONSOLE} <= {"make", "mirror", "python3", ".venv/bin/pip"}
     assert len(COMMANDS) > 8
 
 
@@ -47,6 +51,19 @@ def test_commands_exist_and_take_their_options(words: list[str]) -> None:
         assert found is not None, words
         command, context = found, click.Context(found, parent=context, info_name=found.name, **found.context_settings)
     command.make_parser(context).parse_args(rest)
+
+
+def test_it_says_how_to_install_it() -> None:
+    """Into ``.venv``, by make or by hand; the extra that the audit needs is one."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "VENV := .venv\n" in makefile
+    assert ["python3", "-m", "venv", ".venv"] in CONSOLE
+    assert [".venv/bin/pip", "install", "."] in CONSOLE
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"mirror": "mirror.cli:main"}
+    assert (
+        {extra for extra in re.findall(r"\.\[(\w+)\]", README)} == {"audit"} <= project["optional-dependencies"].keys()
+    )
 
 
 def test_its_configuration_is_valid(tmp_path: Path) -> None:

@@ -25,7 +25,11 @@ def test_a_quick_run_has_one_workload_and_three_systems() -> None:
     plan = from_environment({"BENCH_QUICK": "1"})
     assert [workload.name for workload in plan.workloads] == ["16KB-lz4-64p"]
     assert (plan.kind, plan.systems, plan.latency) == ("quick", ("floor", "mirror", "mm2"), False)
-    assert plan.out == ROOT / "bench/out"
+    assert plan.out == ROOT / "build/bench", "no less than a full run replaces one"
+    assert from_environment({}).out == ROOT / "bench/out"
+    assert from_environment({"BENCH_REPEAT": "7"}).out == ROOT / "bench/out"
+    fewer = from_environment({"BENCH_REPEAT": "4"})
+    assert (fewer.kind, fewer.out) == ("selection", ROOT / "build/bench")
 
 
 def test_a_selection_does_not_replace_a_complete_run() -> None:

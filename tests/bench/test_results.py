@@ -80,6 +80,18 @@ def test_bounds_are_judged_where_there_are_figures() -> None:
     assert kept["peak memory: at most 80 MB", "1KB-none-8p"]
 
 
+def test_what_failed_and_what_was_missed_is_no_success() -> None:
+    found = goals.complaints(samples.results())
+    assert "failed: mm1, 1KB-none-8p: stood still" in found
+    assert "failed: mirror, latency: ended" in found
+    assert "failed: exact-txn-10: halted" in found
+    assert "missed: 1 MB batches: at most 1.8 x the floor; 1MB-none-8p: 2.00" in found
+    assert not [line for line in found if "peak memory" in line]
+    fine = samples.results({"floor": 0.25, "mirror": 0.25, "mm2": 16.0, "mm1": 20.0}, only="16KB-lz4")
+    fine.latency, fine.costs = [], []
+    assert goals.complaints(fine) == []
+
+
 @pytest.mark.parametrize("only", ["", "16KB-lz4-64p"])
 def test_a_chart_is_drawn(only: str, tmp_path: Path) -> None:
     path = tmp_path / "compare.png"
