@@ -122,8 +122,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def main() -> None:
     """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof.
 
-    Exit codes: 0 all well, 1 could not do it, 2 a difference or a halted partition, 64 wrong usage, 78 the
-    configuration is wrong.
+    Exit codes: 0 all well, 1 could not do it or is not ready, 2 a difference or a halted partition, 3 an audit that
+    differs nowhere and proves not all of it, 64 wrong usage, 78 the configuration is wrong.
     """
 
 

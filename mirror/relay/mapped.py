@@ -44,6 +44,7 @@ class MappedLocator(Locator):
         """The rest: see ``Locator``."""
         super().__init__(**rest)
         self.state = state
+        self.due = self._pins.due
         self.settings = self._settings
         self.isolation_level = self._settings.isolation_level
 
@@ -241,6 +242,8 @@ class _Look:
                 partition=partition.index,
                 detail=f"offsets {lost[0]} to {lost[1] - 1} of the source never arrived; going on was accepted",
             )
+        if checkpoint is None and not step.copies:
+            await self._locator.due.overtaken(partition, start.source)
         await write_down(state, [copied])
         if not has_map(self._accounts, side):
             # Another flow may have begun at the same moment: each looks behind its own first entry.
@@ -533,6 +536,8 @@ class _Look:
         needed = {one.id for one in kept[: len(kept) - len(tail)]}
         rest = [one for one in [*chunks, *ledger.void(side)] if one.id not in needed]
         forget = [one.key() for one in before] + [one.key() for one in rest]
+        if (halted := self._locator.due.note(self._partition)) is not None:
+            forget.append(halted.key())
         return copied, list(dict.fromkeys(forget))
 
     def _is_unused(self, step: LockStep, start: Start) -> bool:

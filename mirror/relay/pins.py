@@ -4,15 +4,12 @@ Topic ids, halts and what was copied last are written down, so that they outlive
 ``recall`` before a partition is taken over, ``pin`` before anything is written into its log.
 """
 
-import asyncio
 import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
 from mirror.net.log import PartitionLog
 from mirror.net.state import Memory
 from mirror.records.fields import id_shown, id_text
@@ -20,6 +17,7 @@ from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.records.state import Checkpoint, Entry, Skipped
 from mirror.relay.assignment import committable
+from mirror.relay.due import HALTED, Due, persistently
 from mirror.relay.evidence import Asked, Known, Unseen, vouch
 from mirror.relay.halts import GAPS, Halted, PartitionHalted, Trouble, halt, is_durable
 from mirror.relay.partition import NEVER, Partition
@@ -29,10 +27,6 @@ UNPROVEN = Trouble.UNPROVEN.reason
 """Why a range counts as skipped that an operator took on trust."""
 ON_GAP = "on.gap"
 """Why one does that was given up by decision."""
-DELETED = Trouble.RETENTION_OVERTOOK.reason
-"""Why one does that the source deleted while a halt kept it from being copied."""
-HALTED = "halted"
-"""Who writes the note of where a partition halted of which nothing was copied (``Note.writer``): whoever it was."""
 COMMITTED = "read_committed"
 MAPPED = "mapped"
 LEVEL = "isolation.level"
@@ -47,6 +41,7 @@ class Pins:
         self._destination = destination
         self._settings = settings
         self._writer = uuid.uuid4().hex[:16]
+        self.due = Due(state, source=source, destination=destination, settings=settings)
 
     # -- what is written down ------------------------------------------------------------------------------------------
 
@@ -68,7 +63,9 @@ class Pins:
         partition.pin = pin = ledger.pin(side)
         if pin is None:
             return
-        copied = [each.copied for each in ledger.notes(side) if _same_topics(each, pin)]
+        notes = [each for each in ledger.notes(side) if _same_topics(each, pin)]
+        # Where it halted before it was located, nothing was looked at.
+        copied = [each.copied for each in notes if each.writer != HALTED or each.copied.leader_epoch >= 0]
         copied += [pin.copied] if pin.copied is not None else []
         partition.pin = pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
         cluster_id = self._source.cluster_id
@@ -280,11 +277,7 @@ class Pins:
         if not changed:
             return
         forget = [
-            each.key()
-            for _, note in changed
-            for each in self._state.ledger.notes(note.side)
-            if each.writer != note.writer and _same_topics(each, note) and each.copied.rank <= note.copied.rank
-            if each.writer != HALTED or note.copied.digest
+            each.key() for _, note in changed for each in self._state.ledger.notes(note.side) if _replaces(note, each)
         ]
         await self._state.save([note for _, note in changed], forget=forget)
         for partition, note in changed:
@@ -328,7 +321,7 @@ class Pins:
     async def halted(self, partition: Partition, halted: Halted) -> None:
         """Writes down that the partition has stopped, however long it takes: whoever takes it over has to know. Of
         reasons that heal by themselves, only what was due is written down."""
-        entries: list[Entry] = self._due_now(partition)
+        entries: list[Entry] = []
         if is_durable(halted.reason):
             source_id, destination_id = self.ids(partition)
             entries.append(
@@ -342,58 +335,17 @@ class Pins:
                     destination_id=destination_id,
                 )
             )
-        backoff = Backoff(least_ms=self._settings.backoff_ms, most_ms=self._settings.backoff_max_ms)
-        while entries and partition.halted is halted:
-            try:
-                await self._state.save(entries)
-                return
-            except NetworkError:
-                await asyncio.sleep(backoff.next_s())
 
-    def _due_now(self, partition: Partition) -> list[Entry]:
-        """The note of where it halts. Nothing of it was copied: else what the source deletes halts it again."""
-        pin = partition.pin
-        copied = was_copied(partition) or partition.marks or partition.counts.batches
-        if self._settings.mapped or pin is None or partition.position < 0 or copied:
-            return []
-        return [self._halted_at(pin, LastCopied(partition.position, partition.source_leader_epoch))]
+        def still() -> bool:
+            return partition.halted is halted
 
-    def due_at_halt(self, partition: Partition) -> int:
-        """The offset that was due when the partition halted and nothing of it was copied; -1: it has not. What the
-        source has deleted from there on will never be copied."""
-        note = self._halt_note(partition)
-        return -1 if note is None else note.copied.offset
+        async def attempt() -> None:
+            await self._state.save(entries)
 
-    def _halt_note(self, partition: Partition) -> Note | None:
-        pin = partition.pin
-        notes = self._state.ledger.notes(partition.side) if pin is not None else []
-        return next((one for one in notes if one.writer == HALTED and pin and _same_topics(one, pin)), None)
-
-    async def overtaken(self, partition: Partition, upto: int) -> None:
-        """The source has deleted what was due when the partition halted, before offset ``upto``: written down as
-        skipped, before the copy begins there.
-
-        Raises:
-            NetworkError: not certain that it is there.
-        """
-        note, pin = self._halt_note(partition), partition.pin
-        due = self.due_at_halt(partition)
-        if note is None or pin is None or not 0 <= due < upto:
-            return
-        skipped = Skipped(side=partition.side, start=due, end=upto, cause=DELETED, at_ms=_now_ms())
-        await self._state.save([skipped, self._halted_at(pin, note.copied._replace(offset=upto))])
-        partition.overtaken.append((due, upto))
-
-    @staticmethod
-    def _halted_at(pin: Pin, due: LastCopied) -> Note:
-        return Note(
-            side=pin.side,
-            writer=HALTED,
-            source_id=pin.source_id,
-            destination_id=pin.destination_id,
-            copied=due,
-            at_ms=_now_ms(),
-        )
+        if entries:
+            # First, and whether the source can be asked or not.
+            await persistently(attempt, self._settings, still)
+        await self.due.write_down(partition, still)
 
     async def resumed(self, partitions: Iterable[Partition]) -> None:
         """An operator says that these may go on, with the topics as they are now: halts are forgotten, and what the
@@ -406,8 +358,8 @@ class Pins:
         forget = []
         for partition in partitions:
             forget.append(halt_key(partition.side))
-            if self.due_at_halt(partition) < 0:
-                entries += self._due_now(partition)  # resumed before that could be written down
+            if self.due.at_halt(partition) < 0:
+                entries += await self.due.now(partition)  # resumed before that could be written down
             pin = self._state.ledger.pin(partition.side)
             source_id, destination_id = self.ids(partition)
             if partition.source_id is not None and id_text(partition.source_id) != source_id:
@@ -425,13 +377,15 @@ class Pins:
                 if renewed or (checkpoint.source_id, checkpoint.destination_id) != (source_id, destination_id):
                     entries.append(self._pin_of(partition, MAPPED))
             elif pin is not None and renewed:
-                forget += [each.key() for each in self._state.ledger.notes(partition.side)]
+                notes = self._state.ledger.notes(partition.side)
+                forget += [each.key() for each in notes if each.writer != HALTED or each.source_id != source_id]
                 same = pin.destination_id == destination_id
                 under = _under(pin) if same else ("", "", "")
                 # What it is shown to be a copy of is another topic; of a new destination, nothing is shown anyway.
                 replaced = same and pin.source_id != source_id
                 entries.append(replace(self._pin_of(partition, *under), replaced=replaced or (same and pin.replaced)))
-        await self._state.save(entries, forget=forget)
+        written = {each.key() for each in entries}
+        await self._state.save(entries, forget=[key for key in forget if key not in written])
 
     def _pin_of(self, partition: Partition, offsets: str, identity: str = "", isolation_level: str = "") -> Pin:
         """With the topics of now, and these settings."""
@@ -449,12 +403,7 @@ class Pins:
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:
         """Of source and destination topic, as of now."""
-        here = self._source.topics.get(partition.topic)
-        there = self._destination.topics.get(partition.destination)
-        return (
-            id_text(here.topic_id) if here is not None else None,
-            id_text(there.topic_id) if there is not None else None,
-        )
+        return self.due.ids(partition)
 
 
 def settings_changed(partition: Partition, there: PartitionLog, name: str, before: str, now: str) -> PartitionHalted:
@@ -492,6 +441,13 @@ def committed_note(partition: Partition) -> list[LastCopied]:
 def _same_topics(note: Note, other: Note | Pin) -> bool:
     """Whether both are of the same topics."""
     return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
+
+
+def _replaces(note: Note, other: Note) -> bool:
+    """Whether nothing is to be learned from ``other`` any more."""
+    if other.writer == HALTED:
+        return bool(note.copied.digest) and other.source_id == note.source_id
+    return other.writer != note.writer and _same_topics(other, note) and other.copied.rank <= note.copied.rank
 
 
 def was_copied(partition: Partition) -> bool:

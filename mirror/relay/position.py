@@ -265,7 +265,7 @@ class Locator:
         """Whether the partition is still ours; from now on it is written down what it is, and which records a halt was
         about that are not there to copy any more."""
         await self._pin(partition)
-        await self._pins.overtaken(partition, partition.begun.until)
+        await self._pins.due.overtaken(partition, partition.begun.until)
         return await self.owns(partition)
 
     async def _pin(self, partition: Partition, **what: Any) -> None:

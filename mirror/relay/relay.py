@@ -21,6 +21,7 @@ from mirror.records.fields import id_shown
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.books import Books
+from mirror.relay.due import DELETED
 from mirror.relay.ends import Ends
 from mirror.relay.gaps import Gaps
 from mirror.relay.halts import HEALING, Halted, Heals, of_mapped
@@ -31,7 +32,7 @@ from mirror.relay.limits import Warnings
 from mirror.relay.loops import Loops
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
-from mirror.relay.pins import DELETED, ON_GAP, UNPROVEN
+from mirror.relay.pins import ON_GAP, UNPROVEN
 from mirror.relay.plain import InnerLoop
 from mirror.relay.position import Locator
 from mirror.relay.proofs import Proofs

@@ -125,7 +125,13 @@ def _lag(now: Status) -> str:
     some = f"{_number(unknown)} partition{'s' if unknown > 1 else ''}"
     if now["lag_records"] is None:
         return f"{UNKNOWN} ({some})"
-    return f"{_number(now['lag_records'])} records" + (f"; {UNKNOWN} for {some}" if unknown else "")
+    return f"{_number(now['lag_records'])} records" + (f"; {UNKNOWN} for {some}" if unknown else "") + _whose(now)
+
+
+def _whose(now: Status) -> str:
+    """With workers on several machines, each sees its own partitions only."""
+    here = sum(now["states"].values())
+    return f" (of the {here} partitions here)" if here < (now["partitions_of_flow"] or 0) else ""
 
 
 def _size(value: float | None) -> str:

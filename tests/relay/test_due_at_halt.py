@@ -6,12 +6,16 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.log import PartitionLog
-from mirror.relay.pins import Pins
+from mirror.records.pins import Note
+from mirror.relay.due import HALTED, Due
+from mirror.relay.partition import Partition
+from mirror.wire.errors import ErrorCode
+from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
-from tests.relay.noting import FIRST, ledger
+from tests.relay.noting import FIRST, SIDE, ledger, recreate
 from tests.relay.test_verdicts import LARGE, set_config
 
 DELETED = "retention_overtook"
@@ -131,11 +135,168 @@ async def test_without_the_rule_they_are_gone_without_a_word(trims: Iterator[lis
     async with clusters() as (source, destination):
         next(trims).append(destination)
         large(source, destination)
-        with patch.object(Pins, "due_at_halt", lambda *_: -1):
+        with patch.object(Due, "note", lambda *_: None):
             async with mirroring(source, destination) as flow:
                 assert await flow.halted() == "too_large"
                 source.log("t").delete_before(9)
                 set_config(destination, "max.message.bytes", str(LARGE))
                 assert await flow.relay.resume(FIRST) == ""
+                await flow.copied()
+                assert told(flow) == []
+
+
+def rewriting(source: FakeCluster, destination: FakeCluster, **configs: str) -> None:
+    """The destination would change batches, so nothing is looked at; the source begins at 3."""
+    source.add_topic("t")
+    destination.add_topic("t", configs={"compression.type": "zstd", **configs})
+    source.store("t", 0, *batches(10))
+    source.log("t").delete_before(3)
+
+
+async def due_noted(flow: Flow) -> int:
+    """Until it is written down from where on records were due."""
+    await until(lambda: ledger(flow.destination).notes(SIDE), what=f"a note; {flow.log.lines[-9:]}")
+    return ledger(flow.destination).notes(SIDE)[-1].copied.offset
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+async def test_halted_before_it_was_located(trims: Iterator[list[FakeCluster]], *, mapped: bool, restart: bool) -> None:
+    """
+    1. The topics' configs forbid to copy: the partition halts, and nothing of it was looked at.
+    2. The source deletes what was due, once while it is halted and once more while nobody runs.
+    3. Once the configs allow it, the copy begins behind that, and it is told, once.
+    """
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        async with mirroring(source, destination, mapped=mapped, refresh_topics_interval_ms=20) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            assert await due_noted(flow) == 3
+            source.log("t").delete_before(9)
+            if not restart:
+                set_config(destination, "compression.type", "producer")
+                await assert_told(flow, 3, 9)
+        if restart:
+            async with mirroring(source, destination, mapped=mapped) as flow:
+                assert await flow.halted() == "destination_rewrites"
+            source.log("t").delete_before(12)
+            set_config(destination, "compression.type", "producer")
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await assert_told(flow, 3, 12 if restart else 9, again=not restart)
+
+
+async def assert_told(flow: Flow, first: int, after: int, *, again: bool = False) -> None:
+    """As ``assert_skipped``, for both kinds of offsets. ``again``: by an earlier life."""
+    await until(lambda: flow.partition().acknowledged == flow.source.log("t").end, what=f"{flow.log.lines[-9:]}")
+    assert told(flow) == [(first, after, DELETED)]
+    assert len(flow.log.of("skipped")) == (not again)
+    found = [(each.start, each.end, each.cause) for each in ledger(flow.destination).skipped()]
+    assert found == [(first, after, DELETED)]
+
+
+async def test_a_source_that_does_not_answer_is_asked_until_it_does(trims: Iterator[list[FakeCluster]]) -> None:
+    """What was due at a halt is asked of the source, however often that fails."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        for _ in range(3):
+            source.next("ListOffsets", faults.refuse(ErrorCode.LEADER_NOT_AVAILABLE, only=("t", 0)))
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            assert await due_noted(flow) == 3
+            assert len(source.seen("ListOffsets")) > 3
+
+
+async def test_too_many_leading_offsets(trims: Iterator[list[FakeCluster]]) -> None:
+    """More lies before the source's first record than the flow may fill: that is found while a position is sought."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(10))
+        source.log("t").delete_before(3)
+        async with mirroring(source, destination, max_leading_filler=2) as flow:
+            assert await flow.halted() == "leading_offsets"
+            assert await due_noted(flow) == 3
+        source.log("t").delete_before(9)
+        async with mirroring(source, destination) as flow:
+            await assert_skipped(flow, 3, 9)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_a_destination_topic_made_anew_while_it_is_halted(
+    trims: Iterator[list[FakeCluster]], *, mapped: bool
+) -> None:
+    """What was due is of the source's topic: another destination topic does not have it either."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            assert await due_noted(flow) == 3
+            source.log("t").delete_before(9)
+            recreate(destination)
+            assert await flow.relay.resume(FIRST) == ""
+            await assert_told(flow, 3, 9)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_a_source_made_anew_behind_a_copy(trims: Iterator[list[FakeCluster]], *, mapped: bool) -> None:
+    """
+    1. A topic that was copied is made anew at the source: ``recreated``. Of the new one, all was due then.
+    2. The source deletes of it; the operator has the destination topic made anew, and resumes: told.
+    """
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await until(lambda: flow.partition().acknowledged == 15)
+            await flow.relay.drain()
+        recreate(source, *batches(10))
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            assert await flow.halted() == "recreated"
+            await until(lambda: [one for one in ledger(destination).notes(SIDE) if one.writer == HALTED])
+            source.log("t").delete_before(9)
+            recreate(destination)
+            assert await flow.relay.resume(FIRST) == ""
+            await assert_told(flow, 0, 9)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_a_note_ends_with_the_first_copy(trims: Iterator[list[FakeCluster]], *, mapped: bool) -> None:
+    """What was due at a halt long ago says nothing of a later one."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        async with mirroring(source, destination, mapped=mapped, refresh_topics_interval_ms=20) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            assert await due_noted(flow) == 3
+            set_config(destination, "compression.type", "producer")
+            await until(lambda: flow.partition().acknowledged == 30)
+            await flow.relay.drain()
+            assert not [one for one in ledger(destination).notes(SIDE) if one.writer == HALTED]
+            assert told(flow) == []
+
+
+async def test_without_the_rule_nothing_is_known_of_what_was_never_located(
+    trims: Iterator[list[FakeCluster]],
+) -> None:
+    """The mutation: only a partition that was located notes what was due."""
+
+    async def located_only(self: Due, partition: Partition) -> list[Note]:
+        return [] if partition.position < 0 else await now(self, partition)
+
+    now = Due.now
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        with patch.object(Due, "now", located_only):
+            async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
+                assert await flow.halted() == "destination_rewrites"
+                source.log("t").delete_before(9)
+                set_config(destination, "compression.type", "producer")
                 await flow.copied()
                 assert told(flow) == []
