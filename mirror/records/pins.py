@@ -162,6 +162,11 @@ class Pin:
         )
 
 
+HALTED = "halted"
+"""The writer of the note of a partition that halted before anything of its topics was copied, whichever worker it was:
+from ``copied.offset`` on, records were due."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """What one owner of a partition knows to be copied last of these topics. Several may write at the same time, so

@@ -12,7 +12,7 @@ Pure.
 """
 
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Self
@@ -23,6 +23,7 @@ from mirror.records.identity import Identity
 from mirror.records.keys import VERSION, Side, dump, key_of
 from mirror.records.mapping import OffsetMap
 from mirror.records.pins import (
+    HALTED,
     AcceptedLoop,
     Flow,
     Halt,
@@ -402,8 +403,16 @@ class Ledger:
 
     def notes(self, side: Side) -> list[Note]:
         """What was copied last of this partition, by each owner's word; the newest last."""
+        notes = [one for one in self._notes(side) if one.writer != HALTED]
+        return sorted(notes, key=lambda one: (one.copied.rank, one.key()))
+
+    def due(self, side: Side) -> Note | None:
+        """What was due when this partition halted and nothing of it was copied."""
+        return next((one for one in self._notes(side) if one.writer == HALTED), None)
+
+    def _notes(self, side: Side) -> Iterable[Note]:
         account = self._accounts.get(side)
-        return sorted(account.notes.values(), key=lambda one: (one.copied.rank, one.key())) if account else []
+        return account.notes.values() if account else ()
 
     def halt(self, side: Side) -> Halt | None:
         """Why this partition has stopped, if it has."""

@@ -15,7 +15,7 @@ from mirror.net.log import PartitionLog
 from mirror.net.state import Memory
 from mirror.records.fields import id_text
 from mirror.records.header import NO_LEADER_EPOCH
-from mirror.records.pins import LastCopied, Note
+from mirror.records.pins import HALTED, LastCopied, Note
 from mirror.records.state import Skipped
 from mirror.relay.halts import Trouble
 from mirror.relay.partition import Partition
@@ -23,8 +23,6 @@ from mirror.relay.settings import RelaySettings
 
 DELETED = Trouble.RETENTION_OVERTOOK.reason
 """Why a range counts as skipped that the source deleted while a halt kept it from being copied."""
-HALTED = "halted"
-"""The writer of these notes (``Note.writer``), whichever worker it was."""
 
 
 class Due:
@@ -47,8 +45,8 @@ class Due:
         source = self._source.topics.get(partition.topic)
         if source is None:
             return None
-        source_id, notes = id_text(source.topic_id), self._state.ledger.notes(partition.side)
-        return next((one for one in notes if one.writer == HALTED and one.source_id == source_id), None)
+        note = self._state.ledger.due(partition.side)
+        return note if note is not None and note.source_id == id_text(source.topic_id) else None
 
     async def now(self, partition: Partition) -> list[Note]:
         """The note of a partition that halts now; none if something was copied, or nothing new is to be noted.

@@ -17,7 +17,7 @@ from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.records.state import Checkpoint, Entry, Skipped
 from mirror.relay.assignment import committable
-from mirror.relay.due import HALTED, Due, persistently
+from mirror.relay.due import Due, persistently
 from mirror.relay.evidence import Asked, Known, Unseen, vouch
 from mirror.relay.halts import GAPS, Halted, PartitionHalted, Trouble, halt, is_durable
 from mirror.relay.partition import NEVER, Partition
@@ -63,9 +63,10 @@ class Pins:
         partition.pin = pin = ledger.pin(side)
         if pin is None:
             return
-        notes = [each for each in ledger.notes(side) if _same_topics(each, pin)]
-        # Where it halted before it was located, nothing was looked at.
-        copied = [each.copied for each in notes if each.writer != HALTED or each.copied.leader_epoch >= 0]
+        notes, due = ledger.notes(side), ledger.due(side)
+        if due is not None and due.copied.leader_epoch >= 0:  # else it halted before it was located
+            notes.append(due)
+        copied = [each.copied for each in notes if _same_topics(each, pin)]
         copied += [pin.copied] if pin.copied is not None else []
         partition.pin = pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
         cluster_id = self._source.cluster_id
@@ -276,13 +277,23 @@ class Pins:
         changed = [(each, note) for each in partitions if (note := self._note(each)) is not None]
         if not changed:
             return
-        forget = [
-            each.key() for _, note in changed for each in self._state.ledger.notes(note.side) if _replaces(note, each)
-        ]
+        forget = [key for _, note in changed for key in self._replaced_by(note)]
         await self._state.save([note for _, note in changed], forget=forget)
         for partition, note in changed:
             if partition.pin is not None and _same_topics(note, partition.pin):
                 partition.pin = replace(partition.pin, copied=note.copied)
+
+    def _replaced_by(self, note: Note) -> list[bytes]:
+        """Keys of notes from which nothing is to be learned any more."""
+        replaced = [
+            each.key()
+            for each in self._state.ledger.notes(note.side)
+            if each.writer != note.writer and _same_topics(each, note) and each.copied.rank <= note.copied.rank
+        ]
+        due = self._state.ledger.due(note.side)
+        if due is not None and note.copied.digest and due.source_id == note.source_id:
+            replaced.append(due.key())
+        return replaced
 
     def _note(self, partition: Partition) -> Note | None:
         """What was copied last of it; None if that is known."""
@@ -377,15 +388,13 @@ class Pins:
                 if renewed or (checkpoint.source_id, checkpoint.destination_id) != (source_id, destination_id):
                     entries.append(self._pin_of(partition, MAPPED))
             elif pin is not None and renewed:
-                notes = self._state.ledger.notes(partition.side)
-                forget += [each.key() for each in notes if each.writer != HALTED or each.source_id != source_id]
+                forget += [each.key() for each in self._state.ledger.notes(partition.side)]
                 same = pin.destination_id == destination_id
                 under = _under(pin) if same else ("", "", "")
                 # What it is shown to be a copy of is another topic; of a new destination, nothing is shown anyway.
                 replaced = same and pin.source_id != source_id
                 entries.append(replace(self._pin_of(partition, *under), replaced=replaced or (same and pin.replaced)))
-        written = {each.key() for each in entries}
-        await self._state.save(entries, forget=[key for key in forget if key not in written])
+        await self._state.save(entries, forget=forget)
 
     def _pin_of(self, partition: Partition, offsets: str, identity: str = "", isolation_level: str = "") -> Pin:
         """With the topics of now, and these settings."""
@@ -441,13 +450,6 @@ def committed_note(partition: Partition) -> list[LastCopied]:
 def _same_topics(note: Note, other: Note | Pin) -> bool:
     """Whether both are of the same topics."""
     return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
-
-
-def _replaces(note: Note, other: Note) -> bool:
-    """Whether nothing is to be learned from ``other`` any more."""
-    if other.writer == HALTED:
-        return bool(note.copied.digest) and other.source_id == note.source_id
-    return other.writer != note.writer and _same_topics(other, note) and other.copied.rank <= note.copied.rank
 
 
 def was_copied(partition: Partition) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from mirror.net.log import PartitionLog
 from mirror.records.pins import Note
-from mirror.relay.due import HALTED, Due
+from mirror.relay.due import Due
 from mirror.relay.partition import Partition
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -90,7 +90,7 @@ async def test_with_a_restart_in_between(trims: Iterator[list[FakeCluster]], *, 
             large(source, destination)
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == reason
-            await until(lambda: ledger(destination).notes(flow.partition().side))
+            await until(lambda: ledger(destination).due(flow.partition().side))
             assert await flow.relay.drain()
         source.log("t").delete_before(9)
         async with mirroring(source, destination) as flow:
@@ -120,7 +120,7 @@ async def test_another_topic(trims: Iterator[list[FakeCluster]]) -> None:
         large(source, destination)
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == "too_large"
-            await until(lambda: ledger(destination).notes(flow.partition().side))
+            await until(lambda: ledger(destination).due(flow.partition().side))
             del source.topics["t"]
             source.add_topic("t")
             source.store("t", 0, *batches(10))
@@ -155,8 +155,10 @@ def rewriting(source: FakeCluster, destination: FakeCluster, **configs: str) -> 
 
 async def due_noted(flow: Flow) -> int:
     """Until it is written down from where on records were due."""
-    await until(lambda: ledger(flow.destination).notes(SIDE), what=f"a note; {flow.log.lines[-9:]}")
-    return ledger(flow.destination).notes(SIDE)[-1].copied.offset
+    await until(lambda: ledger(flow.destination).due(SIDE), what=f"a note; {flow.log.lines[-9:]}")
+    note = ledger(flow.destination).due(SIDE)
+    assert note is not None
+    return note.copied.offset
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -258,7 +260,7 @@ async def test_a_source_made_anew_behind_a_copy(trims: Iterator[list[FakeCluster
         recreate(source, *batches(10))
         async with mirroring(source, destination, mapped=mapped) as flow:
             assert await flow.halted() == "recreated"
-            await until(lambda: [one for one in ledger(destination).notes(SIDE) if one.writer == HALTED])
+            await until(lambda: ledger(destination).due(SIDE))
             source.log("t").delete_before(9)
             recreate(destination)
             assert await flow.relay.resume(FIRST) == ""
@@ -277,7 +279,7 @@ async def test_a_note_ends_with_the_first_copy(trims: Iterator[list[FakeCluster]
             set_config(destination, "compression.type", "producer")
             await until(lambda: flow.partition().acknowledged == 30)
             await flow.relay.drain()
-            assert not [one for one in ledger(destination).notes(SIDE) if one.writer == HALTED]
+            assert ledger(destination).due(SIDE) is None
             assert told(flow) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.state import State
-from mirror.records.pins import LastCopied
+from mirror.records.pins import HALTED, LastCopied
 from mirror.records.state import Entry, Flow, Halt, Note, Pin, Side
 from mirror.relay.flows import Flows
 from mirror.relay.pins import Pins
@@ -96,6 +96,7 @@ async def test_what_is_no_other_flow_of_it(case: str) -> None:
             entries = [entries[0], Pin(side=Side("t", 1, "t"), **ids(source, destination))]
         if case == "halted":
             entries.append(halt_of(source, destination))
+            entries.append(Note(side=SIDE, writer=HALTED, copied=LastCopied(3), **ids(source, destination)))
         await write(destination, *entries)
         async with mirroring(source, destination, **ONLY_T) as flow:
             await flow.copied(("t", 0))
