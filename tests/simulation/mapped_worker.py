@@ -11,7 +11,7 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay import books, journal, position
+from mirror.relay import books, due, journal, position
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
@@ -33,6 +33,7 @@ def mapped() -> Iterator[None]:
     """As ``simulated``, with what mapped mode needs."""
     with simulated(), ExitStack() as patches:
         patches.enter_context(patch.object(position, "PartitionLog", MappedLog))
+        patches.enter_context(patch.object(due, "PartitionLog", MappedLog))
         patches.enter_context(patch.object(position, "SourceLog", MappedLog))
         patches.enter_context(patch.object(position, "Coordinator", MappedCoordinator))
         patches.enter_context(patch.object(books, "State", MappedState))

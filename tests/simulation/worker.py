@@ -18,7 +18,7 @@ from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import NetworkError
 from mirror.records import identity
 from mirror.records.admit import Terms
-from mirror.relay import books, cleanup, flows, idle, loops, parking, position, relay, verdicts
+from mirror.relay import books, cleanup, due, flows, idle, loops, parking, position, relay, verdicts
 from mirror.relay.halts import HEALING
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.plain import InnerLoop
@@ -69,6 +69,7 @@ def simulated() -> Iterator[None]:
     """The product's relay takes the simulated clocks, logs and coordinators for the real ones."""
     with ExitStack() as patches:
         patches.enter_context(patch.object(position, "PartitionLog", SimulatedLog))
+        patches.enter_context(patch.object(due, "PartitionLog", SimulatedLog))
         patches.enter_context(patch.object(position, "SourceLog", SimulatedLog))
         patches.enter_context(patch.object(position, "Coordinator", SimulatedCoordinator))
         patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
