@@ -243,7 +243,11 @@ def resume(
 )
 @click.option("--digest", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True)
 @click.option("--limit", type=click.IntRange(min=0), help="Findings shown on the terminal.")
-def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
+@click.option("--master", metavar="URL", help="A Spark cluster, as spark-submit takes it; by default this machine.")
+@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting for --master, as spark-submit takes it.")
+def audit(
+    path: Path, out: Path | None, digest: str, limit: int | None, master: str | None, conf: tuple[str, ...]
+) -> None:
     """Read both clusters and prove that the bytes are identical, or name each place where they are not.
 
     Exit codes: 0 identical, 1 could not finish, 2 a difference, 3 no difference, but something that cannot be proved
@@ -277,7 +281,26 @@ def audit(path: Path, out: Path | None, digest: str, limit: int | None) -> None:
         rename=flow.settings.selection.destination_of,
         accept=frozenset(flow.settings.audit_accept),
     )
-    sys.exit(audit_flow(request, out=out, limit=limit, typed=Commands.of(path).rendered))
+    sys.exit(
+        audit_flow(
+            request,
+            out=out,
+            limit=limit,
+            typed=Commands.of(path).rendered,
+            master=master,
+            conf=_spark_conf(master, conf),
+        )
+    )
+
+
+def _spark_conf(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
+    """``KEY=VALUE``, each."""
+    wrong = [each for each in given if "=" not in each]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]} is not KEY=VALUE", param_hint="--conf")
+    if given and master is None:
+        raise click.UsageError("--conf is for a Spark cluster: name it with --master")
+    return dict(each.split("=", 1) for each in given)
 
 
 @main.command()

@@ -3,9 +3,10 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,8 @@ def audit_flow(
     errors: Console | None = None,
     spark: "SparkSession | None" = None,
     typed: Callable[[str], str] = str,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> int:
     """Audits one flow.
 
@@ -61,6 +64,8 @@ def audit_flow(
         errors: for progress and failures, stderr by default.
         spark: a session to use; by default one is started and ended.
         typed: makes a text whose commands are as they have to be typed here.
+        master: a Spark cluster (``spark://HOST:PORT``, ``yarn``, ``k8s://…``); by default this machine alone.
+        conf: for that cluster, as ``spark-submit --conf`` takes it.
 
     Returns:
         0 identical, 1 no verdict (the reason and a remedy were printed), 2 different, 3 not different and not proved.
@@ -71,7 +76,7 @@ def audit_flow(
     logging.getLogger().addHandler(_UNHEARD)
     try:
         with _terminated_as_interrupted():
-            return _audit(request, out, limit, console, errors, spark)
+            return _audit(request, out, limit, console, errors, spark, master, conf or {})
     except (Exception, KeyboardInterrupt) as error:
         if interrupted(error):
             errors.print("audit: interrupted; nothing was proved", markup=False, highlight=False)
@@ -115,6 +120,8 @@ def _audit(
     console: Console,
     errors: Console,
     spark: "SparkSession | None",
+    master: str | None,
+    conf: Mapping[str, str],
 ) -> ExitCode:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -122,11 +129,17 @@ def _audit(
             f"the audit needs {', '.join(missing)}, which the daemon does without", "pip install 'mirror[audit]'"
         )
     from mirror.audit import export, job, report
+    from mirror.audit.cluster_session import ClusterSession, is_submitted
+    from mirror.audit.session import LocalSession
 
     if out is not None:
         export.prepare(out)
+    if master is None and not is_submitted():
+        session: Callable[[], LocalSession] = LocalSession
+    else:
+        session = partial(ClusterSession, master, conf)
     with report.BarProgress(errors) as progress:
-        result = job.run(request, spark=spark, progress=progress)
+        result = job.run(request, spark=spark, session=session, progress=progress)
     report.print_result(result, console, limit=report.MOST_SHOWN if limit is None else limit)
     if out is not None:
         export.write(result, out)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from mirror.audit.patience import patiently
 from mirror.audit.plan import Estimate, Task, bundled, plan
 from mirror.audit.progress import Progress
 from mirror.audit.regions import of_bounds, regions
-from mirror.audit.session import LocalSession, cores
+from mirror.audit.session import LocalSession, slots
 from mirror.audit.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
@@ -61,8 +61,20 @@ class Outcome(NamedTuple):
     notes: list[str]
 
 
-def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: Progress | None = None) -> AuditResult:
+def run(
+    request: AuditRequest,
+    *,
+    spark: SparkSession | None = None,
+    session: Callable[[], LocalSession] = LocalSession,
+    progress: Progress | None = None,
+) -> AuditResult:
     """Audits a flow. Starts a Spark session of its own, unless it is given one or there is nothing to read.
+
+    Args:
+        request: what to audit.
+        spark: a session that runs.
+        session: makes one that is started here, and ended.
+        progress: told what is done.
 
     Raises:
         AuditError: there is no verdict; says why and what to do.
@@ -73,17 +85,18 @@ def run(request: AuditRequest, *, spark: SparkSession | None = None, progress: P
     prepared = asyncio.run(_prepare(request))
     frozen = prepared.frozen
     findings = [*frozen.findings, *prepared.filler]
-    tasks = tuple(plan(prepared.estimates, cores()))
-    ranges = cover.check_plan(frozen.bounds, tasks)
-    scope = Scope(frozen, ranges, request)
-    outcome = Outcome([], [], Ends({}, set()), [])
-    if tasks:
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        tasks: tuple[Task, ...] = ()
+        if any(estimate.span.offsets for estimate in prepared.estimates):
             if spark is None:
                 progress.stage("starting Spark")
-                spark = stack.enter_context(LocalSession()).spark
+                spark = stack.enter_context(session()).spark
+            tasks = tuple(plan(prepared.estimates, slots(spark)))
+        scope = Scope(frozen, cover.check_plan(frozen.bounds, tasks), request)
+        outcome = Outcome([], [], Ends({}, set()), [])
+        if tasks and spark is not None:
             outcome = _Audit(request, prepared, scope, spark, progress).run(tasks)
-        findings += outcome.findings
+            findings += outcome.findings
     for known in frozen.bounds:
         findings += outside(
             known, request.source.alias, request.destination.alias, outcome.ends.shifts.get(known.key, 0),
@@ -258,7 +271,7 @@ class _Audit:
                 return compared
             compared, again = self.scope.begin_later(compared, starts)
             if again:
-                compared = together(compared, self._read(tuple(bundled(again, cores()))))
+                compared = together(compared, self._read(tuple(bundled(again, slots(self.looking.spark)))))
             starts = {}
         raise AuditError(
             f"what was to be compared was deleted before it could be, {MOST_ROUNDS} times in a row",

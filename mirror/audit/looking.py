@@ -23,7 +23,7 @@ from mirror.audit.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, Source
 from mirror.audit.plan import Estimate, Range, Task, bundled, cut, plan, task_size
 from mirror.audit.progress import Progress, watched
 from mirror.audit.regions import within
-from mirror.audit.session import cores
+from mirror.audit.session import slots
 from mirror.audit.spans import merged as merged_spans
 
 Result = TypeVar("Result")
@@ -59,6 +59,10 @@ class Looking:
         """With the bounds of now."""
         return self.scope.frozen
 
+    @property
+    def _slots(self) -> int:
+        return slots(self.spark)
+
     def begin(self, dirty: Iterable[TopicPartition]) -> None:
         """These differ; what was looked at before is forgotten."""
         self._dirty = frozenset(key.topic for key in dirty)
@@ -82,7 +86,7 @@ class Looking:
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """What differs, row by row."""
         self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
-        tasks = tuple(bundled(sorted(ranges), cores()))
+        tasks = tuple(bundled(sorted(ranges), self._slots))
         differing = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE).differing
         self._still_there(ranges)
         return differing
@@ -91,7 +95,7 @@ class Looking:
         """The same by chunks, for each of the ranges."""
         self.progress.stage("following what moved")
         sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
-        most = task_size(sum(size.size for size in sizes), cores())
+        most = task_size(sum(size.size for size in sizes), self._slots)
         pieces = [
             [
                 piece._replace(first=where.first and piece.first, width=where.width, shift=where.shift)
@@ -99,7 +103,7 @@ class Looking:
             ]
             for where, size in zip(ranges, sizes, strict=True)
         ]
-        tasks = tuple(bundled(sorted(piece for some in pieces for piece in some), max(cores(), len(pieces) // 8)))
+        tasks = tuple(bundled(sorted(piece for some in pieces for piece in some), max(self._slots, len(pieces) // 8)))
         compared = self.compare(tasks, CHUNKS, OPENED if by_record else WHOLE)
         self._still_there(ranges)
         found = []
@@ -113,7 +117,7 @@ class Looking:
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """All that one side alone has, at its log's end."""
-        tasks = tuple(bundled(sorted(ranges), cores()))
+        tasks = tuple(bundled(sorted(ranges), self._slots))
         units = OPENED if by_record else WHOLE
         sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
         return self._spark(lambda: compare(self.spark, *sides)).differing
@@ -152,7 +156,7 @@ class Looking:
                 for key, spans in looked.items()
             ]
             tasks = tuple(
-                tuple(where._replace(shift=shifts[where.key]) for where in task) for task in plan(rest, cores())
+                tuple(where._replace(shift=shifts[where.key]) for where in task) for task in plan(rest, self._slots)
             )
             sides.append(self._options(side, tasks, RECORDS))
         source, destination = sides
@@ -190,7 +194,7 @@ class Looking:
         return self._locate(Side.DESTINATION, digests, spans)
 
     def _locate(self, side: Side, digests: Sequence[bytes], spans: Mapping[TopicPartition, Span]) -> Located:
-        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), cores()))
+        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self._slots))
         located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
         self._still_there(())
         note = f"not every place was looked at where the {side.value} may have what differs: there are too many"

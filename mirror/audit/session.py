@@ -43,6 +43,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def slots(spark: SparkSession) -> int:
+    """Tasks that the session runs at the same time."""
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
 def heap_mb() -> int:
     """A quarter of the machine's memory, from 1 to 8 GiB: rows and shuffles; payloads never reach the JVM."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -92,6 +97,11 @@ class LocalSession:
         assert self._spark is not None, "the session is not started"
         return self._spark
 
+    @property
+    def python(self) -> str:
+        """The interpreter of its tasks."""
+        return sys.executable
+
     def start(self) -> Self:
         """Starts it (about 5 s).
 
@@ -103,8 +113,11 @@ class LocalSession:
         log = folder / "spark.log"
         try:
             sockets = folder if len(os.fsencode(folder)) <= MOST_SOCKET_FOLDER else self._temporary("/tmp")
+            (folder / "log4j2.properties").write_text(LOG4J)
+            os.environ["PYSPARK_PYTHON"] = self.python
+            os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
             with _stderr_to(log), _own_interrupt(), jvm.watched_start() as self._started:
-                self._spark = _build(folder, sockets)
+                self._spark = self._create(folder, sockets)
                 _quiet_updates(self._spark)
                 self._spark.dataSource.register(KafkaRawBatches)
         except (PySparkException, Py4JError, OSError, EOFError) as error:
@@ -118,6 +131,14 @@ class LocalSession:
             self.stop()
             raise
         return self
+
+    def _create(self, folder: Path, sockets: Path) -> SparkSession:
+        # The host's name need not resolve to an address of this machine; nothing but loopback is used.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        builder = SparkSession.builder.master(f"local[{cores()}]").appName("mirror audit")
+        for key, value in settings(folder, sockets).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ends it and removes what it wrote. May be called twice.
@@ -151,16 +172,17 @@ class LocalSession:
         self.stop(at_once=interrupted(error))
 
 
+LIGHT = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""The JVM handles a thousand rows per GB: compiling them lightly halves what a whole audit costs."""
+
+
 def settings(folder: Path, sockets: Path) -> dict[str, str]:
     """Spark's configuration, for a session whose files all go to ``folder``, and its Unix sockets to ``sockets``."""
     java_options = (
         f"-Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
         f"-Djava.io.tmpdir={folder}",
         f"-Dderby.system.home={folder}",
-        "-XX:-UsePerfData",
-        # The JVM handles a thousand rows per GB: compiling them lightly halves what a whole audit costs.
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
+        *LIGHT,
     )
     return {
         "spark.driver.host": "127.0.0.1",
@@ -186,18 +208,6 @@ def settings(folder: Path, sockets: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.task.maxFailures": "1",
     }
-
-
-def _build(folder: Path, sockets: Path) -> SparkSession:
-    (folder / "log4j2.properties").write_text(LOG4J)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # The host's name need not resolve to an address of this machine; nothing but loopback is used.
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master(f"local[{cores()}]").appName("mirror audit")
-    for key, value in settings(folder, sockets).items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def _quiet_updates(spark: SparkSession) -> None:
