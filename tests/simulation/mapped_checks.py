@@ -335,18 +335,20 @@ class Causes:
             return ""
         if identity.producer_id in self._site.model.swept:
             return "the producer is forgotten"
-        noted = known.remembered(side_of(name))
-        if noted is None or (noted.producer_id, noted.epoch) != (identity.producer_id, identity.epoch):
-            return ""
-        fences = (
+        fences = [
             one.header.base_offset
             for one in self._site.model.batches
             if one.header.is_control
             and one.header.producer_id == identity.producer_id
             and one.header.producer_epoch > identity.epoch
-        )
-        return (
-            "deleted between two fences"
-            if not noted.fenced and gone.within(noted.end, min(fences, default=None))
-            else ""
-        )
+        ]
+        # One that is deleted itself tells nobody what stood before it.
+        until = min((at for at in fences if at >= self._site.model.start), default=None)
+        noted = known.remembered(side_of(name))
+        if noted is None:
+            # Whoever has fenced it before had noted what the leader remembers for the account before this one.
+            within = len(fences) > 1 and gone.within(checkpoint.destination_offset, until)
+        else:
+            of_it = (noted.producer_id, noted.epoch) == (identity.producer_id, identity.epoch)
+            within = of_it and not noted.fenced and gone.within(noted.end, until)
+        return "deleted between two fences" if within else ""
