@@ -163,8 +163,8 @@ class Pin:
 
 
 HALTED = "halted"
-"""The writer of the note of a partition that halted before anything of its topics was copied, whichever worker it was:
-from ``copied.offset`` on, records were due."""
+"""The writer of the note of a partition that halted, whichever worker it was: from ``copied.offset`` on, records were
+due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -407,7 +407,7 @@ class Ledger:
         return sorted(notes, key=lambda one: (one.copied.rank, one.key()))
 
     def due(self, side: Side) -> Note | None:
-        """What was due when this partition halted and nothing of it was copied."""
+        """What was due when this partition halted."""
         return next((one for one in self._notes(side) if one.writer == HALTED), None)
 
     def _notes(self, side: Side) -> Iterable[Note]:

@@ -67,8 +67,11 @@ def read_committed(offset: int, metadata: str) -> Committed:
 def committable(partition: Partition) -> Committable | None:
     """Up to where the partition is copied; None while that is not known."""
     offset = partition.acknowledged
-    if offset < 0:
-        return None
+    return copied_to(partition, offset) if offset >= 0 else None
+
+
+def copied_to(partition: Partition, offset: int) -> Committable:
+    """What is known of the copy up to ``offset``."""
     topic_id = id_text(partition.source_id) or ""
     leader = partition.source_leader_epoch
     mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)

@@ -3,6 +3,7 @@ mapped mode positions and maps."""
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Protocol
 
 from mirror.net.cluster import Cluster
@@ -59,6 +60,7 @@ class Books:
         """``state``: instead of the topic at the destination."""
         self._owner = owner
         self._writing = asyncio.Lock()
+        self._soon = asyncio.Event()
         self.strays = Strays(owner, self._save)
         settings = owner.settings
         self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
@@ -85,7 +87,9 @@ class Books:
         if settings.mapped:
             try:
                 while True:
-                    await asyncio.sleep(settings.checkpoint_interval_ms / 1000)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._soon.wait(), settings.checkpoint_interval_ms / 1000)
+                    self._soon.clear()
                     await self.write_down()
             finally:
                 self.strays.close()
@@ -95,6 +99,11 @@ class Books:
                 async with self._writing:
                     await self._note(first=True)
             await self.write_down()
+
+    def write_soon(self) -> None:
+        """A partition has halted: with ``offsets: mapped``, what was copied of it is written down now, since its topics
+        may be made anew before the next checkpoint is due."""
+        self._soon.set()
 
     async def watch(self) -> None:
         """Looks regularly whether the topic has lost something, until cancelled."""
@@ -115,6 +124,8 @@ class Books:
                 await self._write_down(closing=closing)
             else:
                 await self._note()
+            with suppress(NetworkError):
+                await self.pins.due.settle(self._owner.partitions.values())
 
     async def _note(self, *, first: bool = False) -> None:
         partitions = self._owner.partitions.values()

@@ -1,15 +1,16 @@
-"""What was due when a partition halted and nothing of its topics was copied yet.
+"""What was due when a partition halted.
 
-Such a halt protects nothing at the destination, so the copy later begins where the source begins by then. What the
-source deleted in between was due, and is told: a note in the internal topic says from which offset on.
+What the source deletes meanwhile halts the partition once more, as long as the destination has its copy. Where nothing
+was copied yet, or the destination topic is made anew, the copy begins where the source begins by then, and nothing
+would tell of what was due before that. A note in the internal topic does: from which offset on records were due.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, no_leader
+from mirror.net.cluster import Cluster, Topic, no_leader
 from mirror.net.errors import NetworkError
 from mirror.net.log import PartitionLog
 from mirror.net.state import Memory
@@ -17,7 +18,7 @@ from mirror.records.fields import id_text
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import HALTED, LastCopied, Note
 from mirror.records.state import Skipped
-from mirror.relay.halts import Trouble
+from mirror.relay.halts import Halted, Trouble
 from mirror.relay.partition import Partition
 from mirror.relay.settings import RelaySettings
 
@@ -34,6 +35,7 @@ class Due:
         self._source = source
         self._destination = destination
         self._settings = settings
+        self._noting: dict[Partition, Halted] = {}
 
     def at_halt(self, partition: Partition) -> int:
         """The offset from which on records were due; -1: nothing is noted of the source topic of now."""
@@ -49,13 +51,13 @@ class Due:
         return note if note is not None and note.source_id == id_text(source.topic_id) else None
 
     async def now(self, partition: Partition) -> list[Note]:
-        """The note of a partition that halts now; none if something was copied, or nothing new is to be noted.
+        """The note of a partition that halts now; none if there is nothing new to be noted.
 
         Raises:
             NetworkError: the source cannot be asked now.
         """
         source = self._source.topics.get(partition.topic)
-        if source is None or self._was_copied(partition):
+        if source is None:
             return []
         source_id, destination_id = self.ids(partition)
         if partition.position >= 0 and self._is_located(partition):
@@ -63,26 +65,59 @@ class Due:
         elif self.note(partition) is not None:
             return []  # from an earlier halt
         else:
-            leader = self._source.leader(partition.topic, partition.index)
-            if leader is None:
-                raise no_leader(self._source.name, partition.topic, partition.index, source)
-            log = PartitionLog(self._source, source, partition.index, leader)
-            # Nothing is at the destination, so this says nothing of a leader epoch under which it was copied.
-            due = LastCopied(await log.start(), NO_LEADER_EPOCH)
+            # Nothing was looked at, so this says nothing of a leader epoch under which it was copied.
+            copied = self._copied_to(partition)
+            due = LastCopied(copied if copied >= 0 else await self._start(partition, source), NO_LEADER_EPOCH)
         return [_note(partition, source_id, destination_id, due)]
 
-    async def write_down(self, partition: Partition, still: Callable[[], bool]) -> None:
-        """Notes what is due now, however long it takes, as long as ``still`` says that the partition has halted."""
+    async def _start(self, partition: Partition, source: Topic) -> int:
+        """Where the source begins."""
+        leader = self._source.leader(partition.topic, partition.index)
+        if leader is None:
+            raise no_leader(self._source.name, partition.topic, partition.index, source)
+        return await PartitionLog(self._source, source, partition.index, leader).start()
+
+    async def write_down(self, partition: Partition, halted: Halted) -> None:
+        """Notes what is due now, however long it takes, as long as the partition has halted for this reason."""
+        if self._noting.get(partition) is halted:
+            return
+        self._noting[partition] = halted
+        notes: list[Note] | None = None
+
+        def still() -> bool:
+            return partition.halted is halted
 
         async def attempt() -> None:
-            notes = await self.now(partition)
+            nonlocal notes
+            if notes is None:
+                await self._state.load()
+                notes = await self.now(partition)
             if notes and still():
+                # The first answer counts: what the source deletes while this fails was due.
                 await self._state.save(notes)
 
         async def again() -> None:
             await self._source.refresh([partition.topic])
 
-        await persistently(attempt, self._settings, still, between=again)
+        try:
+            await persistently(attempt, self._settings, still, between=again)
+        finally:
+            if self._noting.get(partition) is halted:
+                del self._noting[partition]
+
+    async def settle(self, partitions: Iterable[Partition]) -> None:
+        """Notes of earlier halts go, once something behind them was copied.
+
+        Raises:
+            NetworkError: not certain that they are gone; the next time has them all.
+        """
+        passed = [
+            note.key()
+            for each in partitions
+            if (note := self.note(each)) is not None and each.acknowledged > note.copied.offset
+        ]
+        if passed:
+            await self._state.save((), forget=passed)
 
     async def overtaken(self, partition: Partition, upto: int) -> None:
         """The copy begins at offset ``upto``. What was due before is written down as skipped; before the copy begins.
@@ -112,21 +147,22 @@ class Due:
         """Whether the process has found a position in the topics of now."""
         return self.ids(partition) == (id_text(partition.source_id), id_text(partition.destination_id))
 
-    def _was_copied(self, partition: Partition) -> bool:
-        """Whether something of the source topic of now was copied into the destination topic of now: then what the
-        source deletes halts the partition again."""
-        ids, pin, committed = self.ids(partition), partition.pin, partition.committed
-        if self._is_located(partition) and (partition.marks or partition.counts.batches):
-            return True
+    def _copied_to(self, partition: Partition) -> int:
+        """Up to which offset the source topic of now was copied into the destination topic of now, by what is written
+        down; -1: nothing says that any of it was."""
+        ids, committed, ledger = self.ids(partition), partition.committed, self._state.ledger
         if self._settings.mapped:
-            checkpoint = self._state.ledger.checkpoint(partition.side)
-            return checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids
+            checkpoint = ledger.checkpoint(partition.side)
+            of_these = checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids
+            return checkpoint.source_offset if checkpoint is not None and of_these else -1
+        pin = ledger.pin(partition.side)
         of_these = pin is not None and (pin.source_id, pin.destination_id) == ids
-        if of_these and pin is not None and pin.copied is not None and pin.copied.digest:
-            return True
-        return (pin is None or of_these) and (
-            committed is not None and bool(committed.digest) and committed.topic_id == (ids[0] or "")
-        )
+        copied = [each.copied for each in ledger.notes(partition.side) if (each.source_id, each.destination_id) == ids]
+        if pin is not None and of_these and pin.copied is not None:
+            copied.append(pin.copied)
+        if committed is not None and committed.topic_id == (ids[0] or "") and (pin is None or of_these):
+            copied.append(LastCopied(committed.offset, committed.epoch, committed.digest, committed.digest_at))
+        return max((one.offset for one in copied if one.digest), default=-1)
 
 
 async def persistently(

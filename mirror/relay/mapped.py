@@ -22,6 +22,7 @@ from mirror.records.mapping import Run
 from mirror.records.pins import LastCopied
 from mirror.records.state import Ledger, Order
 from mirror.relay.beginning import Beginning, Bounds, Start, open_tail
+from mirror.relay.due import DELETED
 from mirror.relay.evidence import Unseen
 from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, note, noted, others
 from mirror.relay.flows import has_map
@@ -229,6 +230,7 @@ class _Look:
             await self._count_gone(step, before, closed=checkpoint.closed and not step.copies)
         identity = self._identity(step, owner)
         source_end = await self._check_range(step)
+        await self._check_anew(step, start)
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
         checked = await self._check_copied(copied.journal.last, copied.source, copied.own, noted)
         copied.source_epoch, copied.last = checked
@@ -260,6 +262,28 @@ class _Look:
         if partition.accept_settings and level not in ("", copied.isolation_level):
             self._locator.tell_level(partition, level, copied.source)
         return self._location(copied, source_end)._replace(accepted=given_up)
+
+    async def _check_anew(self, step: LockStep, start: Start) -> None:
+        """A map that was lost, and is made anew from where both logs begin: all before the checkpoint was copied, and
+        what the source has deleted from there on was not.
+
+        Raises:
+            PartitionHalted: both logs lead to another place.
+        """
+        checkpoint = self._accounts.checkpoint(self._partition.side)
+        if not start.anew or start.of_others or checkpoint is None:
+            return
+        due, found = checkpoint.source_offset, step.source_offset
+        if found < due:
+            raise halt(
+                Trouble.MAP_LOST,
+                f"{self._rules.name} was copied up to source offset {due}, and from where both logs begin, the map can "
+                f"be made anew up to {found} only: what is behind that would be there twice",
+            )
+        if due < start.source:
+            lost = due, start.source
+            await self._locator.state.skip(self._partition.side, *lost, DELETED)
+            self._partition.overtaken.append(lost)
 
     async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
         """A gap without a cause, before the next batch that is copied, is gone over if an operator has said so, this
@@ -536,7 +560,8 @@ class _Look:
         needed = {one.id for one in kept[: len(kept) - len(tail)]}
         rest = [one for one in [*chunks, *ledger.void(side)] if one.id not in needed]
         forget = [one.key() for one in before] + [one.key() for one in rest]
-        if (halted := self._locator.due.note(self._partition)) is not None:
+        halted = self._locator.due.note(self._partition)
+        if halted is not None and halted.copied.offset < step.source_offset:
             forget.append(halted.key())
         return copied, list(dict.fromkeys(forget))
 

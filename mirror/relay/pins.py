@@ -16,7 +16,7 @@ from mirror.records.fields import id_shown, id_text
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.records.state import Checkpoint, Entry, Skipped
-from mirror.relay.assignment import committable
+from mirror.relay.assignment import committable, copied_to
 from mirror.relay.due import Due, persistently
 from mirror.relay.evidence import Asked, Known, Unseen, vouch
 from mirror.relay.halts import GAPS, Halted, PartitionHalted, Trouble, halt, is_durable
@@ -64,10 +64,15 @@ class Pins:
         if pin is None:
             return
         notes, due = ledger.notes(side), ledger.due(side)
-        if due is not None and due.copied.leader_epoch >= 0:  # else it halted before it was located
-            notes.append(due)
         copied = [each.copied for each in notes if _same_topics(each, pin)]
         copied += [pin.copied] if pin.copied is not None else []
+        if (
+            due is not None
+            and due.copied.leader_epoch >= 0
+            and _same_topics(due, pin)
+            and not any(map(_digest, copied))
+        ):
+            copied.append(due.copied)  # it was located when it halted
         partition.pin = pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
         cluster_id = self._source.cluster_id
         if pin.source_cluster and cluster_id and pin.source_cluster != cluster_id:
@@ -291,13 +296,19 @@ class Pins:
             if each.writer != note.writer and _same_topics(each, note) and each.copied.rank <= note.copied.rank
         ]
         due = self._state.ledger.due(note.side)
-        if due is not None and note.copied.digest and due.source_id == note.source_id:
+        if due is not None and due.copied.offset < note.copied.offset and due.source_id == note.source_id:
             replaced.append(due.key())
         return replaced
 
     def _note(self, partition: Partition) -> Note | None:
         """What was copied last of it; None if that is known."""
         found, pin = committable(partition), partition.pin
+        if (
+            found is None
+            and partition.halted is not None
+            and (at_halt := copied_to(partition, partition.position)).digest
+        ):
+            found = at_halt
         if pin is None or found is None:
             return None
         copied = LastCopied(found.offset, found.leader_epoch, found.digest, found.digest_at)
@@ -346,6 +357,9 @@ class Pins:
                     destination_id=destination_id,
                 )
             )
+        note = None if self._settings.mapped else self._note(partition)
+        if note is not None:
+            entries.append(note)
 
         def still() -> bool:
             return partition.halted is halted
@@ -356,7 +370,7 @@ class Pins:
         if entries:
             # First, and whether the source can be asked or not.
             await persistently(attempt, self._settings, still)
-        await self.due.write_down(partition, still)
+        await self.due.write_down(partition, halted)
 
     async def resumed(self, partitions: Iterable[Partition]) -> None:
         """An operator says that these may go on, with the topics as they are now: halts are forgotten, and what the
@@ -450,6 +464,10 @@ def committed_note(partition: Partition) -> list[LastCopied]:
 def _same_topics(note: Note, other: Note | Pin) -> bool:
     """Whether both are of the same topics."""
     return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
+
+
+def _digest(copied: LastCopied) -> str:
+    return copied.digest
 
 
 def was_copied(partition: Partition) -> bool:

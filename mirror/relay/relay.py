@@ -208,9 +208,16 @@ class Relay:
                     self.adopt(key)
         self._ids.compare()
         for partition in self.halted:
+            self._note_due(partition)
             self._heal(partition)
         self.verdicts.renew(self.pairs)
         return len(pairs)
+
+    def _note_due(self, partition: Partition) -> None:
+        """A halted partition of whose source topic nothing is noted: another one has its name by now, or it halted long
+        ago."""
+        if partition.halted is not None and self.pins.due.note(partition) is None:
+            self._spawn(self.pins.due.write_down(partition, partition.halted))
 
     def _heal(self, partition: Partition) -> None:
         """A halted partition goes on by itself where its reason is of the kind that heals, and is gone."""
@@ -476,6 +483,9 @@ class Relay:
             # Else it was counted, and written down, when it was found.
             self.stats.halted(halted.reason)
             self._spawn(self.pins.halted(partition, halted))
+            self.books.write_soon()
+        else:
+            self._note_due(partition)
         self._ending.discard(partition)
         self.log.warning(
             "halted",

@@ -1,18 +1,23 @@
-"""Records that a halt was about, of a partition of which nothing was copied, and that the source has deleted since."""
+"""Records that were due when a partition halted, and that the source has deleted since."""
 
-from collections.abc import Iterator
-from unittest.mock import patch
+from collections.abc import Iterable, Iterator
+from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
+from mirror.net.errors import Unreachable
 from mirror.net.log import PartitionLog
 from mirror.records.pins import Note
+from mirror.records.state import Entry
 from mirror.relay.due import Due
+from mirror.relay.flows import has_map
 from mirror.relay.partition import Partition
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
 from tests.relay.noting import FIRST, SIDE, ledger, recreate
@@ -302,3 +307,189 @@ async def test_without_the_rule_nothing_is_known_of_what_was_never_located(
                 set_config(destination, "compression.type", "producer")
                 await flow.copied()
                 assert told(flow) == []
+
+
+def behind_a_copy(source: FakeCluster, destination: FakeCluster) -> None:
+    """Five batches are copied, up to 15; the sixth is larger than the destination takes, and ten more follow."""
+    source.add_topic("t", configs={"max.message.bytes": str(LARGE)})
+    destination.add_topic("t")
+    source.store("t", 0, *batches(5), batch(15, payload=bytes(1_500_000)), *batches(10, first=18))
+
+
+def in_a_larger_topic(destination: FakeCluster) -> None:
+    """The destination topic is made anew, as remedies say, and takes what it did not take before."""
+    del destination.topics["t"]
+    destination.add_topic("t", configs={"max.message.bytes": str(LARGE)})
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+async def test_behind_a_copy_that_is_made_anew(
+    trims: Iterator[list[FakeCluster]], *, mapped: bool, restart: bool
+) -> None:
+    """
+    1. A partition halts behind a copy, and the source deletes what was due.
+    2. The destination topic is made anew: ``recreated``, also where the copy was too young for a note of its own.
+    3. Resumed, it is copied from where the source begins now; what was due before is told.
+    """
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        behind_a_copy(source, destination)
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            assert await flow.halted() == "too_large"
+            await until(lambda: ledger(destination).due(SIDE))
+            await until(lambda: not mapped or has_map(ledger(destination), SIDE))
+            source.log("t").delete_before(30)
+            in_a_larger_topic(destination)
+            if not restart:
+                assert await flow.relay.resume(FIRST) == ""
+                assert await flow.halted() == "recreated"
+                assert await flow.relay.resume(FIRST) == ""
+                await assert_told(flow, 15, 30)
+                return
+            await flow.relay.drain()
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            assert await flow.halted() == "recreated"
+            assert await flow.relay.resume(FIRST) == ""
+            await assert_told(flow, 15, 30)
+
+
+async def test_located_and_nothing_copied(trims: Iterator[list[FakeCluster]]) -> None:
+    """With ``offsets: mapped`` a checkpoint is there by then, of nothing; the topic that it is of is made anew."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        large(source, destination)
+        async with mirroring(source, destination, mapped=True) as flow:
+            assert await flow.halted() == "too_large"
+            assert await due_noted(flow) == 0
+            source.log("t").delete_before(9)
+            in_a_larger_topic(destination)
+            assert await flow.relay.resume(FIRST) == ""
+            await assert_told(flow, 0, 9)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_a_source_made_anew_while_it_is_halted(trims: Iterator[list[FakeCluster]], *, mapped: bool) -> None:
+    """All of the new topic was due from when it was found; what it deletes before the halt heals is told."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        async with mirroring(source, destination, mapped=mapped, refresh_topics_interval_ms=20) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            assert await due_noted(flow) == 3
+            recreate(source, *batches(10))
+            await until(lambda: (note := ledger(destination).due(SIDE)) is not None and note.copied.offset == 0)
+            source.log("t").delete_before(9)
+            set_config(destination, "compression.type", "producer")
+            await assert_told(flow, 0, 9)
+
+
+async def test_the_first_answer_counts(trims: Iterator[list[FakeCluster]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note cannot be written for a while, and the source deletes meanwhile."""
+    save, fails = MemoryState.save, [True]
+
+    async def failing(self: MemoryState, entries: Iterable[Entry], **options: Any) -> None:
+        entries = list(entries)
+        if fails and any(isinstance(each, Note) for each in entries):
+            fails.append(True)
+            raise Unreachable("not enough replicas")
+        await save(self, entries, **options)
+
+    monkeypatch.setattr(MemoryState, "save", failing)
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        rewriting(source, destination)
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            await until(lambda: len(fails) > 2)
+            source.log("t").delete_before(9)
+            tries = len(fails)
+            await until(lambda: len(fails) > tries + 2)
+            fails.clear()
+            assert await due_noted(flow) == 3
+
+
+async def test_a_halt_of_before_without_a_note(trims: Iterator[list[FakeCluster]]) -> None:
+    """A halt was written down, and the process was killed before it had asked the source: the next one asks."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            await flow.relay.drain()
+        recreate(source, *batches(10))
+        with patch.object(Due, "now", AsyncMock(side_effect=Unreachable("no answer"))):
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "recreated"
+                await until(lambda: ledger(destination).halt(SIDE))
+        assert ledger(destination).due(SIDE) is None
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "recreated"
+            assert await due_noted(flow) == 0
+            source.log("t").delete_before(9)
+            recreate(destination)
+            assert await flow.relay.resume(FIRST) == ""
+            await assert_told(flow, 0, 9)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_what_was_copied_is_not_called_skipped(trims: Iterator[list[FakeCluster]], *, mapped: bool) -> None:
+    """A copied partition halts at the next start before it is looked at, and goes on; much later its source deletes,
+    and the destination topic is made anew."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await until(lambda: flow.partition().acknowledged == 15)
+            await flow.relay.drain()
+        set_config(destination, "compression.type", "zstd")
+        async with mirroring(source, destination, mapped=mapped, refresh_topics_interval_ms=20) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            assert await due_noted(flow) == 15
+            set_config(destination, "compression.type", "producer")
+            await until(lambda: flow.partition().acknowledged == 15)
+            await flow.relay.drain()
+        source.log("t").delete_before(9)
+        recreate(destination)
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            assert await flow.halted() == "recreated"
+            assert await flow.relay.resume(FIRST) == ""
+            await until(lambda: flow.partition().acknowledged == 15)
+            assert told(flow) == []
+
+
+@pytest.mark.parametrize("here", [30, 14])
+async def test_a_map_that_is_made_anew(trims: Iterator[list[FakeCluster]], *, here: int) -> None:
+    """
+    The map of a copy up to 15 is lost, and both logs have deleted all of that, and more or less.
+
+    1. The source has deleted behind it: what was due is told.
+    2. It has a batch from before it: that is not copied a second time.
+    """
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination, mapped=True) as flow:
+            await until(lambda: flow.partition().acknowledged == 15)
+            await flow.relay.drain()
+        source.store("t", 0, *batches(10, first=15))
+        source.log("t").delete_before(here)
+        destination.log("t").delete_before(15)
+        chunks = {each.key() for each in ledger(destination).chunks(SIDE)}
+        destination.remembered[:] = [row for row in destination.remembered if row[0] not in chunks]
+        async with mirroring(source, destination, mapped=True) as flow:
+            assert await flow.halted() == "checkpoint_lost"
+            assert await flow.relay.resume(FIRST, accept_gap=True) == ""
+            if here == 30:
+                await assert_told(flow, 15, 30)
+            else:
+                assert await flow.halted() == "checkpoint_lost"
+                (*_, last) = flow.log.of("halted")
+                assert "would be there twice" in last["detail"]
+                assert destination.log("t").end == 15
