@@ -87,8 +87,10 @@ class Books:
         if settings.mapped:
             try:
                 while True:
+                    # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event comes just then.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._soon.wait(), settings.checkpoint_interval_ms / 1000)
+                        async with asyncio.timeout(settings.checkpoint_interval_ms / 1000):
+                            await self._soon.wait()
                     self._soon.clear()
                     await self.write_down()
             finally:
