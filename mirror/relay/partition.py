@@ -450,6 +450,9 @@ class Partition:
         self.waiting = None
         self.unplaced = False
         self.due = self.acknowledged = location.offset
+        # What was put on its way and is not there is fetched again: from a source that has lost it, as another batch.
+        while self.marks and self.marks[-1].next_offset > location.offset:
+            self.marks.pop()
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity
         self.last_epoch = location.last_epoch

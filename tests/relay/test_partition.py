@@ -10,7 +10,7 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.net.cluster import Leader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
-from mirror.relay.partition import IN_DOUBT, MOVES, Batch, Location, Partition, Phase
+from mirror.relay.partition import IN_DOUBT, MOVES, Batch, Location, Mark, Partition, Phase
 
 HALTED = Halted("reason", "detail", "remedy")
 EVENTS = sorted({event for _, event in MOVES})
@@ -239,3 +239,20 @@ def test_frames_come_back_whenever_doubt_comes(record_sets: list[int], data: st.
         partition.pop_unbelieved()
     assert partition.emptied()
     assert frames.pool.used == partition.frames == 0
+
+
+# What was put on its way.
+
+
+def test_marks_of_what_never_arrived_go_with_the_next_position() -> None:
+    """The source may have another batch there by then: a note of the copy must not have the digest of this one.
+
+    (Simulation, mapped mode: a source lost its end, and its copy halted ``source_truncated`` without a cause.)
+    """
+    partition = active()
+    for at in (35, 40, 47, 60):
+        partition.marks.append(Mark(at, 0, b"header" * 11))
+    partition.doubt()
+    partition.move("emptied")
+    partition.start(WHERE, topic_head=b"head")
+    assert [each.next_offset for each in partition.marks] == [35, 40]

@@ -137,17 +137,22 @@ class Copies:
     def _go_on(self, name: str) -> bool:
         """Where the source has lost its end, and the destination all copies of that: nobody has it any more, and the
         source of now may be copied."""
-        source, own = self._sources[name], self.own[name]
-        if not source.truncated:
-            return False
-        originals = source.copied()
-        lost = [one for one in own if originals[one.at].header.next_offset > source.agreed]
-        if not all(self._gone.has(one.stored) for one in lost):
+        left = self._left_of_both(name)
+        if left is None:
             return False
         self.dropped[name] |= self.offsets(name)
-        del own[len(own) - len(lost) :]
-        source.go_on()
+        self.own[name][:] = left
+        self._sources[name].go_on()
         return True
+
+    def _left_of_both(self, name: str) -> list[Seen] | None:
+        """The copies of what the source has kept, if it has lost its end and no copy of that is left."""
+        source, own = self._sources[name], self.own[name]
+        if not source.truncated:
+            return None
+        originals = source.copied()
+        kept = sum(originals[one.at].header.next_offset <= source.agreed for one in own)
+        return own[:kept] if all(self._gone.has(one.stored) for one in own[kept:]) else None
 
     def _fits(self, name: str, copy: Stored) -> int | None:
         """The next of its source, but for what the source's cleaner took before it was copied."""
@@ -168,17 +173,19 @@ class Copies:
         return self._sources[name].copied()[own[-1].at].header.next_offset if own else 0
 
     def is_whole(self, name: str) -> bool:
-        """Whether the source is copied to its end. One that is not the copied topic any more has to be halted."""
-        self._go_on(name)
-        source, seen = self._sources[name], {one.at for one in self.own[name]}
+        """Whether the source is copied to its end. One that is not the copied topic any more has to be halted, but for
+        one of which both sides have lost the same: its log of now counts. Which one is copied is not decided here: a
+        batch of the log before may still be under way, and must halt it."""
+        source, left = self._sources[name], self._left_of_both(name)
+        own, originals = (self.own[name], source.copied()) if left is None else (left, source.copied_now())
+        seen = {one.at for one in own}
         first = min(seen, default=0)
         return (
             source.finished
-            and not source.departed
+            and not source.recreated
+            and (left is not None or not source.truncated)
             and name not in self.must_halt
-            and all(
-                at in seen or at < first or self._may_lack(name, stored) for at, stored in enumerate(source.copied())
-            )
+            and all(at in seen or at < first or self._may_lack(name, stored) for at, stored in enumerate(originals))
         )
 
     def offsets(self, name: str) -> dict[int, int]:

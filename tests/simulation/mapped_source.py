@@ -144,6 +144,10 @@ class Source(SourceLog):
         """What a copy of all that is decided by now consists of, in order."""
         return _copied(self.origin, self.kept)
 
+    def copied_now(self) -> list[Stored]:
+        """The same of the log of now, if it was truncated: that, once nobody has any more what was lost."""
+        return _copied(self.model, self.regrown)
+
     def passed_over(self, copied_to: int) -> bool:
         """Whether it has lost what is not copied, right behind the last copy: a position may have been behind that."""
         for former in self.former:
