@@ -273,12 +273,13 @@ class _Look:
         checkpoint = self._accounts.checkpoint(self._partition.side)
         if not start.anew or start.of_others or checkpoint is None:
             return
-        due, found = checkpoint.source_offset, step.source_offset
-        if found < due:
+        due, coming = checkpoint.source_offset, await step.next_of_source()
+        # Between the last copy and the checkpoint there may be markers, and what was aborted.
+        if coming is not None and coming.header.base_offset < due:
             raise halt(
                 Trouble.MAP_LOST,
                 f"{self._rules.name} was copied up to source offset {due}, and from where both logs begin, the map can "
-                f"be made anew up to {found} only: what is behind that would be there twice",
+                f"be made anew up to {coming.header.base_offset} only: what is behind that would be there twice",
             )
         if due < start.source:
             lost = due, start.source
