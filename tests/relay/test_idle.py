@@ -84,6 +84,9 @@ async def test_one_request_to_a_broker() -> None:
             gate = destination.next("Produce", faults.held())
             source.store("t", 0, batch(3))
             await until(lambda: busy.in_flight)
+            # What was asked a moment before the batch was sent may come after it, one request to each broker at most.
+            seen_before = looks(destination)
+            await until(lambda: {seen.node_id for seen in looks(destination)[len(seen_before) :]} == {1, 2})
             before = len(looks(destination))
             await until(lambda: len(looks(destination)) >= before + 6)
             for seen in looks(destination)[before:]:
