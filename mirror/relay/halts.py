@@ -167,7 +167,7 @@ class Trouble(Enum):
         "the internal topic (mirror-internal.*) was deleted, made anew or cut, and lacks a part of the partition's "
         "offset map, so that its offsets cannot be translated; the copy itself is not in doubt. Restore that topic and "
         f"run {_GO_ON}; or run {_WITHOUT_GAP}, which makes the map anew out of what both logs still have (it reads all "
-        "of them)",
+        "of them, and they must begin at the same record). Where that fails, give the flow a new destination topic",
     )
     CHECKPOINT_BEHIND = (
         "checkpoint_behind",

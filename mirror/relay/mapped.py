@@ -148,6 +148,8 @@ class _Look:
         self._bounds = Bounds(0, 0, 0)
         self._known: Sequence[Producer] | None = None
         self._noted: LastCopied | None = None
+        self._remaking = False
+        """Whether the map was lost, and is made anew out of both logs."""
         self._accounts = Ledger()
         """What was written of the partition when it was certainly ours. Other partitions read the internal topic, too:
         what comes later may be of a later owner, and an account of ours must not supersede that."""
@@ -212,6 +214,7 @@ class _Look:
         start = await self._beginning(own).find(before, owner)
         if start.of_others:
             checkpoint = None
+        self._remaking = start.anew and checkpoint is not None
         await check_end(self._sides, start.source, self._rules.settle_s)
         noted = checkpoint.copied if checkpoint is not None else None
         step = self._step(start, own, noted)
@@ -271,7 +274,7 @@ class _Look:
             PartitionHalted: both logs lead to another place.
         """
         checkpoint = self._accounts.checkpoint(self._partition.side)
-        if not start.anew or start.of_others or checkpoint is None:
+        if not self._remaking or checkpoint is None:
             return
         due, coming = checkpoint.source_offset, await step.next_of_source()
         # Between the last copy and the checkpoint there may be markers, and what was aborted.
@@ -418,6 +421,12 @@ class _Look:
             return halt(Trouble.AMBIGUOUS, f"{self._rules.name}: {error}")
         if isinstance(error, NeverArrived):
             return halt(Trouble.NEVER_ARRIVED, f"{self._rules.name}: {error}")
+        if self._remaking:
+            return halt(
+                Trouble.MAP_LOST,
+                f"{self._rules.name}: the map cannot be made anew, as both logs do not begin at the same record any "
+                f"more: {error}",
+            )
         return await differs(self._sides, step.alignment, error, self._noted)
 
     async def _settle(self, step: LockStep) -> None:

@@ -462,6 +462,32 @@ async def test_what_was_copied_is_not_called_skipped(trims: Iterator[list[FakeCl
             assert told(flow) == []
 
 
+@pytest.mark.parametrize("trimmed", ["source", "destination"])
+async def test_a_map_that_cannot_be_made_anew(trims: Iterator[list[FakeCluster]], *, trimmed: str) -> None:
+    """One log has deleted more than the other: no copy is called wrong for that, and nothing is copied twice."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination, mapped=True) as flow:
+            await until(lambda: flow.partition().acknowledged == 15)
+            await flow.relay.drain()
+        source.store("t", 0, *batches(10, first=15))
+        (source if trimmed == "source" else destination).log("t").delete_before(6)
+        chunks = {each.key() for each in ledger(destination).chunks(SIDE)}
+        destination.remembered[:] = [row for row in destination.remembered if row[0] not in chunks]
+        end = destination.log("t").end
+        async with mirroring(source, destination, mapped=True) as flow:
+            assert await flow.halted() == "checkpoint_lost"
+            assert await flow.relay.resume(FIRST, accept_gap=True) == ""
+            await until(lambda: len(flow.log.of("halted")) == 2)
+            (*_, last) = flow.log.of("halted")
+            assert last["reason"] == "checkpoint_lost"
+            assert "both logs do not begin at the same record" in last["detail"]
+            assert destination.log("t").end == end
+
+
 @pytest.mark.parametrize("here", [30, 14])
 async def test_a_map_that_is_made_anew(trims: Iterator[list[FakeCluster]], *, here: int) -> None:
     """
