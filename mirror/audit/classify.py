@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mirror.audit.cleaned import Opened, settled
 from mirror.audit.fills import Explained, fill_findings
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 from mirror.records.header import CODEC_MASK, Codec
 
 Content = tuple[object, ...]
@@ -65,7 +65,9 @@ def classify(scene: Scene) -> list[Finding]:
 def named(scene: Scene) -> list[Finding]:
     """The same, not joined."""
     source, destination = dict(scene.source), dict(scene.destination)
+    damaged, odd = _damaged(scene, source)
     found = [
+        *damaged,
         *_corrupt(scene.key, source, destination),
         *_elsewhere(scene, source, destination),
         *_in_tail(scene, source),
@@ -74,7 +76,7 @@ def named(scene: Scene) -> list[Finding]:
         *_overlapping(scene, source, destination),
     ]
     found += fill_findings(
-        scene.key, scene.looked, scene.holes, scene.markers, scene.odd, found,
+        scene.key, scene.looked, scene.holes, scene.markers, odd, found,
         cleaned=Side.DESTINATION in scene.cleaned,
     )  # fmt: skip
     if scene.by_record:
@@ -106,6 +108,23 @@ def _finding(
 
 def _span(rows: Sequence[BatchRow]) -> Span | None:
     return Span(min(row.base_offset for row in rows), max(row.last_offset for row in rows) + 1) if rows else None
+
+
+def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], list[Hole]]:
+    """Takes out the source's batches whose copies are damaged and look like control batches. The findings, and what
+    else the destination has that is no batch."""
+    found: list[Finding] = []
+    rest: list[Hole] = []
+    for hole in scene.odd:
+        ours = source.get(hole.start)
+        if hole.what is not What.DAMAGED or ours is None or ours.span != Span(hole.start, hole.end):
+            rest.append(hole)
+            continue
+        del source[hole.start]
+        sides = "destination" if ours.crc_ok else "source and the destination"
+        detail = f"checksum does not match the bytes at the {sides}; at the destination it looks like a control batch"
+        found.append(replace(_finding(Kind.CORRUPT, scene.key, [ours], [], detail), destination=ours.span))
+    return found, rest
 
 
 def _corrupt(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:

@@ -48,11 +48,11 @@ def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = (
     ended = _ended(rest, runs, known)
     behind: dict[int, list[Finding]] = defaultdict(list)
     causes = [*rest, *runs] if len(runs) <= MOST_MOVED else rest
-    offsets = _Offsets(causes)
+    ways = _ways(causes)
     for run in runs:
         if len(runs) <= MOST_MOVED:
-            offsets = _Offsets([one for one in causes if one is not run])
-        cause = offsets.cause_of(run)
+            ways = _ways([one for one in causes if one is not run])
+        cause = next((cause for offsets in ways if (cause := offsets.cause_of(run)) is not None), None)
         if cause is None:
             continue
         causes = [one for one in causes if one is not run]
@@ -76,9 +76,10 @@ def _lost(one: Finding) -> Span | None:
     return one.source if one.kind in LOSES or one.kind in REPLACES or _is_compared(one) else None
 
 
-def _added(one: Finding) -> Span | None:
-    """The destination offsets that it puts into the copy. What lies in a hole of the source is in its place."""
-    if one.kind is Kind.EXTRA and one.detail:
+def _added(one: Finding, *, pushed: bool = False) -> Span | None:
+    """The destination offsets that it puts into the copy. What lies in a hole of the source is in its place; or it has
+    ``pushed`` that on: markers are all alike."""
+    if one.kind is Kind.EXTRA and one.detail and not pushed:
         return None
     return one.destination if one.kind in ADDS or one.kind in REPLACES or _is_compared(one) else None
 
@@ -91,9 +92,11 @@ def _is_compared(one: Finding) -> bool:
 class _Offsets:
     """What causes have lost and added up to some place."""
 
-    def __init__(self, causes: Sequence[Finding]) -> None:
+    def __init__(self, causes: Sequence[Finding], *, pushed: bool = False) -> None:
+        """``pushed``: see ``_added``."""
+        self._pushed = pushed
         lost = [(span.end, span.offsets, one) for one in causes if (span := _lost(one))]
-        added = [(span.end, span.offsets, one) for one in causes if (span := _added(one))]
+        added = [(span.end, span.offsets, one) for one in causes if (span := _added(one, pushed=pushed))]
         self._lost, self._added = (sorted(some, key=lambda entry: entry[0]) for some in (lost, added))
         self._sums = [
             list(accumulate((n for _, n, _ in some), initial=0)) for some in (self._lost, self._added)
@@ -115,22 +118,27 @@ class _Offsets:
             return None
         lost, added = self._before(ours.start, theirs.start)
         found = [
-            *((end + _shift(run), index, one) for index, (end, _, one) in _last(self._lost, lost)),
-            *((end, index, one) for index, (end, _, one) in _last(self._added, added)),
+            *((end + _shift(run), index, one) for index, (end, _, one) in self._last(self._lost, lost)),
+            *((end, index, one) for index, (end, _, one) in self._last(self._added, added)),
         ]
         return max(found, key=itemgetter(0, 1))[2] if found else None
+
+    def _last(self, entries: Sequence["Entry"], count: int) -> Iterator[tuple[int, "Entry"]]:
+        """Of the first ``count`` the last one that changes what is behind it."""
+        for index in range(count - 1, -1, -1):
+            one = entries[index][2]
+            changes = _length(_lost(one)) != _length(_added(one, pushed=self._pushed))
+            if changes or one.kind is Kind.MOVED:
+                yield index, entries[index]
+                return
 
 
 Entry = tuple[int, int, Finding]
 
 
-def _last(entries: Sequence[Entry], count: int) -> Iterator[tuple[int, Entry]]:
-    """Of the first ``count`` the last one that changes what is behind it."""
-    for index in range(count - 1, -1, -1):
-        one = entries[index][2]
-        if _length(_lost(one)) != _length(_added(one)) or one.kind is Kind.MOVED:
-            yield index, entries[index]
-            return
+def _ways(causes: Sequence[Finding]) -> "tuple[_Offsets, _Offsets]":
+    """To count what was added, the likely one first."""
+    return _Offsets(causes), _Offsets(causes, pushed=True)
 
 
 def _length(span: Span | None) -> int:
@@ -152,7 +160,8 @@ def _displaced(findings: Iterable[Finding]) -> list[Finding]:
 def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds) -> int:
     """The shift at the logs' ends."""
     difference = known.destination.end - known.source.end
-    if runs and _Offsets(rest).balance(known.source.end, known.destination.end) == difference:
+    ends = known.source.end, known.destination.end
+    if runs and any(offsets.balance(*ends) == difference for offsets in _ways(rest)):
         return difference
     last = max(runs, key=lambda run: _span(run.destination).end, default=None)
     if last is None:

@@ -1,7 +1,8 @@
 """Holes of the source against markers of the destination, where they differ. Pure.
 
-Both logs are walked from batch to batch. Behind a batch that was moved, holes and markers are looked for moved as far:
-of one marker too many and the thousand holes behind it, one is overfilled and none is unfilled.
+Both logs are walked from batch to batch. Beside a batch that was moved, holes and markers are looked for moved as far:
+of one marker too many and the thousand holes behind it, one is overfilled and none is unfilled. Between two batches
+that were not moved alike, such as right behind one that was lost, either may be so: what leaves less to be told counts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +60,8 @@ def fill_findings(
     at_destination = [(there, there.start - here.start) for here, there in moved]
     at_source = [(here, there.start - here.start) for here, there in moved]
     told: list[Finding] = []
-    for hole, shift in _shifted(markers, at_destination):
+    for hole, shifts in _shifted(markers, at_destination):
+        shift = min(shifts, key=lambda by: _left(_moved_by(hole, -by), hole_spans))
         for span in less(clipped(_moved_by(hole, -shift), looked), hole_spans):
             there = _moved_by(span, shift)
             told.append(_finding(Kind.OVERFILLED, key, None, there, "a marker where the source has a record"))
@@ -72,7 +74,8 @@ def fill_findings(
         ]
     )
     removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
-    for hole, shift in _shifted(holes, at_source):
+    for hole, shifts in _shifted(holes, at_source):
+        shift = min(shifts, key=lambda by: _left(_moved_by(hole, by), covered))
         for span in less(clipped(_moved_by(hole, shift), looked), covered):
             for part in less([span], removed):
                 detail = f"the source has {NAMES[hole.what]} here, no marker fills it"
@@ -88,14 +91,20 @@ class Explained:
 
     def __init__(self, holes: Iterable[Hole]) -> None:
         self._holes = sorted(holes)
+        self._all = merged(Span(hole.start, hole.end) for hole in self._holes)
         self._removed = merged(Span(hole.start, hole.end) for hole in self._holes if hole.what in REMOVED)
+
+    def _have_records(self, span: Span) -> bool:
+        return bool(list(less([span], self._all)))
 
     def is_cleaned(self, span: Span) -> bool:
         """Whether all of these offsets are without records because a log cleaner removed them."""
         return not list(less([span], self._removed))
 
     def what_is_there(self, span: Span) -> str:
-        """What the source has there instead of a due record; empty where it is not known."""
+        """What the source has there instead of due records; empty where it is not known, or has records, too."""
+        if self._have_records(span):
+            return ""
         names = dict.fromkeys(NAMES[hole.what] for hole in overlapping(self._holes, span))
         return f"the source has {' and '.join(names)} here" if names else ""
 
@@ -124,19 +133,36 @@ def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: 
 # -- spans ------------------------------------------------------------------------------------------------------------
 
 
-def _shifted(holes: Iterable[Hole], moved: Iterable[Moved]) -> Iterator[tuple[Hole, int]]:
-    """Each hole with the shift that is in force there: that of the moved batch right before it, or none."""
-    shift, at = 0, -1
+def _shifted(holes: Iterable[Hole], moved: Iterable[Moved]) -> Iterator[tuple[Hole, tuple[int, int]]]:
+    """Each hole with the shifts that may be in force there: those of the moved batches right before it and right behind
+    it, or none."""
     everything: list[tuple[int, int, Hole | None, int]] = [(span.start, span.end, None, by) for span, by in moved]
     everything += [(hole.start, hole.end, hole, 0) for hole in holes]
-    for start, end, hole, by in sorted(everything, key=lambda entry: entry[:2]):
+    everything.sort(key=lambda entry: entry[:2])
+    before = _carried(everything)
+    behind = _carried([(-end, -start, hole, by) for start, end, hole, by in reversed(everything)])[::-1]
+    for (_, _, hole, _), *shifts in zip(everything, before, behind, strict=True):
+        if hole is not None:
+            yield hole, (shifts[0], shifts[1])
+
+
+def _carried(everything: Iterable[tuple[int, int, Hole | None, int]]) -> list[int]:
+    """The shift of the moved batch right before each."""
+    found: list[int] = []
+    shift, at = 0, None
+    for start, end, hole, by in everything:
         if hole is None:
             shift = by
-        else:
-            if start != at:
-                shift = 0
-            yield hole, shift
+        elif start != at:
+            shift = 0
+        found.append(shift)
         at = end
+    return found
+
+
+def _left(span: Span, taken: Sequence[Span]) -> int:
+    """Offsets of it that none of these covers."""
+    return sum(part.offsets for part in less([span], taken))
 
 
 def _whole(holes: Iterable[Hole]) -> list[Hole]:

@@ -131,8 +131,12 @@ def _intact(
     """Those of ``asked`` whose checksum matches their bytes."""
     intact = asked.copy()
     for index in np.flatnonzero(asked).tolist():
-        intact[index] = checksum(_bytes(body, places[index])) == headers["crc"][index]
+        intact[index] = _is_intact(body, places, headers, index)
     return intact
+
+
+def _is_intact(body: memoryview, places: Sequence[Place], headers: NDArray[np.void], index: int) -> bool:
+    return checksum(_bytes(body, places[index])) == int(headers["crc"][index])
 
 
 def _bytes(body: memoryview, place: Place) -> memoryview:
@@ -186,6 +190,7 @@ def _aborted(
             current.discard(producer)
         elif producer in current:
             found.append(index)
-        else:
+        elif producer not in witness.due and _is_intact(body, places, headers, index):
+            # A flipped bit makes it another producer's: what its marker says is true all the same.
             witness.data(producer, base)
     return found

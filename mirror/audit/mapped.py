@@ -117,19 +117,22 @@ async def _freeze(
         return
     side = MapSide(key.topic, key.partition, theirs.topic.name)
     own = {computed, *(one.identity.producer_id for one in state.ledger.checkpoints(side))}
-    log_start = await theirs.start()
+    log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
     first = known.map[0].destination if len(known.map) else known.destination_end
-    read = Span(max(log_start, first), known.destination_end)
+    start = max(log.start, first)
+    read = Span(start, max(start, min(known.destination_end, log.end)))
     found.partitions[key] = MappedPartition(theirs.topic.name, known.map, read, tuple(sorted(own)))
-    found.bounds.append(_bounds(key, here, _reach(known, here, log_start, first)))
+    found.bounds.append(_bounds(key, here, _reach(known, here, log, first)))
 
 
-def _reach(known: Translation, here: Span, log_start: int, first: int) -> Span:
-    """What of the source's offsets the destination has, so far as its ends tell."""
-    start = here.start
-    if log_start > first:
-        start = max(start, known.to_source(log_start).offset)
-    return Span(start, max(start, min(known.source_end, here.end)))
+def _reach(known: Translation, here: Span, log: Span, first: int) -> Span:
+    """What of the source's offsets the destination has, so far as the ends of its ``log`` tell."""
+    start, end = here.start, min(known.source_end, here.end)
+    if log.start > first:
+        start = max(start, known.to_source(log.start).offset)
+    if log.end < known.destination_end:
+        end = min(end, known.to_source(log.end).offset)
+    return Span(start, max(start, end))
 
 
 def _bounds(key: TopicPartition, source: Span, destination: Span) -> Bounds:

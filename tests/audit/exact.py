@@ -4,10 +4,12 @@ What is due is read off a read_committed consumer of librdkafka: the tests ask s
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirror.net.cluster import Cluster, ClusterOptions
 from mirror.net.log import Marker, PartitionLog
@@ -39,11 +41,14 @@ Step = Batch | Markers
 Change = Callable[[list[Step]], Sequence[Step]]
 
 
-def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
-    """In partition 0 of each topic: two transactional producers, interleaved, committing and aborting, and a plain one.
+LAYOUT = "PPAAbbP|A|B|aa|P"
+"""What ``transactions`` writes, a letter for each batch, by its producer: upper case is plain or committed, lower case
+aborted, and | is a marker."""
 
-    One batch a line; upper case is committed or plain, lower case aborted, | a marker: PP AA bb P |b A |A B |B aa |a P
-    """
+
+def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
+    """In partition 0 of each topic: two transactional producers, interleaved, committing and aborting, and a plain one:
+    ``LAYOUT``."""
     plain = Producer({"bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec, "linger.ms": 10_000})
     first, second = (_transactional(cluster, f"{topics[0]}-{name}", codec) for name in "ab")
 
@@ -54,8 +59,19 @@ def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
     def write(producer: Producer, name: str, records: int) -> None:
         for topic in topics:
             for record in range(records):
-                producer.produce(topic, partition=0, key=f"{name}-{record}", value=f"{name} {record} ".encode() * 20)
+                producer.produce(
+                    topic, partition=0, key=f"{name}-{record}", value=f"{name} {record} {topic} ".encode() * 20
+                )
         producer.flush()
+
+    def end(decide: Callable[[], object]) -> None:
+        """The coordinator answers before it has written the markers; what comes next shall come behind them."""
+        wanted = [one + 1 for one in log_ends(cluster, topics)]
+        decide()
+        deadline = time.monotonic() + TIMEOUT_S
+        while log_ends(cluster, topics) != wanted:
+            assert time.monotonic() < deadline, "no marker"
+            time.sleep(0.01)
 
     write(plain, "plain 1", 3)
     write(plain, "plain 2", 1)
@@ -66,17 +82,24 @@ def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
     write(second, "aborted 1", 3)
     write(second, "aborted 2", 2)
     write(plain, "plain 3", 2)
-    second.abort_transaction()
+    end(second.abort_transaction)
     write(first, "committed 3", 3)
-    first.commit_transaction()
+    end(first.commit_transaction)
     second.begin_transaction()
     write(second, "committed 4", 1)
-    second.commit_transaction()
+    end(second.commit_transaction)
     first.begin_transaction()
     write(first, "aborted 3", 2)
     write(first, "aborted 4", 1)
-    first.abort_transaction()
+    end(first.abort_transaction)
     write(plain, "plain 4", 4)
+
+
+def log_ends(cluster: Sandbox, topics: Sequence[str]) -> list[int]:
+    """Where partition 0 of each topic ends."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics})
+    return [future.result(TIMEOUT_S).offset for future in found.values()]
 
 
 def _transactional(cluster: Sandbox, name: str, codec: str) -> Producer:

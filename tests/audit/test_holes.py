@@ -76,6 +76,14 @@ def test_markers_that_contradict_the_list(log: list[bytes], aborted: list[tuple[
         whats(COMMITTED, log, aborted)
 
 
+def test_a_flipped_producer_id_is_no_contradiction() -> None:
+    """Committed data that looks like another producer's, which aborts: corrupt, and the markers are right."""
+    hit = bytearray(data(0, producer=6))
+    hit[50] ^= 1
+    log = [bytes(hit), data(5), marker(10), marker(11, COMMIT, 6)]
+    assert whats(COMMITTED, log, [(7, 5)]) == [What.DATA, What.ABORTED, What.CONTROL, What.CONTROL]
+
+
 def test_what_fills_a_hole_at_the_destination() -> None:
     damaged = bytearray(marker(0, producer=MIRROR_BIT, epoch=1))
     damaged[-1] ^= 1

@@ -1,0 +1,196 @@
+"""Many copies at once: written by real clients, laid out in the files of real brokers, audited in one run for each way
+to keep offsets."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from pyspark.sql import SparkSession
+
+from mirror.audit import job
+from mirror.audit.model import AuditRequest, Finding, Side
+from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.state import State
+from mirror.records.identity import Identity
+from mirror.records.mapping import OffsetMap
+from mirror.records.state import Checkpoint, Chunk, Order
+from mirror.records.state import Side as MapSide
+from mirror.sandbox import Cluster as Sandbox
+from tests.audit.clusters import addresses, endpoint
+from tests.audit.faults import copies
+from tests.audit.faults.copies import OWNER, Copy
+from tests.audit.faults.kinds import Shape, Told
+from tests.audit.faults.segments import flip, lay, placed
+from tests.audit.test_moving import READING, At
+
+FLOW = "source->destination"
+TIMEOUT_S = 60
+Pair = Mapping[Side, Sandbox]
+
+
+class Seen(NamedTuple):
+    """What an audit said of a topic: its findings, and which of its notes name it."""
+
+    findings: list[Finding]
+    notes: list[str]
+
+    @property
+    def told(self) -> list[Told]:
+        """Without the words, in order."""
+        return in_order(Told(found.kind, found.source, found.destination) for found in self.findings)
+
+
+def in_order(told: Iterable[Told]) -> list[Told]:
+    """By kind, then by place."""
+    return sorted(told, key=lambda one: (one.kind.value, one.source or (-1, -1), one.destination or (-1, -1)))
+
+
+def there(topic: str, *, mapped: bool) -> str:
+    """Its name at the destination."""
+    return f"{topic}-there" if mapped else topic
+
+
+@dataclass
+class Grid:
+    """Copies on two clusters of a broker each; ``write``, spoil them, ``lay``, ``audit``."""
+
+    pair: Pair
+    copies: dict[str, Copy] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
+
+    def write(self, topics: Mapping[str, Shape]) -> None:
+        """What clients write to each topic, and a true copy."""
+        self.shapes = dict(topics)
+        for side, cluster in self.pair.items():
+            names = {
+                there(name, mapped=side is Side.DESTINATION and shape is Shape.MAPPED): shape
+                for name, shape in topics.items()
+            }
+            create_all(cluster, names)
+        source = self.pair[Side.SOURCE]
+        of = {shape: [name for name, its in topics.items() if its is shape] for shape in Shape}
+        copies.write_plain(source, [*of[Shape.PLAIN], *of[Shape.MAPPED]])
+        copies.write_transactions(source, of[Shape.TRANSACTIONAL])
+        copies.write_keyed(source, of[Shape.COMPACTED])
+        for topic, shape in topics.items():
+            copy = self.copies[topic] = copies.written(source, topic)
+            copy.mapped = shape is Shape.MAPPED
+            due = copies.is_due if shape is Shape.TRANSACTIONAL else _always
+            copy.destination = (copies.among_others if copy.mapped else copies.exact)(copy.source, due)
+            copy.map()
+
+    def lay(self) -> None:
+        """The maps are written, both brokers stop, and start with the logs as they are now."""
+        asyncio.run(_write_maps(self.pair[Side.DESTINATION], [one for one in self.copies.values() if one.mapped]))
+        for side, cluster in self.pair.items():
+            (broker,) = cluster.brokers
+            broker.stop()
+            for copy in self.copies.values():
+                log = copy.source if side is Side.SOURCE else copy.destination
+                lay(broker, self._name(copy, side), log, copy.starts[side])
+            broker.start()
+            _await_leaders(cluster, [self._name(copy, side) for copy in self.copies.values()])
+            for copy in self.copies.values():
+                log = copy.source if side is Side.SOURCE else copy.destination
+                before = [0]
+                for batch in placed(log):
+                    before.append(before[-1] + len(batch))
+                for _, index, byte, mask in (one for one in copy.flips if one[0] is side):
+                    flip(broker, self._name(copy, side), before[index] + byte, mask)
+            self._delete(side, {copy.topic: copy.trimmed for copy in self.copies.values()})
+
+    def audit(self, spark: SparkSession) -> dict[str, Seen]:
+        """What is said of each topic."""
+        seen: dict[str, Seen] = {}
+        for mapped in (False, True):
+            topics = tuple(name for name, copy in self.copies.items() if copy.mapped is mapped)
+            if not topics:
+                continue
+            request = AuditRequest(
+                flow=FLOW,
+                source=endpoint(self.pair[Side.SOURCE], "source"),
+                destination=endpoint(self.pair[Side.DESTINATION], "destination"),
+                topics=topics,
+                catch_up_s=0,
+                offsets="mapped" if mapped else "exact",
+                rename=(lambda name: there(name, mapped=True)) if mapped else None,
+            )
+            result = job.run(request, spark=spark, progress=At(READING, self._meanwhile))
+            for topic in topics:
+                notes = [note for note in result.notes if topic in note]
+                seen[topic] = Seen([one for one in result.findings if one.topic == topic], notes)
+        return seen
+
+    def _meanwhile(self) -> None:
+        for side in Side:
+            self._delete(side, {copy.topic: copy.meanwhile for copy in self.copies.values()})
+
+    def _delete(self, side: Side, wanted: Mapping[str, Sequence[tuple[Side, int]]]) -> None:
+        """DeleteRecords."""
+        offsets = [
+            TopicPartition(self._name(self.copies[topic], side), 0, offset)
+            for topic, each in wanted.items()
+            for its, offset in each
+            if its is side
+        ]
+        if offsets:
+            admin = AdminClient({"bootstrap.servers": self.pair[side].bootstrap_servers})
+            for future in admin.delete_records(offsets).values():
+                future.result(TIMEOUT_S)
+
+    def _name(self, copy: Copy, side: Side) -> str:
+        return there(copy.topic, mapped=copy.mapped and side is Side.DESTINATION)
+
+
+def _always(_index: int) -> bool:
+    return True
+
+
+def create_all(cluster: Sandbox, topics: Mapping[str, Shape]) -> None:
+    """One partition each. Cleaners find nothing to do: a log that has one segment is not cleaned."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    wanted = [
+        NewTopic(name, 1, 1, config={"cleanup.policy": "compact" if shape is Shape.COMPACTED else "delete"})
+        for name, shape in topics.items()
+    ]
+    for future in admin.create_topics(wanted).values():
+        future.result(TIMEOUT_S)
+
+
+def _await_leaders(cluster: Sandbox, topics: Sequence[str]) -> None:
+    """A broker answers a moment before it leads all of its partitions again."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    deadline = time.monotonic() + TIMEOUT_S
+    wanted = {TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics}
+    while wanted:
+        found = admin.list_offsets(wanted)
+        wanted = {one: spec for one, spec in wanted.items() if found[one].exception(TIMEOUT_S) is not None}
+        assert time.monotonic() < deadline, f"no leader of {wanted}"
+
+
+async def _write_maps(cluster: Sandbox, mapped: Sequence[Copy]) -> None:
+    """In the flow's internal topic."""
+    if not mapped:
+        return
+    async with await Cluster.open("destination", ClusterOptions(bootstrap=addresses(cluster))) as opened:
+        state = State(opened, FLOW)
+        await state.open()
+        order = Order(1, OWNER, 0)
+        for copy in mapped:
+            side = MapSide(copy.topic, 0, there(copy.topic, mapped=True))
+            offsets = OffsetMap()
+            for run in copy.runs:
+                offsets.append(*run)
+            await state.save(
+                [
+                    Checkpoint(
+                        side=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
+                        destination_offset=offsets.destination_end, identity=Identity(OWNER, 0, offsets.source_end),
+                    ),
+                    Chunk(side=side, writer="w", order=order, number=0, since=0, map=offsets),
+                ]
+            )  # fmt: skip

@@ -1,0 +1,62 @@
+"""Every kind of fault on every kind of topic, in the logs of real brokers: each is found, named and located,
+and nothing else is; and nothing is found in copies that are true."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror.audit.model import Side
+from mirror.sandbox import Cluster
+from tests.audit.faults.grid import Grid, Seen, in_order
+from tests.audit.faults.healthy import HEALTHY
+from tests.audit.faults.kinds import FAULTS, Shape, Told
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def test_there_are_enough() -> None:
+    assert len(FAULTS) >= 60
+    assert len(HEALTHY) >= 20
+    assert {fault.shape for fault in FAULTS} == {one.shape for one in HEALTHY} == set(Shape)
+
+
+def test_the_grid(source_cluster: Cluster, destination_cluster: Cluster, spark: SparkSession, topic_name: str) -> None:
+    """
+    1. A topic for each kind of fault and each kind of healthy copy, written by librdkafka; a true copy of each, with
+       offsets of the source's or of its own.
+    2. Each copy is spoiled in its own way, or has happen to it what may happen.
+    3. One audit for each way to keep offsets.
+    """
+    grid = Grid({Side.SOURCE: source_cluster, Side.DESTINATION: destination_cluster})
+    prefix = {name: f"{topic_name}-{at}" for at, name in enumerate(["other", *_shapes()])}
+    grid.write({prefix[name]: shape for name, shape in {"other": Shape.PLAIN, **_shapes()}.items()})
+    others = [unit.data for unit in grid.copies[prefix["other"]].source]
+    wanted: dict[str, list[Told]] = {"other": []}
+    for fault in FAULTS:
+        copy = grid.copies[prefix[fault.name]]
+        copy.others = others
+        wanted[fault.name] = in_order(fault.spoil(copy))
+        assert wanted[fault.name], fault.name
+    for healthy in HEALTHY:
+        healthy.change(grid.copies[prefix[healthy.name]])
+        wanted[healthy.name] = []
+    grid.lay()
+    seen = grid.audit(spark)
+    wrong = {name: (seen[prefix[name]], told) for name, told in wanted.items() if seen[prefix[name]].told != told}
+    assert not wrong, "\n".join(_shown(name, *each) for name, each in wrong.items())
+
+
+def _shapes() -> dict[str, Shape]:
+    found = [(fault.name, fault.shape) for fault in FAULTS] + [(healthy.name, healthy.shape) for healthy in HEALTHY]
+    assert len(dict(found)) == len(found), "two kinds have one name"
+    return dict(found)
+
+
+def _shown(name: str, seen: Seen, wanted: list[Told]) -> str:
+    lines = [f"{name}:", *(f"  due    {_told(one)}" for one in wanted)]
+    lines += [f"  found  {_told(Told(one.kind, one.source, one.destination))}: {one.detail}" for one in seen.findings]
+    return "\n".join(lines)
+
+
+def _told(one: Told) -> str:
+    source, destination = (span and (span.start, span.end) for span in one[1:])
+    return f"{one.kind.value}, source {source}, destination {destination}"
