@@ -60,8 +60,7 @@ def fill_findings(
     at_destination = [(there, there.start - here.start) for here, there in moved]
     at_source = [(here, there.start - here.start) for here, there in moved]
     told: list[Finding] = []
-    for hole, shifts in _shifted(markers, at_destination):
-        shift = min(shifts, key=lambda by: _left(_moved_by(hole, -by), hole_spans))
+    for hole, shift in _shifted(markers, at_destination, hole_spans, back=True):
         for span in less(clipped(_moved_by(hole, -shift), looked), hole_spans):
             there = _moved_by(span, shift)
             told.append(_finding(Kind.OVERFILLED, key, None, there, "a marker where the source has a record"))
@@ -74,8 +73,7 @@ def fill_findings(
         ]
     )
     removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
-    for hole, shifts in _shifted(holes, at_source):
-        shift = min(shifts, key=lambda by: _left(_moved_by(hole, by), covered))
+    for hole, shift in _shifted(holes, at_source, covered):
         for span in less(clipped(_moved_by(hole, shift), looked), covered):
             for part in less([span], removed):
                 detail = f"the source has {NAMES[hole.what]} here, no marker fills it"
@@ -133,36 +131,44 @@ def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: 
 # -- spans ------------------------------------------------------------------------------------------------------------
 
 
-def _shifted(holes: Iterable[Hole], moved: Iterable[Moved]) -> Iterator[tuple[Hole, tuple[int, int]]]:
-    """Each hole with the shifts that may be in force there: those of the moved batches right before it and right behind
-    it, or none."""
-    everything: list[tuple[int, int, Hole | None, int]] = [(span.start, span.end, None, by) for span, by in moved]
-    everything += [(hole.start, hole.end, hole, 0) for hole in holes]
-    everything.sort(key=lambda entry: entry[:2])
-    before = _carried(everything)
-    behind = _carried([(-end, -start, hole, by) for start, end, hole, by in reversed(everything)])[::-1]
-    for (_, _, hole, _), *shifts in zip(everything, before, behind, strict=True):
-        if hole is not None:
-            yield hole, (shifts[0], shifts[1])
+def _shifted(
+    holes: Iterable[Hole], moved: Iterable[Moved], covered: Sequence[Span], *, back: bool = False
+) -> Iterator[tuple[Hole, int]]:
+    """Each hole with the shift that is in force there: that of the moved batch right before it or right behind it, or
+    none. Holes that touch have one shift: that at which ``covered`` leaves least of them.
 
-
-def _carried(everything: Iterable[tuple[int, int, Hole | None, int]]) -> list[int]:
-    """The shift of the moved batch right before each."""
-    found: list[int] = []
-    shift, at = 0, None
-    for start, end, hole, by in everything:
+    Args:
+        back: shifts lead from the holes' side to the other one, or back.
+    """
+    everything = sorted(
+        [*((span, None, by) for span, by in moved), *((Span(hole.start, hole.end), hole, 0) for hole in holes)],
+        key=lambda entry: entry[0],
+    )
+    before, at = 0, None
+    row: list[Hole] = []
+    for span, hole, by in everything:
+        touches = span.start == at
+        if row and (hole is None or not touches):
+            yield from _with_shift(row, (before, by if touches else 0), covered, back=back)
+            row = []
         if hole is None:
-            shift = by
-        elif start != at:
-            shift = 0
-        found.append(shift)
-        at = end
-    return found
+            before = by
+        else:
+            before = before if touches else 0
+            row.append(hole)
+        at = span.end
+    yield from _with_shift(row, (before, 0), covered, back=back)
 
 
-def _left(span: Span, taken: Sequence[Span]) -> int:
-    """Offsets of it that none of these covers."""
-    return sum(part.offsets for part in less([span], taken))
+def _with_shift(
+    row: Sequence[Hole], shifts: tuple[int, int], covered: Sequence[Span], *, back: bool
+) -> Iterator[tuple[Hole, int]]:
+    def left(shift: int) -> int:
+        spans = (_moved_by(hole, -shift if back else shift) for hole in row)
+        return sum(part.offsets for part in less(spans, covered))
+
+    shift = shifts[0] if shifts[0] == shifts[1] else min(shifts, key=left)
+    return ((hole, shift) for hole in row)
 
 
 def _whole(holes: Iterable[Hole]) -> list[Hole]:
