@@ -191,7 +191,8 @@ def partition() -> None:
 @click.option(
     "--accept-unproven",
     is_flag=True,
-    help="Take what stands at the destination for a copy of the source though nothing shows it, this once.",
+    help="Take what stands at the destination for a copy of the source, or a flow the other way for one that has "
+    "ended, though nothing shows it, this once.",
 )
 @click.option(
     "--accept-settings",
@@ -229,6 +230,8 @@ def resume(
     if not found.outcomes and not found.elsewhere:
         click.echo("nothing is halted")
     failed = sum(bool(each.why_not) for each in found.outcomes)
+    if found.elsewhere and not found.outcomes:
+        sys.exit(EXIT_FAILED)
     if failed == len(found.outcomes) and (failed or number is not None):
         sys.exit(EXIT_FAILED)
     sys.exit(EXIT_HALTED if failed else EXIT_OK)
@@ -335,8 +338,7 @@ def offsets() -> None:
 @click.option(
     "--direction",
     type=click.Choice(["source-to-destination", "destination-to-source"]),
-    default="source-to-destination",
-    show_default=True,
+    help="[default: source-to-destination; of a group, nothing else]",
 )
 @click.option(
     "--group",
@@ -346,7 +348,13 @@ def offsets() -> None:
     "--apply", is_flag=True, help="With --group: commit them at the destination, for a group that is idle there."
 )
 def translate(
-    path: Path, topic: str | None, partition: int, offset: int | None, direction: str, group: str | None, apply: bool
+    path: Path,
+    topic: str | None,
+    partition: int,
+    offset: int | None,
+    direction: str | None,
+    group: str | None,
+    apply: bool,
 ) -> None:
     """Translate one offset, or those of a consumer group.
 
@@ -360,13 +368,16 @@ def translate(
     from mirror.service.commands import Commands
 
     config = _load(path)
-    if group is not None and (topic is None and offset is None):
+    if group is not None and (topic is None and offset is None) and direction != "destination-to-source":
         work = offsets.translate_group(config, group, apply=apply, tell=click.echo)
     elif group is None and topic is not None and offset is not None and not apply:
         back = direction == "destination-to-source"
         work = offsets.translate_offset(config, topic, partition, offset, to_source=back)
     else:
-        raise click.UsageError("give --topic and --offset (and --partition), or --group (and --apply)")
+        raise click.UsageError(
+            "give --topic and --offset (and --partition, --direction), or --group (and --apply), whose offsets are "
+            "translated from the source to the destination"
+        )
     try:
         click.echo(asyncio.run(work))
     except (offsets.NotTranslated, NetworkError, Differs) as error:

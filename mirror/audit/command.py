@@ -126,7 +126,8 @@ def _audit(
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise AuditError(
-            f"the audit needs {', '.join(missing)}, which the daemon does without", "pip install 'mirror[audit]'"
+            f"the audit needs {', '.join(missing)}, which the daemon does without",
+            "in the project's folder: pip install '.[audit]'",
         )
     from mirror.audit import export, job, report
     from mirror.audit.cluster_session import ClusterSession, is_submitted

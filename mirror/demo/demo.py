@@ -306,5 +306,5 @@ def _check_installation() -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise DemoError(
             "pyspark is not installed; the audit needs it, and so does fetching Kafka's jars",
-            "install the part that brings it: pip install 'mirror[audit]', or use `make demo`",
+            "install the part that brings it, in the project's folder: pip install '.[audit]', or use `make demo`",
         )

@@ -322,6 +322,41 @@ class Remembered:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """What of a destination topic's settings is to be as it was, should the process die that has suspended its cleanup
+    (``relay.cleanup``). Written before that, and never taken away: each time there is a newer one."""
+
+    topic: str
+    topic_id: str | None
+    """Of another topic of this name it says nothing."""
+    values: Mapping[str, str | None]
+    """Config name -> the topic's own value; None: it has none, and follows its broker."""
+
+    def key(self) -> bytes:
+        """One for each topic."""
+        return suspended_key(self.topic)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump({"v": VERSION, "topic_id": self.topic_id, "values": dict(self.values)})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        values = value["values"]
+        return cls(
+            topic=fields.topic(key, "topic"),
+            topic_id=fields.topic_id(value, "topic_id"),
+            values={name: None if values[name] is None else fields.label(values, name) for name in values},
+        )
+
+
+def suspended_key(topic: str) -> bytes:
+    """Of a destination topic's ``Suspended``."""
+    return dump({"kind": "suspended", "topic": topic})
+
+
 def pin_key(side: Side) -> bytes:
     """Of a partition's ``Pin``."""
     return key_of("partition", side)

@@ -31,10 +31,12 @@ from mirror.records.pins import (
     Note,
     Pin,
     Remembered,
+    Suspended,
     halt_key,
     loop_key,
     pin_key,
     remembered_key,
+    suspended_key,
 )
 
 __all__ = [
@@ -201,7 +203,7 @@ class Skipped:
         )
 
 
-Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | Halt | AcceptedLoop | Remembered
+Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | Halt | AcceptedLoop | Remembered | Suspended
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
@@ -212,6 +214,7 @@ _KINDS: dict[str, type[Entry]] = {
     "halt": Halt,
     "loop": AcceptedLoop,
     "remembered": Remembered,
+    "suspended": Suspended,
 }
 
 
@@ -264,7 +267,7 @@ class Ledger:
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
-    _pinned: dict[bytes, Flow | Pin | Halt | AcceptedLoop | Remembered] = field(default_factory=dict)
+    _pinned: dict[bytes, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """One record; ``value`` None takes the key away.
@@ -283,7 +286,7 @@ class Ledger:
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
             return
-        if isinstance(entry, Flow | Pin | Halt | AcceptedLoop | Remembered):
+        if isinstance(entry, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended):
             self._pinned[key] = entry
             return
         account = self._accounts.setdefault(entry.side, _Account())
@@ -313,7 +316,7 @@ class Ledger:
 
     def about(self, sides: Container[Side]) -> list[Entry]:
         """All entries of these partitions but checkpoints and maps."""
-        pinned = [each for each in self._pinned.values() if not isinstance(each, Flow)]
+        pinned = [each for each in self._pinned.values() if not isinstance(each, Flow | Suspended)]
         notes = [note for account in self._accounts.values() for note in account.notes.values()]
         return [each for each in (*pinned, *self._skipped.values(), *notes) if each.side in sides]
 
@@ -413,6 +416,11 @@ class Ledger:
     def _notes(self, side: Side) -> Iterable[Note]:
         account = self._accounts.get(side)
         return account.notes.values() if account else ()
+
+    def suspended(self, topic: str) -> Suspended | None:
+        """What this destination topic had when its cleanup was suspended last."""
+        found = self._pinned.get(suspended_key(topic))
+        return found if isinstance(found, Suspended) else None
 
     def halt(self, side: Side) -> Halt | None:
         """Why this partition has stopped, if it has."""

@@ -199,8 +199,6 @@ class Beginning:
         """There is no checkpoint: then there must be no trace of copies. Batches of ours are one, in the log or in the
         leader's memory; so is what the group at the source says of the last batch copied, where anything was ever
         written to the destination. A transactional id that nobody has had before spares reading the log."""
-        if self._rules.accept_loss:
-            return
         start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
         traces = await self._traces(before, start)
         committed = self._partition.committed
@@ -211,7 +209,14 @@ class Beginning:
             )
         if traces:
             detail = f"{self._there.name} has {traces[0]}; {self._state.topic} has no checkpoint of it"
-            raise halt(Trouble.CHECKPOINT_LOST, detail)
+            if not self._rules.accept_loss:
+                raise halt(Trouble.CHECKPOINT_LOST, detail)
+            self._log.warning(
+                "begun_anew",
+                topic=self._partition.topic,
+                partition=self._partition.index,
+                detail=f"{detail}; going on was accepted: all that the source has is copied, be it there or not",
+            )
 
     async def _traces(self, before: Before, at: int) -> list[str]:
         """Of batches of ours: in the memory of the destination's leader, or in its log from ``at`` on."""

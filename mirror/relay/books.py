@@ -13,7 +13,7 @@ from mirror.records.state import Side
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Account, save
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Committed, Partition, Phase
 from mirror.relay.pins import ON_GAP, Pins, is_first
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
@@ -61,6 +61,7 @@ class Books:
         self._owner = owner
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
+        self._was_empty = False
         self.strays = Strays(owner, self._save)
         settings = owner.settings
         self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
@@ -74,12 +75,25 @@ class Books:
             NetworkError: the destination does not answer, or does not let us.
         """
         await self.state.open(replication_factor=self._owner.settings.state_replication_factor)
+        self._was_empty = not self.state.ledger.flows
         self._recall(self.state)
         await self.pins.introduce()
 
     def _recall(self, state: Memory) -> None:
         for each in state.ledger.skipped():
             self._owner.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
+
+    def check_found(self, committed: Committed | None) -> None:
+        """A flow that has copied has an internal topic: one that was not there is told of, once. ``committed``: what
+        the group had for a partition when it was taken over."""
+        if self._was_empty and committed is not None and committed.digest:
+            self._was_empty = False
+            self._owner.log.warning(
+                "state_lost",
+                topic=self.state.topic,
+                detail="the flow has copied before, and this topic had nothing of it: it was deleted or made anew "
+                "while the mirror was stopped; what was skipped or halted before is not known any more",
+            )
 
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""

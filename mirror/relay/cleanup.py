@@ -3,7 +3,8 @@
 A compacted topic takes no filler (its records have no keys) and lets nobody delete records. So its ``cleanup.policy``
 is set to ``delete`` meanwhile, together with a retention under which nothing is deleted: other partitions of the topic
 may hold old records. The retention is one that nobody else sets, so that whoever finds it there knows what it is about:
-a process that died in between left the topic like that, and the next one to look finishes it.
+a process that died in between left the topic like that, and the next one to look finishes it. What the topic had before
+is written down in the internal topic first.
 
 Several processes may lead partitions of one topic. Who is done first restores the policy, and the others are refused
 (``leading.REFUSED_WHILE_COMPACTED``), suspend it again, and restore it in their turn.
@@ -18,6 +19,9 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
+from mirror.net.state import Memory
+from mirror.records.fields import id_text
+from mirror.records.pins import Suspended
 from mirror.relay.halts import Trouble, halt
 from mirror.relay.topics import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE, describe_topics
 from mirror.wire.errors import ErrorCode
@@ -37,13 +41,15 @@ Values = dict[str, str | None]
 class Cleanup:
     """Of one destination topic. One for all of its partitions in this process."""
 
-    def __init__(self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str]) -> None:
+    def __init__(
+        self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str], state: Memory
+    ) -> None:
         self._source = source
         self._destination = destination
         self._topic = topic
         self._synced = synced
+        self._state = state
         self._leading = 0
-        self._before: Values | None = None
         self._plain = False
         self._looked_at = float("-inf")
         self._lock = asyncio.Lock()
@@ -75,7 +81,7 @@ class Cleanup:
                 return True
             if "compact" not in policy:
                 return False
-            self._before = own
+            await self._state.save([Suspended(topic=self._topic, topic_id=self._topic_id, values=own)])
             await self._alter(dict(SUSPENDED))
             return True
 
@@ -91,13 +97,26 @@ class Cleanup:
             self._looked_at = time.monotonic()
             policy, own = await self._look(self._destination)
             if own == SUSPENDED and not self._leading:
-                await self._alter(self._before or await self._intended())
+                await self._alter(await self._before())
             elif "compact" not in policy:
                 self._plain = own != SUSPENDED
 
+    async def _before(self) -> Values:
+        """What the topic had when it was suspended."""
+        await self._state.load()
+        found = self._state.ledger.suspended(self._topic)
+        if found is not None and found.topic_id == self._topic_id and found.values.keys() == SUSPENDED.keys():
+            return dict(found.values)
+        return await self._intended()
+
+    @property
+    def _topic_id(self) -> str | None:
+        known = self._destination.topics.get(self._topic)
+        return id_text(known.topic_id) if known is not None else None
+
     async def _intended(self) -> Values:
-        """What the topic had when it was suspended, as far as a later process can tell: it compacts, as the source's
-        does if that is known, and the rest is the source's where it is synchronised."""
+        """The same, where nothing says it (a version before wrote nothing down, or the internal topic is lost): it
+        compacts, as the source's does if that is known, and the rest is the source's where it is synchronised."""
         policy, own = await self._look(self._source)
         # A source that is a mirror's destination itself may be suspended, too.
         values: Values = {
@@ -142,16 +161,18 @@ class Cleanup:
 class Cleanups:
     """Of all topics of a flow's destination."""
 
-    def __init__(self, source: Cluster, destination: Cluster, synced: Collection[str]) -> None:
-        """``synced``: configs that a destination topic has from the source's (``sync.topic.configs``)."""
+    def __init__(self, source: Cluster, destination: Cluster, synced: Collection[str], state: Memory) -> None:
+        """``synced``: configs that a destination topic has from the source's (``sync.topic.configs``). ``state``: the
+        flow's internal topic."""
         self._source = source
         self._destination = destination
         self._synced = synced
+        self._state = state
         self._topics: dict[str, Cleanup] = {}
 
     def of(self, topic: str) -> Cleanup:
         """The topic's one."""
         cleanup = self._topics.get(topic)
         if cleanup is None:
-            cleanup = self._topics[topic] = Cleanup(self._source, self._destination, topic, self._synced)
+            cleanup = self._topics[topic] = Cleanup(self._source, self._destination, topic, self._synced, self._state)
         return cleanup

@@ -21,6 +21,7 @@ _ANEW_MAPPED = (
     "others may have written to it, and their records would be gone with it"
 )
 _GO_ON = "`mirror partition resume TOPIC PARTITION`"
+_UNPROVEN = "`mirror partition resume TOPIC PARTITION --accept-unproven`"
 _WITHOUT_GAP = "`mirror partition resume TOPIC PARTITION --accept-gap`"
 
 
@@ -102,7 +103,8 @@ class Trouble(Enum):
         "loop",
         "the topic is mirrored the other way as well, by the flow that is named, and each copies what the other has "
         "written, without end: exclude the topic in one of the two (with offsets: mapped, topic.rename can give the "
-        f"copy another name instead), restart that mirror, then run {_GO_ON} for the one that is to go on",
+        f"copy another name instead), restart that mirror, then run {_UNPROVEN} for the one that is to go on "
+        "(nothing shows that the other one has ended: with one that still copies, records go round without end)",
     )
     OVERFILLED = (
         "overfilled",

@@ -28,6 +28,10 @@ from mirror.wire.errors import Outcome, outcome_of
 
 LOOK_EVERY_S = 60.0
 """Where there are flows the other way, internal topics of the source are read this often; else with topics only."""
+WATCH_S = 300.0
+"""So long after an operator has accepted a flow the other way,"""
+WATCH_EVERY_S = 1.0
+"""it is looked for this often."""
 
 
 class LoopsOwner(Protocol):
@@ -66,6 +70,7 @@ class Loops:
         self._begun: set[Side] = set()
         """Partitions that were never copied before, until it is certain that none of them comes back."""
         self._told: set[str] = set()
+        self._watched_until = 0.0
 
     # -- when it is looked ---------------------------------------------------------------------------------------------
 
@@ -82,8 +87,13 @@ class Loops:
 
     async def keep(self) -> None:
         """Looks regularly where there is a flow the other way, until cancelled."""
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(min(LOOK_EVERY_S, WATCH_EVERY_S))
+            if loop.time() - looked < LOOK_EVERY_S and loop.time() >= self._watched_until:
+                continue
+            looked = loop.time()
             if any(self._flow(each.ledger) is not None for each in self._there.values()):
                 await self.renew()
 
@@ -108,8 +118,10 @@ class Loops:
         self._check(partition)
         self._begun.discard(partition.side)
 
-    async def accept(self, partitions: Iterable[Partition]) -> None:
-        """An operator says that the flows the other way have ended: what they wrote until now counts no more.
+    async def resumed(self, partitions: Iterable[Partition], *, accept: bool) -> None:
+        """Partitions are looked at anew. ``accept``: an operator says that the flows the other way have ended, though
+        nothing shows it: what they wrote until now counts no more. One that still copies feeds this flow, and this one
+        feeds it, so it is looked for often from here on.
 
         Raises:
             NetworkError: not certain that it is written down.
@@ -118,6 +130,9 @@ class Loops:
         if not halted:
             return
         await self._looks.run()
+        if not accept:
+            return
+        self._watched_until = asyncio.get_running_loop().time() + WATCH_S
         found = [(each.side, opposite) for each in halted for opposite in self._opposites(each)]
         await self._state.save(
             [AcceptedLoop(side=side, by=opposite.topic, digest=opposite.digest) for side, opposite in found]

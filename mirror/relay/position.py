@@ -84,7 +84,7 @@ class Locator:
         self._told_no_owner = False
         self._opening = asyncio.Lock()
         self._pace = Pace(settings.max_fill_per_second)
-        self._cleanups = Cleanups(source, destination, settings.synced_configs)
+        self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state)
         self.coordinator = Coordinator(destination)
         self._renewed: Partition | None = None
         self._renewing = asyncio.Event()

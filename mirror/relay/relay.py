@@ -281,6 +281,7 @@ class Relay:
         partition = Partition(*key, pair.destination)
         partition.terms = pair.terms
         partition.committed = committed
+        self.books.check_found(committed)
         partition.inherited = partition.reached = inherited(committed, pair.source.topic_id)
         self.partitions[key] = partition
         halted = pair.halt_of(key[1])
@@ -343,7 +344,7 @@ class Relay:
         # Some may have healed at that look, and go on already.
         going = {key for key in halted if key in self.partitions and self.partitions[key].halted is None}
         told |= {key: "" for key in told if key in going}
-        await self.loops.accept(wanted)
+        await self.loops.resumed(wanted, accept=accept.get("accept_unproven", False))
         await self.pins.resumed(wanted)
         for partition in wanted:
             key = (partition.topic, partition.index)

@@ -107,7 +107,7 @@ def _fill(folder: Path, group: str, artifact: str, version: str) -> None:
 
 
 def _ivy_jar() -> Path:
-    remedy = "install the part that brings it: pip install 'mirror[audit]'"
+    remedy = "install the part that brings it, in the project's folder: pip install '.[audit]'"
     spec = importlib.util.find_spec("pyspark")  # finds it without running it
     if spec is None or spec.origin is None:
         raise SandboxError("pyspark is not installed; Kafka's jars are fetched by the Ivy inside it", remedy)

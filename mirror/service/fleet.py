@@ -265,9 +265,9 @@ class Fleet:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that is copied here is at the destination."""
+        """Whether everything that is copied here is at the destination. Halted partitions are not copied."""
         states = self.states
-        return self.settled and bool(states) and states.keys() <= {"active", "halted"} and self.lag_records == 0
+        return self.settled and "active" in states and states.keys() <= {"active", "halted"} and self.lag_records == 0
 
     @property
     def all_halted(self) -> bool:

@@ -5,6 +5,7 @@ machine alone, and only with a header that a web page cannot send along without 
 """
 
 import asyncio
+import errno
 import ipaddress
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -75,8 +76,7 @@ class Server:
             self._server = (_Server6 if ":" in host else _Server)((host, port), handler)
         except (OSError, OverflowError) as error:
             raise ListenFailed(
-                f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}; another mirror or "
-                "program may use it: set http.listen to another port, or to port 0 for any that is free"
+                f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}; {_remedy(error)}"
             ) from error
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True).start()
 
@@ -117,6 +117,12 @@ class _Server(ThreadingHTTPServer):
 
 class _Server6(_Server):
     address_family = AF_INET6
+
+
+def _remedy(error: Exception) -> str:
+    if getattr(error, "errno", None) == errno.EADDRINUSE:
+        return "another mirror or program uses it: set http.listen to another port, or to port 0 for any that is free"
+    return "set http.listen to an address of this machine and a port that it may use"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -101,7 +101,8 @@ class Translator:
             self._state = State(self._destination, self._flow.id)
             if not self.exact and not await self._state.open(create=False):
                 raise NotTranslated(
-                    f"cluster {self._alias_there} has no topic {self._state.topic}: the flow has copied nothing yet"
+                    f"cluster {self._alias_there} has no topic {self._state.topic}: the flow has copied nothing yet, "
+                    "or that topic was deleted"
                 )
             self._stack = stack.pop_all()
         return self
@@ -151,7 +152,10 @@ class Translator:
             own=[producer_id(flow=self._flow.id, cluster_id=self._source.cluster_id, topic=topic, partition=partition)],
         )
         if found is None:
-            raise NotTranslated(f"nothing of {topic}-{partition} has been copied yet")
+            raise NotTranslated(
+                f"topic {self._state.topic} of cluster {self._alias_there} says nothing of {topic}-{partition}: "
+                "nothing of it was copied yet, or that topic was deleted (then the partition halts, checkpoint_lost)"
+            )
         return found
 
     async def _log(self, cluster: Cluster, topic: str, partition: int) -> PartitionLog:
@@ -254,7 +258,7 @@ class Translator:
 
     @staticmethod
     def _tool(settings: ClusterSettings) -> str:
-        return f"kafka-consumer-groups --bootstrap-server {settings.bootstrap_servers_text}"
+        return f"kafka-consumer-groups.sh --bootstrap-server {settings.bootstrap_servers_text}"
 
     def apply(self, group: str, commits: Iterable[Commit]) -> None:
         """Commits these at the destination, under the same group id and without a leader epoch: with the source's, a

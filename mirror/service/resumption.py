@@ -71,7 +71,9 @@ class Resumption:
         wanted |= {key for key in here if topic in (None, key[0]) and partition in (None, key[1])}
         if not wanted and topic is not None:
             name = topic if partition is None else f"{topic}-{partition}"
-            raise NotAsked(f"the flow has no partition {name}" if partition is not None else f"the flow has no {name}")
+            raise NotAsked(
+                f"the flow has no partition {name}" if partition is not None else f"the flow has no topic {name}"
+            )
         by_worker: dict[int, list[Key]] = defaultdict(list)
         halted = [here[key][1] for key in wanted & here.keys() if here[key][1].state == "halted"]
         remade = {row.topic for row in halted if row.reason == RECREATED} if partition is None else set()

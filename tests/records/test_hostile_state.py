@@ -14,10 +14,10 @@ from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.records.keys import dump
 from mirror.records.mapping import MapError, Run
-from mirror.records.pins import AcceptedLoop, Halt, LastCopied, Note, Pin
+from mirror.records.pins import AcceptedLoop, Halt, LastCopied, Note, Pin, Suspended
 from mirror.records.state import Checkpoint, Entry, Flow, Ledger, StateError, read_entry
 from mirror.relay.assignment import read_committed
-from tests.records.test_state import FLOW, HALT, PIN, REMEMBERED, SIDE, SKIPPED, checkpoint, chunk
+from tests.records.test_state import FLOW, HALT, PIN, REMEMBERED, SIDE, SKIPPED, SUSPENDED, checkpoint, chunk
 
 NOTE = Note(side=SIDE, writer="a", source_id="ab" * 16, destination_id=None, copied=LastCopied(7, 2, "ab" * 8, 7))
 ENTRIES: list[Entry] = [
@@ -30,6 +30,7 @@ ENTRIES: list[Entry] = [
     HALT,
     AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="d"),
     REMEMBERED,
+    SUSPENDED,
 ]
 DEEP = b"[" * 100_000
 WRONG: list[Any] = [
@@ -79,6 +80,9 @@ def use(entry: Entry) -> None:
     if isinstance(entry, Flow):
         for compute in (producer_id, filler_id):
             assert compute(flow=entry.flow, cluster_id=entry.source_cluster, topic="t", partition=0) > 0
+        return
+    if isinstance(entry, Suspended):
+        assert ledger.suspended(entry.topic) == entry
         return
     with suppress(MapError):  # a checkpoint without its map
         ledger.map(entry.side)
@@ -178,6 +182,8 @@ def _both(entry: Entry) -> tuple[bytes, bytes]:
         (chunk("a", 1, 0), "runs", [1 << 62, 0, 1 << 62]),
         (chunk("a", 1, 0), "runs", [1 << 64, 0, 1]),
         (REMEMBERED, "producer", [1, 2, 1 << 31]),
+        (SUSPENDED, "values", {"retention.ms": 7}),
+        (SUSPENDED, "values", ["retention.ms"]),
     ],
 )
 def test_what_no_mirror_writes_is_refused(entry: Entry, name: str, wrong: object) -> None:

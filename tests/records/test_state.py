@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap, Run
-from mirror.records.pins import LastCopied
+from mirror.records.pins import LastCopied, Suspended
 from mirror.records.state import (
     CHUNK_RUNS,
     AcceptedLoop,
@@ -67,6 +67,7 @@ PIN = Pin(
 )
 HALT = Halt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
 LOOP = AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="0123456789abcdef")
+SUSPENDED = Suspended(topic="orders", topic_id="0f" * 16, values={"cleanup.policy": "compact", "retention.ms": None})
 REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)
 
 
@@ -82,6 +83,7 @@ REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, 
         replace(PIN, copied=None),
         HALT,
         REMEMBERED,
+        SUSPENDED,
         LOOP,
     ],
 )

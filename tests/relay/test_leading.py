@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, RequestTimedOut, Unreachable
 from mirror.net.log import PartitionLog
+from mirror.net.state import Memory, Row
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import producer_id
@@ -22,6 +23,7 @@ from mirror.relay.halts import PartitionHalted
 from mirror.relay.leading import Begun, Lead, lead
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import some_turns, until
+from tests.fakes.state import MemoryState
 from tests.net.real import create, log_of, opened, records
 from tests.patience import KEEPING, PATIENT
 from tests.records.builders import Record, kafka_batch
@@ -53,7 +55,15 @@ class Source:
 class Leading:
     """One partition to lead."""
 
-    def __init__(self, sandbox: Sandbox, cluster: Cluster, topic: str, source: Source, partition: int = 0) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        cluster: Cluster,
+        topic: str,
+        source: Source,
+        partition: int = 0,
+        state: Memory | None = None,
+    ) -> None:
         self.sandbox = sandbox
         self.cluster = cluster
         self.topic = topic
@@ -64,7 +74,7 @@ class Leading:
         self.rules = Lead(
             name=f"{topic}-{partition}", owner=producer_id(**parts), filler=filler_id(**parts), most=10**9
         )
-        self.cleanup = Cleanup(cluster, cluster, topic, SYNCED)
+        self.cleanup = Cleanup(cluster, cluster, topic, SYNCED, MemoryState([]) if state is None else state)
         self.begun = Begun()
         self.owned = True
         self.sent = 0
@@ -403,7 +413,8 @@ async def test_compacted(sandbox: Sandbox, topic_name: str, policy: str) -> None
 
 async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -> None:
     """
-    1. A predecessor died before it restored the topic: the next process finishes it, as the source has it.
+    1. A predecessor died before it restored the topic, and wrote nothing down: the next process finishes it, as the
+       source has it.
     2. While somebody in the process still leads, it stays suspended.
     """
     suspended = {"cleanup.policy": "delete", "retention.ms": FOR_EVER, "retention.bytes": FOR_EVER}
@@ -412,7 +423,7 @@ async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -
     async with leading(
         sandbox, topic_name, 0, cleanup_policy="delete", retention_ms=FOR_EVER, retention_bytes=FOR_EVER
     ) as at:
-        cleanups = Cleanups(at.cluster, at.cluster, SYNCED)
+        cleanups = Cleanups(at.cluster, at.cluster, SYNCED, MemoryState([]))
         at.cleanup = cleanups.of(topic_name)
         assert cleanups.of(topic_name) is at.cleanup
         assert configs_of(sandbox, topic_name) == suspended
@@ -420,6 +431,38 @@ async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -
             await at.cleanup.finish()
             assert configs_of(sandbox, topic_name) == suspended
         # The source of this one is itself, and is suspended, too: that it compacts is sure, the rest is not.
+        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
+
+
+async def test_left_suspended_it_gets_back_what_it_had(sandbox: Sandbox, topic_name: str) -> None:
+    """
+    1. A process dies before it restores the topic: the next one finishes it, by what was written down.
+    2. What was written of another topic of that name says nothing.
+    """
+    rows: list[Row] = []
+    had = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "5000000000"}
+    wanted = {name.replace(".", "_"): value for name, value in had.items()}
+    async with leading(sandbox, topic_name, 0, **wanted) as at:
+        await at.cluster.refresh([topic_name])
+
+        async def die() -> None:
+            async with Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows)).suspended():
+                raise Unreachable("killed")
+
+        with pytest.raises(Unreachable):
+            await die()
+        assert configs_of(sandbox, topic_name)["retention.ms"] == FOR_EVER
+        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows)).finish()
+        assert configs_of(sandbox, topic_name) == had
+        with pytest.raises(Unreachable):
+            await die()
+        (*_, (key, value)) = rows
+        assert value is not None
+        mine = at.cluster.topics[topic_name].topic_id
+        assert mine is not None
+        other = value.replace(mine.hex().encode(), bytes(16).hex().encode())
+        assert other != value
+        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState([(key, other)])).finish()
         assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
 
 

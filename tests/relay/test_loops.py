@@ -180,6 +180,19 @@ async def test_both_begin_at_the_same_moment(*, rule: bool) -> None:
                     await flow.copied(("t", 0))
 
 
+async def test_a_resume_that_accepts_nothing() -> None:
+    """Such as one of all that have halted: it is looked at anew, and the flow the other way is still there."""
+    async with clusters() as (source, destination):
+        fill(source)
+        await write(source, opposite(source, destination), checkpoint())
+        async with mirroring(source, destination, **ONLY_T) as flow:
+            assert await flow.halted() == "loop"
+            assert await flow.relay.resume(("t", 0)) == ""
+            await until(lambda: len(flow.log.of("halted")) == 2)
+            assert await flow.halted() == "loop"
+            assert destination.log("t").end == 0
+
+
 async def test_resumed() -> None:
     """
     1. The other flow is stopped, or does without the topic; an operator resumes ours: it goes on, also later.
@@ -190,7 +203,7 @@ async def test_resumed() -> None:
         await write(source, opposite(source, destination), checkpoint())
         async with mirroring(source, destination, **ONLY_T) as flow:
             assert await flow.halted() == "loop"
-            assert await flow.relay.resume(("t", 0)) == ""
+            assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
             await flow.copied(("t", 0))
         async with mirroring(source, destination, **OFTEN) as flow:
             await flow.copied(("t", 0))
@@ -208,7 +221,7 @@ async def test_an_exact_copy_that_goes_on(*, apart: bool) -> None:
         await write(source, opposite(source, destination), pin(destination))
         async with mirroring(source, destination, **ONLY_T) as flow:
             assert await flow.halted() == "loop"
-            assert await flow.relay.resume(("t", 0)) == ""
+            assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
             await flow.copied(("t", 0))
             note = Note(side=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(9))
             await write(source, note if apart else replace(pin(destination), copied=note.copied))

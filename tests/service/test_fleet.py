@@ -241,6 +241,7 @@ def test_caught_up() -> None:
     assert not all_halted(found)
     found.heard(1, snapshot(row(state="halted", reason="foreign_writer")))
     assert all_halted(found)
+    assert not caught_up(found), "nothing is copied"
 
 
 def test_lag_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
