@@ -6,7 +6,7 @@ somewhere must be there, equal to the source's, and each batch of the flow's mus
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,6 +25,9 @@ from mirror.records.state import Side as MapSide
 from mirror.records.state import StateError
 
 POLL_S = 0.5
+READ_BYTES = 4 << 20
+MOST_BEFORE_BYTES = 4 << 30
+"""Of a topic that others had filled before the flow began, no more is looked at."""
 
 
 class MappedPartition(NamedTuple):
@@ -73,7 +76,7 @@ async def freeze_mapped(
             if written:
                 await _freeze(found, state, source, destination, key, Span(starts[key], end), request, deadline)
             else:
-                found.bounds.append(_bounds(key, Span(starts[key], end), Span(starts[key], starts[key])))
+                found.findings.extend(_unknown(key, Span(starts[key], end), state))
     except (StateError, StateUnusable) as error:
         raise AuditError(
             f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}",
@@ -102,9 +105,9 @@ async def _freeze(
             known = await translation(state, ours, theirs, committed=request.committed, own=[computed])
         except Differs as error:
             found.findings.append(
-                Finding(
-                    kind=Kind.WHOLESALE, topic=key.topic, partition=key.partition, source=here, destination=None,
-                    batches=0, records=0, detail=f"behind the flow's checkpoint the logs are no copies: {error}",
+                _finding(
+                    Kind.WHOLESALE, key, here, None, 0, 0,
+                    f"behind the flow's checkpoint the logs are no copies: {error}",
                 )
             )  # fmt: skip
             return
@@ -113,7 +116,7 @@ async def _freeze(
         await asyncio.sleep(POLL_S)
         await state.load()
     if known is None:
-        found.bounds.append(_bounds(key, here, Span(here.start, here.start)))
+        found.findings.extend(_unknown(key, here, state))
         return
     side = MapSide(key.topic, key.partition, theirs.topic.name)
     own = {computed, *(one.identity.producer_id for one in state.ledger.checkpoints(side))}
@@ -123,6 +126,42 @@ async def _freeze(
     read = Span(start, max(start, min(known.destination_end, log.end)))
     found.partitions[key] = MappedPartition(theirs.topic.name, known.map, read, tuple(sorted(own)))
     found.bounds.append(_bounds(key, here, _reach(known, here, log, first)))
+    found.findings.extend(await _before_the_map(key, theirs, Span(log.start, min(first, log.end)), own))
+
+
+def _unknown(key: TopicPartition, here: Span, state: State) -> list[Finding]:
+    """Nothing is written down of the partition."""
+    detail = f"{state.topic} says nothing of it: not copied yet, or that topic was lost, and nothing can be compared"
+    return [_finding(Kind.MISSING, key, here, None, 0, 0, detail)] if here.offsets else []
+
+
+async def _before_the_map(key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int]) -> list[Finding]:
+    """Batches of the flow's in front of the first copy that its map has: of a source topic of before, or copies whose
+    account was lost, so that all was copied again."""
+    ours: list[Span] = []
+    at, records, size = span.start, 0, 0
+    while at < span.end and size < MOST_BEFORE_BYTES:
+        segment = await log.read(at, max_bytes=READ_BYTES)
+        if not segment.batches:
+            break
+        for header, _ in segment.batches:
+            if header.base_offset < span.end and header.producer_id in own and not header.is_control:
+                ours.append(Span(header.base_offset, header.next_offset))
+                records += header.record_count
+            at, size = header.next_offset, size + header.size
+    if not ours:
+        return []
+    detail = "batches of the flow that its offset map does not have: of an earlier source topic, or copied twice"
+    return [_finding(Kind.UNVERIFIABLE, key, None, Span(ours[0].start, ours[-1].end), len(ours), records, detail)]
+
+
+def _finding(
+    kind: Kind, key: TopicPartition, here: Span | None, there: Span | None, batches: int, records: int, detail: str
+) -> Finding:
+    return Finding(
+        kind=kind, topic=key.topic, partition=key.partition, source=here, destination=there, batches=batches,
+        records=records, detail=detail,
+    )  # fmt: skip
 
 
 def _reach(known: Translation, here: Span, log: Span, first: int) -> Span:

@@ -24,6 +24,12 @@ _GO_ON = "`mirror partition resume TOPIC PARTITION`"
 _UNPROVEN = "`mirror partition resume TOPIC PARTITION --accept-unproven`"
 _WITHOUT_GAP = "`mirror partition resume TOPIC PARTITION --accept-gap`"
 
+WAS_COMPACTED = (
+    "; or a log cleaner took it while cleanup.policy had compact, which it has not now: then set it back, resume, and "
+    "leave it so until all of that is copied"
+)
+"""Behind what a source lacks that is not compacted."""
+
 
 class Trouble(Enum):
     """(reason, remedy)"""

@@ -17,7 +17,7 @@ from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.mapping import Run
 from mirror.records.pins import LastCopied, header_digest
 from mirror.relay.evidence import Unseen
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import WAS_COMPACTED, PartitionHalted, Trouble, halt
 
 Vouch = Callable[[Unseen, LastCopied | None], Awaitable[int]]
 """See ``relay.evidence.vouch``; with what was written down of the copy, None: nothing."""
@@ -138,7 +138,9 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tu
     if sides.compacted and (original is None or not _ends(original[0], last.source_end)):
         return None
     raise _truncated(
-        sides, f"the source's batch at offset {at} is not the one that was copied to offset {last.destination_end - 1}"
+        sides,
+        f"the source's batch at offset {at} is not the one that was copied to offset {last.destination_end - 1}"
+        f"{'' if sides.compacted else WAS_COMPACTED}",
     )
 
 

@@ -152,6 +152,7 @@ async def test_nothing_starts_anew_while_the_group_says_otherwise(
     write(source_cluster, topic_name, 0, 2)
     async with mapping(source_cluster, forgetful, topic_name, flow=flow_name) as flow:
         await flow.copied(topic_name)
+        assert not flow.log.of("state_lost")
         ((_, committable),) = flow.relay.committable().items()
     delete_topic(forgetful.bootstrap_servers, state_topic(flow_name))
     async with opened(forgetful) as cluster:
@@ -161,8 +162,11 @@ async def test_nothing_starts_anew_while_the_group_says_otherwise(
     committed = Committed(*committable)
     async with mapping(source_cluster, forgetful, topic_name, flow=flow_name, committed=committed) as flow:
         assert await flow.halted(topic_name) == "checkpoint_lost"
+        (told,) = flow.log.of("state_lost")
+        assert told["topic"] == state_topic(flow_name)
         assert await flow.relay.resume((topic_name, 0), accept_gap=True) == ""
         await flow.copied(topic_name)
+        assert "be it there or not" in flow.log.of("begun_anew")[0]["detail"]
 
 
 async def test_a_source_whose_cleaner_took_whole_batches(

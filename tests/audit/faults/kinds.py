@@ -644,6 +644,15 @@ def two_swapped(copy: Copy) -> list[Told]:
 
 
 @fault(MAPPED)
+def copied_before_the_map_begins(copy: Copy) -> list[Told]:
+    """Its account was lost, and all was copied once more."""
+    copies = [unit._replace(of=-2) for unit in copy.destination if unit.of >= 0]
+    copy.destination = [*copies, *copy.destination]
+    copy.map()
+    return [Told(Kind.UNVERIFIABLE, None, copy.there(-2))]
+
+
+@fault(MAPPED)
 def ends_early(copy: Copy) -> list[Told]:
     del copy.destination[copy.index(8) :]
     return [Told(Kind.MISSING, Span(copy.spans[8].start, copy.end), None)]
