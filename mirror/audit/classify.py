@@ -66,10 +66,12 @@ def named(scene: Scene) -> list[Finding]:
     """The same, not joined."""
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
+    broken = _set_aside(source), _set_aside(destination)
+    moved = list(_elsewhere(scene, source, destination))
     found = [
         *damaged,
-        *_corrupt(scene.key, source, destination),
-        *_elsewhere(scene, source, destination),
+        *moved,
+        *_in_place(scene.key, moved, source, destination, broken),
         *_in_tail(scene, source),
         *_cleaned(scene, source, destination),
         *_changed(scene.key, source, destination),
@@ -127,25 +129,59 @@ def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], 
     return found, rest
 
 
-def _corrupt(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
-    """Takes out the rows whose checksum is wrong, with their counterparts."""
-    for base in sorted(source.keys() | destination.keys()):
-        ours, theirs = source.get(base), destination.get(base)
-        where = [
-            side.value
-            for side, row in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
-            if row is not None and not row.crc_ok
-        ]
-        if not where:
-            continue
-        if ours is not None and (theirs is not None or not ours.crc_ok):
-            del source[base]
-        if theirs is not None and (ours is not None or not theirs.crc_ok):
-            del destination[base]
-        shown_ours = [ours] if ours is not None and (theirs is not None or not ours.crc_ok) else []
-        shown_theirs = [theirs] if theirs is not None and (ours is not None or not theirs.crc_ok) else []
-        detail = f"checksum does not match the bytes at the {' and the '.join(where)}"
-        yield _finding(Kind.CORRUPT, key, shown_ours, shown_theirs, detail)
+def _set_aside(rows: dict[int, BatchRow]) -> dict[int, BatchRow]:
+    """Takes out the rows whose checksum is wrong: what they look like says nothing."""
+    broken = {base: row for base, row in rows.items() if not row.crc_ok}
+    for base in broken:
+        del rows[base]
+    return broken
+
+
+def _in_place(
+    key: TopicPartition,
+    moved: Iterable[Finding],
+    source: dict[int, BatchRow],
+    destination: dict[int, BatchRow],
+    broken: tuple[dict[int, BatchRow], dict[int, BatchRow]],
+) -> Iterator[Finding]:
+    """Takes out pairs of rows that differ and stand in each other's place: at the shift of the moved batches beside
+    them, or at none. Those ``broken``, of both sides, are told in any case."""
+    runs = sorted(
+        (one.destination.start, one.destination.start - one.source.start)
+        for one in moved
+        if one.kind is Kind.MOVED and one.source and one.destination
+    )
+    ours, theirs = source | broken[0], destination | broken[1]
+    for base in sorted(theirs):
+        row = theirs[base]
+        at = bisect_left(runs, (base, 0))
+        beside = [shift for _, shift in [*runs[max(0, at - 1) : at], *runs[at : at + 1]]]
+        for shift in [*beside, 0]:
+            other = ours.get(base - shift)
+            is_broken = other is not None and not (other.crc_ok and row.crc_ok)
+            if other is None or not (is_broken or shift) or other.span.offsets != row.span.offsets:
+                continue
+            del ours[base - shift], theirs[base]
+            for rows in (source, broken[0]):
+                rows.pop(base - shift, None)
+            for rows in (destination, broken[1]):
+                rows.pop(base, None)
+            yield _corrupt(key, [other], [row]) if is_broken else _changed_pair(key, other, row)
+            break
+    for base in broken[0].keys() | broken[1].keys():
+        mine = [row for row in (broken[0].get(base) or source.pop(base, None),) if row is not None]
+        other_side = [row for row in (broken[1].get(base) or destination.pop(base, None),) if row is not None]
+        yield _corrupt(key, mine, other_side)
+
+
+def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[BatchRow]) -> Finding:
+    where = [
+        side.value
+        for side, rows in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
+        if any(not row.crc_ok for row in rows)
+    ]
+    detail = f"checksum does not match the bytes at the {' and the '.join(where)}"
+    return _finding(Kind.CORRUPT, key, ours, theirs, detail)
 
 
 def _elsewhere(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
@@ -236,11 +272,14 @@ def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict
         if ours.last_offset != theirs.last_offset:
             continue
         del source[base], destination[base]
-        fields = header_changes(ours, theirs)
-        if ours.digest == theirs.digest:
-            yield _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
-        else:
-            yield _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))
+        yield _changed_pair(key, ours, theirs)
+
+
+def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Finding:
+    fields = header_changes(ours, theirs)
+    if ours.digest == theirs.digest:
+        return _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
+    return _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))
 
 
 def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
 from mirror.net.alignment import Alignment, Differs
+from mirror.net.errors import Unreachable
 from mirror.net.log import PartitionLog, SourceLog
 from mirror.net.looks import Batch, Fit, fit
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
@@ -137,6 +138,9 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tu
             return original if found is Fit.WHOLE else None
     if sides.compacted and (original is None or not _ends(original[0], last.source_end)):
         return None
+    if original is None and await sides.here.visible_end() <= at:
+        # A new leader's high watermark lags behind what the one before has shown.
+        raise Unreachable(f"{sides.here.name}: offset {at} is there, and not to be read yet")
     raise _truncated(
         sides,
         f"the source's batch at offset {at} is not the one that was copied to offset {last.destination_end - 1}"

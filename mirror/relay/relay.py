@@ -549,6 +549,8 @@ class Relay:
     def skipped(self, partition: Partition, start: int, end: int) -> None:
         """Offsets that will not be copied, by decision."""
         self._tell_given_up(partition, start, end)
+        # What is found behind a checkpoint is sought among all that was not copied: the gap is to be before it.
+        self.books.write_soon()
         self._spawn(self.books.skipped(partition.side, start, end))
 
     def _tell_given_up(self, partition: Partition, start: int, end: int) -> None:

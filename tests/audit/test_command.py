@@ -73,7 +73,7 @@ def test_without_the_audits_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, errors = audited(request(NOWHERE, NOWHERE, "t"))
     assert code == 1
     assert "pyspark" in errors
-    assert "mirror[audit]" in errors
+    assert "pip install '.[audit]'" in errors
 
 
 def test_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,8 +178,10 @@ async def test_without_the_look_it_has_no_end(
 async def _nothing_comes_back(there: MappedFlow, back: MappedFlow, source: Sandbox, topic: str) -> None:
     (halted,) = back.log.of("halted")
     told: dict[str, Any] = halted
-    assert "were written by others" in told["detail"]
-    assert "own records at offsets" in told["detail"]
+    if "is of producer id -1" not in told["detail"]:
+        # Else it was found while the position was sought, and none of ours stand behind it.
+        assert "were written by others" in told["detail"]
+        assert "own records at offsets" in told["detail"]
     await there.copied(topic)
     before = await count(there, topic)
     records(source, topic, ["one more"])

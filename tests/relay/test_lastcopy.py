@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Leader
+from mirror.net.errors import Unreachable
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.mapping import Run
@@ -32,8 +33,10 @@ def batch(base_offset: int, value: bytes = b"value", *, producer_id: int = -1, l
 class Held:
     """A log: one batch, and ends that are told one after the other."""
 
-    def __init__(self, found: bytes | None, *ends: int) -> None:
+    def __init__(self, found: bytes | None, *ends: int, high_watermark: int = 20) -> None:
         self.leader = Leader(1, 4)
+        self.name = "source: t-0"
+        self._high_watermark = high_watermark
         self._found = found
         self._ends = list(ends)
 
@@ -42,6 +45,9 @@ class Held:
 
     async def true_end(self) -> int:
         return self._ends.pop(0)
+
+    async def visible_end(self) -> int:
+        return self._high_watermark
 
 
 def sides(here: Held, there: Held | None = None, *, compacted: bool = False, log_start: int = 0) -> Sides:
@@ -75,6 +81,12 @@ async def test_a_source_that_was_truncated_and_has_grown(found: bytes | None) ->
     """What stands there now was never copied, and what was copied is nowhere at the source: going on would lose it."""
     with pytest.raises(PartitionHalted, match="source_truncated: t-0: the source's batch at offset 9 is not the one"):
         await check_copied(sides(Held(found), COPY), LAST, 10, {OWN}, NOTED, Asked())
+
+
+async def test_a_new_leader_whose_high_watermark_lags() -> None:
+    """It has the batch, and shows it a moment later."""
+    with pytest.raises(Unreachable, match="offset 9 is there, and not to be read yet"):
+        await check_last(sides(Held(None, high_watermark=8), COPY), LAST, {OWN})
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Copy:
         source: the source's log.
         destination: the copy's.
         starts: where both logs begin.
-        flips: side, index in that side's log, byte of that batch, mask: turned over on the disk.
+        flips: side, index of the source's batch, byte of that batch or of its copy, mask: turned over on the disk.
         spans: of the source's batches, as they were written.
         others: batches of another topic of the flow.
         trimmed: side and offset: deleted with DeleteRecords.
@@ -206,7 +206,7 @@ def write_transactions(cluster: Cluster, topics: Sequence[str]) -> None:
 
 def is_due(index: int) -> bool:
     """Of what that writes."""
-    return LAYOUT[index].isupper()
+    return LAYOUT[index % len(LAYOUT)].isupper()
 
 
 # -- what a log cleaner does, and what anybody could do to a batch ---------------------------------------------------

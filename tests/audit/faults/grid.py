@@ -59,6 +59,8 @@ class Grid:
     """Copies on two clusters of a broker each; ``write``, spoil them, ``lay``, ``audit``."""
 
     pair: Pair
+    length: int = 1
+    """How many times over clients write."""
     copies: dict[str, Copy] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
 
@@ -73,9 +75,10 @@ class Grid:
             create_all(cluster, names)
         source = self.pair[Side.SOURCE]
         of = {shape: [name for name, its in topics.items() if its is shape] for shape in Shape}
-        copies.write_plain(source, [*of[Shape.PLAIN], *of[Shape.MAPPED]])
-        copies.write_transactions(source, of[Shape.TRANSACTIONAL])
-        copies.write_keyed(source, of[Shape.COMPACTED])
+        for _ in range(self.length):
+            copies.write_plain(source, [*of[Shape.PLAIN], *of[Shape.MAPPED]])
+            copies.write_transactions(source, of[Shape.TRANSACTIONAL])
+            copies.write_keyed(source, of[Shape.COMPACTED])
         for topic, shape in topics.items():
             copy = self.copies[topic] = copies.written(source, topic)
             copy.mapped = shape is Shape.MAPPED
@@ -99,7 +102,8 @@ class Grid:
                 before = [0]
                 for batch in placed(log):
                     before.append(before[-1] + len(batch))
-                for _, index, byte, mask in (one for one in copy.flips if one[0] is side):
+                for _, of, byte, mask in (one for one in copy.flips if one[0] is side):
+                    index = of if side is Side.SOURCE else copy.index(of)
                     flip(broker, self._name(copy, side), before[index] + byte, mask)
             self._delete(side, {copy.topic: copy.trimmed for copy in self.copies.values()})
 

@@ -485,7 +485,7 @@ def committed_data_is_filled_and_aborted_data_copied(copy: Copy) -> list[Told]:
 
 def _flipped(side: Side, byte: int, of: int = AT, mask: int = 1) -> Callable[[Copy], None]:
     def flip(copy: Copy) -> None:
-        copy.flips.append((side, of if side is SOURCE else copy.index(of), byte, mask))
+        copy.flips.append((side, of, byte, mask))
 
     return flip
 
@@ -539,7 +539,7 @@ _from_there_on("magic_flipped", MAGIC_AT, 0x04, Kind.CORRUPT)
 def a_marker_flipped(copy: Copy) -> list[Told]:
     """Of those that fill a hole: what it was is not to be known any more."""
     span = copy.spans[HOLE]
-    copy.flips.append((DESTINATION, copy.index(HOLE), HEADER_SIZE + 5, 1))
+    copy.flips.append((DESTINATION, HOLE, HEADER_SIZE + 5, 1))
     return [Told(Kind.CORRUPT, None, Span(span.start, span.start + 1))]
 
 

@@ -1,0 +1,68 @@
+"""``make audit-faults``: random faults in the logs of real brokers, each of which the audit has to find, and nothing
+else. ``python -m tests.audit.faults COUNT SEED``."""
+
+import random
+import sys
+import time
+from collections import Counter
+
+from mirror.audit.model import Side
+from mirror.audit.session import LocalSession
+from mirror.sandbox import Cluster
+from tests.audit.faults.grid import Grid
+from tests.audit.faults.kinds import Shape
+from tests.audit.faults.random import Due, spoil, unlike
+from tests.patience import PATIENT
+
+COUNT, SEED = 10_000, 1
+TOPICS = 120
+"""Of a round; each round has brokers of its own."""
+LENGTH = 4
+"""How many times over the clients write what they write to the grid's topics."""
+SHAPES = (Shape.PLAIN, Shape.PLAIN, Shape.TRANSACTIONAL, Shape.TRANSACTIONAL, Shape.MAPPED)
+
+
+def main(count: int, seed: int) -> int:
+    """See the module's text.
+
+    Returns:
+        The exit code: 1 if anything was not found, or found and not due.
+    """
+    began_at = time.monotonic()
+    told: Counter[str] = Counter()
+    wrong = done = rounds = 0
+    with LocalSession() as session:
+        while done < count:
+            seeds = range(seed + rounds * TOPICS, seed + (rounds + 1) * TOPICS)
+            rounds += 1
+            with (
+                Cluster(name="source", properties=PATIENT, quick=True) as source,
+                Cluster(name="destination", properties=PATIENT, quick=True) as destination,
+            ):
+                grid = Grid({Side.SOURCE: source, Side.DESTINATION: destination}, length=LENGTH)
+                shapes = {f"seed-{one}": random.Random(one).choice(SHAPES) for one in seeds}
+                grid.write(shapes)
+                due: dict[str, list[Due]] = {}
+                for one in seeds:
+                    topic = f"seed-{one}"
+                    chance = random.Random(one)
+                    due[topic] = spoil(grid.copies[topic], chance.choice(SHAPES), chance)
+                grid.lay()
+                seen = grid.audit(session.spark)
+            for topic, wanted in due.items():
+                done += len(wanted)
+                told.update(one.kind.value for one in wanted)
+                why = unlike(seen[topic].findings, wanted)
+                if why:
+                    wrong += 1
+                    print(f"{topic} ({shapes[topic].value}): {why}", flush=True)
+                    for found in seen[topic].findings:
+                        print(f"  {found.kind.value} {found.source} {found.destination} {found.detail}", flush=True)
+            print(f"{done} faults in {rounds * TOPICS} copies, {wrong} copies told wrongly", flush=True)
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(told.items()))
+    print(f"seed {seed}: {kinds}; {time.monotonic() - began_at:.0f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(int(one) for one in sys.argv[1:3]), *(COUNT, SEED)[len(sys.argv) - 1 :]))
