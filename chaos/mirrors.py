@@ -14,7 +14,7 @@ from typing import Any
 from chaos import kernel
 from chaos.conduct import Conduct
 from chaos.errors import ChaosError
-from chaos.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Record
+from chaos.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Evidence, Record
 from chaos.sides import Name
 from chaos.waiting import until
 from mirror.demo import events
@@ -185,10 +185,10 @@ class MirrorProcess:
         kernel.await_stopped(pid)
         return pid
 
-    def thaw(self, pid: int) -> None:
-        """SIGCONT."""
+    def thaw(self, pid: int, what: Evidence = WORKER_FROZEN) -> None:
+        """SIGCONT; ``what`` was frozen."""
         if kernel.stopped(pid):
-            self.record.note(WORKER_FROZEN)
+            self.record.note(what)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 

@@ -3,13 +3,16 @@
 CHAOS_QUICK=1      every scenario once (at most 25 minutes)
 CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; the results of the others stay as they are
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
+CHAOS_SEED=N       what random nemeses are drawn from: of a scenario's first repetition N, of the next N + 1, and so on.
+                   Told with the row; others in each run by default
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
-CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, nobody
+CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, verifiable, copier, nobody
 CHAOS_TRACKS=N     so many scenarios side by side, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
 CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs
 """
 
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +24,7 @@ from chaos.scenario import Scenario
 __all__ = ["Plan", "from_environment"]
 
 _PUBLISHED = Path("build")
+_SEEDS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class Plan:
     quick: bool = False
     only: str = ""
     repeat: int = 0
+    seed: int = 0
     workers: int = 1
     writers: frozenset[str] | None = None
     tracks: int = 1
@@ -86,6 +91,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         quick=quick,
         only=only,
         repeat=_number(environ, "CHAOS_REPEAT", 0),
+        seed=_number(environ, "CHAOS_SEED", random.randrange(_SEEDS)),
         workers=_number(environ, "CHAOS_WORKERS", 1),
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),

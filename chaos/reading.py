@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -24,7 +24,15 @@ _AWAITED_S = 0.05
 """``consume`` returns at once only if it has as many as it was asked for: what is there is taken after this."""
 
 
-def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name]) -> list[Reading]:
+def digest(message: Message) -> bytes:
+    """What makes a record the same record, in 12 bytes."""
+    parts = (message.key(), message.value(), message.headers(), message.timestamp())
+    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
+
+
+def read_together(
+    views: Iterable[tuple[str, Isolation]], names: Iterable[Name], *, by: Callable[[Message], bytes] = digest
+) -> list[Reading]:
     """``read`` by several consumers at the same time, one for each pair of bootstrap servers and isolation level.
 
     Raises:
@@ -32,14 +40,15 @@ def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name])
     """
     asked, wanted = list(views), list(names)
     with ThreadPoolExecutor(max_workers=max(1, len(asked))) as threads:
-        return list(threads.map(lambda view: read(view[0], wanted, view[1]), asked))
+        return list(threads.map(lambda view: read(view[0], wanted, view[1], by=by), asked))
 
 
 def read(
-    bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None
-) -> Reading:
+    bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None,
+    by: Callable[[Message], bytes] = digest,
+) -> Reading:  # fmt: skip
     """Everything that a consumer of this isolation level gets, from the beginning (or ``since`` an offset), up to where
-    each partition ends by now, and of what is written meanwhile some.
+    each partition ends by now, and of what is written meanwhile some; ``by`` says what is kept of each record.
 
     Raises:
         ChaosError: the cluster failed, or an end was not reached.
@@ -62,13 +71,13 @@ def read(
     try:
         starts = since or {}
         consumer.assign([TopicPartition(*name, starts.get(name, OFFSET_BEGINNING)) for name in found])
-        _drain(consumer, found)
+        _drain(consumer, found, by)
     finally:
         consumer.close()
     return found
 
 
-def _drain(consumer: Consumer, found: Reading) -> None:
+def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -> None:
     # A partition that is written to all the time has no end that a consumer would be told of.
     ends = {name: consumer.get_watermark_offsets(TopicPartition(*name), PATIENCE_S)[1] for name in found}
     waiting = set(found)
@@ -84,16 +93,10 @@ def _drain(consumer: Consumer, found: Reading) -> None:
                 assert offset is not None
                 if offset in found[name]:
                     raise ChaosError(f"a consumer was given offset {offset} of {name} twice")
-                found[name][offset] = digest(message)
+                found[name][offset] = by(message)
                 if offset >= ends[name] - 1:
                     waiting.discard(name)
             elif error.code() == KafkaError._PARTITION_EOF:
                 waiting.discard(name)
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                 raise ChaosError(f"a consumer of {name} failed: {error}")
-
-
-def digest(message: Message) -> bytes:
-    """What makes a record the same record, in 12 bytes."""
-    parts = (message.key(), message.value(), message.headers(), message.timestamp())
-    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()

@@ -216,8 +216,7 @@ class Side:
 
     def _ask(self, request: Any, version: int) -> Any:
         """Any broker passes on what is for the controller."""
-        awake = [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
-        answer = ask(awake[0].address, request, version)
+        answer = ask(self.awake[0].address, request, version)
         codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
         if any(codes):
             raise ChaosError(f"the {self.name} cluster refused {type(request).__name__}: {answer}")
@@ -265,6 +264,11 @@ class Side:
     def broker(self, node_id: int) -> Broker:
         """By its number."""
         return self.cluster.brokers[node_id - 1]
+
+    @property
+    def awake(self) -> list[Broker]:
+        """Those that run and are not paused."""
+        return [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
 
     def leader(self, topic: str, index: int = 0) -> Broker:
         """The broker that leads a partition; waits until there is one."""
@@ -334,6 +338,10 @@ class Side:
             elif not broker.running:
                 self.start(broker, wait=False)
         self._paused.clear()
+        self.await_all()
+
+    def await_all(self) -> None:
+        """Wait until every broker is ready, and sees the others."""
         everyone = frozenset(broker.node_id for broker in self.cluster.brokers)
         for broker in self.cluster.brokers:
             broker.wait_ready(others=everyone)

@@ -42,6 +42,7 @@ class Stage:
         repetitions: of the fault, on this stage.
         seed: how many repetitions other stages of the scenario have had.
         tries: how many stages there were before.
+        draw: what random nemeses are drawn from.
         workers: of its mirrors, at least.
         writers: the kinds of producers that write; all by default. Topics of others are left out.
         quick: whether an act that can be smaller is to be.
@@ -49,7 +50,7 @@ class Stage:
     Attributes:
         source, destination: the two sides.
         topics: the plans, under their full names.
-        seed: as above.
+        seed, draw: as above.
         chance: draws moments, victims and so on.
         stream: the producers; running when the act begins, unless the stage is bare.
         mirror: the first mirror; likewise.
@@ -65,7 +66,7 @@ class Stage:
 
     def __init__(
         self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
-        seed: int = 0, tries: int = 0, writers: Container[str] | None = None, quick: bool = False,
+        seed: int = 0, tries: int = 0, draw: int = 0, writers: Container[str] | None = None, quick: bool = False,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self.pair = pair
@@ -77,6 +78,7 @@ class Stage:
         plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
         self.topics = named(plans, prefix)
         self.seed = seed
+        self.draw = draw
         self.chance = random.Random(f"{scenario.name}/{seed}/{tries}")
         self.record = Record()
         self.outcome = Outcome(topics=len(self.topics))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from chaos.acknowledged import Acknowledged, content_of, unkept
 from chaos.compare import compare, compare_ends, compare_order
 from chaos.halting import judge
 from chaos.reading import Isolation, Reading, read, read_together
@@ -75,9 +76,26 @@ def verify(stage: "Stage") -> None:
         out.problems += compare_ends("the end", stage.source.ends(names), stage.destination.ends(names))
     if stage.check_starts:
         out.problems += compare_ends("the start", stage.source.starts(names), stage.destination.starts(names))
+    if stage.scenario.acknowledged:
+        _acknowledged(stage, names)
     _halted(stage)
     spoilt = {topic for topic, _ in (*stage.halts.permitted, *stage.since, *stage.strangers)}
     out.audited += [plan.name for plan in stage.topics if plan.name not in spoilt]
+
+
+def _acknowledged(stage: "Stage", names: Sequence[Name]) -> None:
+    """Both sides hold what the writers were told to be stored."""
+    told = Acknowledged()
+    for stream in stage.streams:
+        told.add(stream.acknowledged)
+    views: list[tuple[str, Isolation]] = [(side.bootstrap_servers, "read_committed") for side in stage.pair.sides]
+    here, there = read_together(views, names, by=content_of)
+    exact = stage.scenario.exact
+    stage.figure(f"{told.count} records acknowledged to the writers")
+    stage.outcome.problems += [f"the source itself: {said}" for said in unkept(told, here, exact=True)]
+    stage.outcome.problems += [f"acknowledged: {said}" for said in unkept(told, there, exact=exact)]
+    written = [plan.name for plan in stage.topics if plan.writing != "nobody"]
+    stage.outcome.problems += [f"nothing of {topic} was acknowledged" for topic in told.silent(written)]
 
 
 def _since(since: Mapping[Name, int], reading: Reading) -> Reading:

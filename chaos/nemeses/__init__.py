@@ -1,0 +1,7 @@
+"""Nemeses: faults that are drawn from a seed, several at once."""
+
+from chaos.nemeses import processes  # isort: skip
+from chaos.nemeses import brokers  # isort: skip
+from chaos.nemeses.schedule import NEMESES, Nemesis, Strike, draw
+
+__all__ = ["NEMESES", "Nemesis", "Strike", "brokers", "draw", "processes"]

@@ -1,0 +1,75 @@
+"""What was acknowledged and is not held is found: lost, doubled, at another place, in another order."""
+
+import pytest
+
+from chaos.acknowledged import Acknowledged, content, unkept
+from chaos.reading import Reading
+from chaos.sides import Name
+
+NAME: Name = ("t", 0)
+
+
+def told() -> Acknowledged:
+    """Records 0, 2 and 3 of one partition; 1 was not acknowledged."""
+    found = Acknowledged()
+    for offset, one in ((0, b"a"), (3, b"d"), (2, b"c")):
+        found.note(NAME, offset, one)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ({0: b"a", 1: b"b", 2: b"c", 3: b"d", 4: b"e"}, None),
+        ({0: b"a", 2: b"c", 3: b"d"}, None),
+        ({0: b"a", 1: b"b", 3: b"d"}, "t-0 lacks 2"),
+        ({0: b"a", 1: b"c", 2: b"d"}, "t-0 lacks 2, 3"),
+        ({}, "t-0 lacks 0, 2, 3"),
+    ],
+)
+def test_at_the_same_offsets(held: dict[int, bytes], said: str | None) -> None:
+    assert unkept(told(), {NAME: held}, exact=True) == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ({5: b"a", 6: b"b", 8: b"c", 9: b"d"}, None),
+        ({5: b"a", 8: b"c"}, "t-0 lacks what was acknowledged at 3"),
+        ({5: b"a", 6: b"a", 8: b"c", 9: b"d"}, "t-0 holds more than once what was acknowledged at 0"),
+        ({5: b"c", 8: b"a", 9: b"d"}, "t-0 holds what was acknowledged in another order"),
+    ],
+)
+def test_at_offsets_of_their_own(held: dict[int, bytes], said: str | None) -> None:
+    assert unkept(told(), {NAME: held}, exact=False) == ([said] if said else [])
+
+
+def test_what_may_have_been_deleted() -> None:
+    assert unkept(told(), {NAME: {3: b"d"}}, exact=True, starts={NAME: 3}) == []
+    assert unkept(told(), {NAME: {2: b"c"}}, exact=True, starts={NAME: 2}) == ["t-0 lacks 3"]
+
+
+@pytest.mark.parametrize(
+    ("held", "wrong"), [(b"abc", False), (b"abcd", False), (b"ab", True), (b"acb", True), (b"abbc", True)]
+)
+def test_all_of_a_partition_in_its_order(held: bytes, wrong: bool) -> None:
+    """More may come: a transaction that was committed, and nobody was told."""
+    found = Acknowledged(ordered={NAME: [b"a", b"b", b"c"]})
+    there: Reading = {NAME: {2 * at: bytes((one,)) for at, one in enumerate(held)}}
+    for exact in (True, False):
+        assert bool(unkept(found, there, exact=exact)) is wrong
+
+
+def test_many_writers_and_a_silent_one() -> None:
+    found = told()
+    found.add(Acknowledged(ordered={("u", 0): [b"x"]}, deaf={"console"}))
+    found.add(Acknowledged(placed={NAME: {9: b"z"}}))
+    assert found.count == 5
+    assert found.silent(["t", "u", "console", "v"]) == ["v"]
+
+
+def test_content_is_what_the_producer_knows() -> None:
+    headers = (("n", b"1"), ("empty", None))
+    assert content(b"k", None, headers) == content(b"k", None, list(headers))
+    assert content(None, b"v", None) == content(None, b"v", ())
+    assert len({content(b"k", b"v", None), content(None, b"v", None), content(b"k", None, None)}) == 3
