@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from chaos.reading import Reading
 from chaos.sides import Name, Offsets
 
-__all__ = ["Acknowledged", "content", "content_of", "unkept"]
+__all__ = ["Acknowledged", "content", "content_of", "judge_skipped", "surviving", "unkept"]
 
 _SHOWN = 5
 Headers = Sequence[tuple[str, bytes | str | None]]
@@ -56,9 +56,14 @@ class Acknowledged:
         return [topic for topic in topics if topic not in told | self.deaf]
 
 
+KEY_BYTES = 6
+"""Of a content: the same for all records of a key."""
+
+
 def content(key: bytes | None, value: bytes | None, headers: Headers | None) -> bytes:
-    """What a producer knows of a record when it hands it over (the timestamp may be set later), in 12 bytes."""
-    return hashlib.blake2b(repr((key, value, list(headers or ()))).encode(), digest_size=12).digest()
+    """What a producer knows of a record when it hands it over (the timestamp may be set later), in 18 bytes."""
+    rest = hashlib.blake2b(repr((key, value, list(headers or ()))).encode(), digest_size=12).digest()
+    return hashlib.blake2b(repr(key).encode(), digest_size=KEY_BYTES).digest() + rest
 
 
 def content_of(message: Message) -> bytes:
@@ -91,6 +96,61 @@ def unkept(told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | 
                 f"{_label(name)}: of {len(ones)} records that were acknowledged in this order, it differs at {at}"
             )
     return out
+
+
+def judge_skipped(
+    name: Name, ranges: Iterable[tuple[int, int]], gap: tuple[int, int] | None, due: Mapping[int, bytes],
+    held: Mapping[int, bytes], *, exact: bool,
+) -> list[str]:  # fmt: skip
+    """What is told as skipped is missing, and was not there to be copied; in words what is not so.
+
+    Args:
+        name: of the partition.
+        ranges: that were told: first offset at the source, the one behind.
+        gap: offsets that may have been deleted before they were copied; None: none were.
+        due: what was acknowledged: offset -> content.
+        held: by the destination, likewise.
+        exact: whether offsets are equal.
+    """
+    told = {at for start, end in ranges for at in range(start, end)}
+    out = []
+    start, end = gap or (0, 0)
+    if wrong := sorted(at for at in told if not start <= at < end):
+        out.append(f"{_label(name)} tells of {_places(wrong)} as skipped, which the source had not deleted")
+    there = frozenset(held.values())
+    if wrong := sorted(at for at in told if at in due and (held.get(at) == due[at] if exact else due[at] in there)):
+        out.append(f"{_label(name)} tells of {_places(wrong)} as skipped, which it has copied")
+    return out
+
+
+def surviving(
+    due: Mapping[int, bytes], here: Mapping[int, bytes], there: Mapping[int, bytes], *, exact: bool
+) -> list[str]:  # fmt: skip
+    """Of a partition that is compacted at both sides, what survives of each key is the same; in words what is not so.
+
+    Args:
+        due: what was acknowledged: offset -> content.
+        here, there: what source and destination hold, likewise.
+        exact: whether offsets are equal.
+    """
+    out = []
+    last, copied, acknowledged = (_last_of_keys(one) for one in (here, there, due))
+    if wrong := sorted(at for key, (at, _) in acknowledged.items() if last.get(key, (-1, b""))[0] < at):
+        out.append(f"the source itself lacks what was acknowledged last of a key at {_places(wrong)}")
+    if wrong := sorted(
+        at for key, (at, one) in last.items()
+        if copied.get(key, (-1, b""))[1] != one or (exact and copied[key][0] != at)
+    ):  # fmt: skip
+        out.append(f"the destination lacks what survives of a key at {_places(wrong)}")
+    if wrong := [at for at, one in there.items() if exact and (due.get(at, one) != one or here.get(at, one) != one)]:
+        out.append(f"the destination holds something else at {_places(sorted(wrong))}")
+    if foreign := copied.keys() - last.keys():
+        out.append(f"the destination holds {len(foreign)} keys that the source has not")
+    return out
+
+
+def _last_of_keys(records: Mapping[int, bytes]) -> dict[bytes, tuple[int, bytes]]:
+    return {one[:KEY_BYTES]: (at, one) for at, one in sorted(records.items())}
 
 
 def _misplaced(name: Name, due: Mapping[int, bytes], held: Mapping[int, bytes]) -> list[str]:

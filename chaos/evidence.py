@@ -134,6 +134,12 @@ HELD_BACK = Evidence("partition waits for its marker", "its log ends at the dest
 # -- data --------------------------------------------------------------------------------------------------------------
 
 STATE_SWEPT = Evidence("producer state swept", "the leader's answer to DescribeProducers, of a partition with data")
+PARTITION_ADDED = Evidence(
+    "partition added with data", "the source's metadata have one more, and its log end is above 0"
+)
+TRIMMED_BEHIND = Evidence("copied records deleted at the source", "its log start before and after, and the copy's end")
+RETAINED = Evidence("records deleted by retention at the source", "its log start before and after")
+COMPACTED_BOTH = Evidence("batches cleaned at both sides", "gaps in both logs that were not there before")
 DAMAGED = Evidence("bytes damaged", "the broker's answers to one Fetch before and after")
 TRIMMED = Evidence("records deleted by retention", "the destination's log starts")
 COMPACTED = Evidence("batches cleaned", "gaps in the source's log")

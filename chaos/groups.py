@@ -29,8 +29,8 @@ def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
     return {}
 
 
-def member_ids(side: Side, group: str) -> frozenset[str]:
-    """The ids of a group's members; empty while the coordinator does not answer.
+def member_ids(side: Side, group: str) -> frozenset[str] | None:
+    """The ids of a group's members; None while the coordinator does not answer.
 
     For the time while brokers come and go: librdkafka's requests to a coordinator end the process when a connection
     breaks at the wrong moment (librdkafka's issue 4605).
@@ -42,7 +42,7 @@ def member_ids(side: Side, group: str) -> frozenset[str]:
             ).groups
             if not found.error_code:  # others say that they do not coordinate it
                 return frozenset(one.member_id for one in found.members)
-    return frozenset()
+    return None
 
 
 def committed(side: Side, group: str) -> dict[Name, int]:

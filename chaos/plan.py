@@ -6,7 +6,8 @@ CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_SEED=N       what random nemeses are drawn from: of a scenario's first repetition N, of the next N + 1, and so on.
                    Told with the row; others in each run by default
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
-CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, verifiable, copier, nobody
+CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, keyed, java, verifiable, copier,
+                   nobody
 CHAOS_TRACKS=N     so many scenarios side by side, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
 CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs

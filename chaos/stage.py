@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -61,6 +62,9 @@ class Stage:
         trials: the repetitions, and whether the fault struck.
         since: offsets before which nothing is compared.
         left: partitions of which only what is left at the destination is compared.
+        trimmed: partitions of which the source has deleted records: likewise what is left there.
+        gaps: of partitions, the source's offsets that may be told as skipped, if they are missing.
+        survivors: partitions that are compacted at both sides: what survives of each key is compared.
         check_starts: whether the logs have to begin at the same offsets, too.
     """
 
@@ -90,6 +94,9 @@ class Stage:
         self.trials = Trials(self)
         self.since: dict[Name, int] = {}
         self.left: list[Name] = []
+        self.trimmed: list[Name] = []
+        self.gaps: dict[Name, tuple[int, int]] = {}
+        self.survivors: list[Name] = []
         self.strangers: Counter[Name] = Counter()
         self._open = ExitStack()
         self.processes = Processes()
@@ -334,6 +341,16 @@ class Stage:
         """The same for what the destination's retention has left of these partitions. That is looked at when both sides
         are compared: brokers go on deleting for a while after retention was switched off."""
         self.left.extend(names)
+
+    def widen(self, topic: str) -> Name:
+        """Give a topic one more partition at the source, which is written to from then on; its name."""
+        plan = next(plan for plan in self.topics if plan.name == topic)
+        wider = replace(plan, partitions=plan.partitions + 1)
+        self.source.widen(topic, wider.partitions)
+        self.topics = tuple(wider if one is plan else one for one in self.topics)
+        for stream in self.streams:
+            stream.replan(wider)
+        return topic, plan.partitions
 
     def look(self) -> None:
         """Take in what the mirrors say, and that everybody lives who is to.

@@ -19,6 +19,7 @@ from chaos.java import ConsoleProducer, MessageCopier, VerifiableProducer
 from chaos.sides import Name
 from chaos.topics import TopicPlan
 from chaos.writers import END_TIMEOUT_S, TICK_S, Records, Writer
+from mirror.demo.payload import Record
 
 __all__ = ["ABORT_EVERY", "Stream"]
 
@@ -28,6 +29,8 @@ ABORT_EVERY = 5
 _STEP_TIMEOUT_S = 10.0
 _TRANSACTION_MS = 30_000
 _MOST_IN_TRANSACTION = 6
+
+_KEYS = 10
 
 Told = Callable[[Name, int, bytes], None]
 """Is given the place and the content of a record that was stored."""
@@ -51,6 +54,7 @@ class Stream:
         self._kill = threading.Event()
         made: dict[str, Callable[..., Writer]] = {
             "idempotent": _Idempotent,
+            "keyed": _Keyed,
             "transactional": _Transactional,
             "java": ConsoleProducer,
             "verifiable": VerifiableProducer,
@@ -81,6 +85,12 @@ class Stream:
         for writer in self._writers:
             told.add(writer.acknowledged)
         return told
+
+    def replan(self, plan: TopicPlan) -> None:
+        """The topic of that name is another one now: has more partitions, say."""
+        for writer in self._writers:
+            if writer.plan.name == plan.name:
+                writer.plan = plan
 
     def start(self) -> Self:
         """Start all producers."""
@@ -137,7 +147,9 @@ class _Librdkafka(Writer, ABC):
 
     def _produce(self, producer: Producer, told: Told) -> None:
         """One more record; ``told`` is called if it is stored."""
-        record = self.records.next()
+        self._send(producer, self.records.next(), told)
+
+    def _send(self, producer: Producer, record: Record, told: Told) -> None:
         one = content(record.key, record.value, record.headers)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -189,6 +201,23 @@ class _Idempotent(_Librdkafka):
             if error.args[0].fatal():
                 return 0
             raise
+
+
+class _Keyed(_Librdkafka):
+    """Few keys and a batch for each record: what a log cleaner takes away are whole batches. By no idempotent producer:
+    of such a one a cleaner leaves the last batch, empty."""
+
+    def write(self) -> None:
+        producer = self._producer(**{"enable.idempotence": False, "batch.num.messages": 1, "linger.ms": 0})
+        while not self._stopping.wait(1 / self._rate):
+            record = self.records.next()
+            key = f"key-{self.records.count % _KEYS}".encode()
+            self._send(producer, record._replace(key=key, value=record.value or b"none"), self.acknowledged.note)
+            producer.poll(0)
+        deadline_at = time.monotonic() + END_TIMEOUT_S
+        while producer.flush(0.2) and not self._killed.is_set():
+            if time.monotonic() > deadline_at:
+                raise TimeoutError(f"{len(producer)} records were not taken by the source")
 
 
 class _Transactional(_Librdkafka):

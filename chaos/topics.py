@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = ["EVERYONE", "HOLES", "MORE_JAVA", "PLAIN", "USUAL", "TopicPlan", "Writing", "named"]
+__all__ = ["EVERYONE", "GAPS", "HOLES", "MORE_JAVA", "NEMESES", "PLAIN", "USUAL", "TopicPlan", "Writing", "named"]
 
-Writing = Literal["idempotent", "transactional", "java", "verifiable", "copier", "nobody"]
+Writing = Literal["idempotent", "transactional", "java", "verifiable", "copier", "keyed", "nobody"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,22 @@ MORE_JAVA = (
     TopicPlan(name="copied-none", writing="copier", copies="verifiable-lz4"),
 )
 """Kafka's own producers that tell what was acknowledged: idempotent, and in transactions."""
+
+SUBDUED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+"""Of a topic that is compacted, and not yet."""
+
+NEMESES = (
+    TopicPlan(name="widened", writing="idempotent", codec="gzip"),
+    TopicPlan(name="trimmed", writing="idempotent", codec="lz4"),
+    TopicPlan(name="compacted", writing="keyed", configs=SUBDUED),
+)
+"""Topics that have a nemesis of their own."""
+
+GAPS = (
+    TopicPlan(name="overtaken", writing="idempotent", codec="zstd"),
+    TopicPlan(name="retained", writing="idempotent", codec="snappy"),
+)
+"""The same, of a flow that goes on behind a gap."""
 
 HOLES = (
     TopicPlan(name="txn-dense", writing="transactional", codec="lz4"),

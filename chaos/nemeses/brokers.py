@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED
+from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_ELSEWHERE, MOVED
 from chaos.nemeses.places import SIDES, side_of
 from chaos.nemeses.schedule import Strike, nemesis
 from chaos.sides import Side
@@ -40,6 +40,21 @@ def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
         yield
         stage.soon(restarted.done, stage.patience_s)
         restarted.result()
+
+
+@nemesis("leader-move", places=SIDES, struck=LED_ELSEWHERE)
+def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """By a preferred election."""
+    _whole(stage, strike).lead_elsewhere(strike.pick(stage.names))
+    yield
+
+
+@nemesis("reassignment", places=SIDES, struck=MOVED.times(2))
+def reassignment(stage: "Stage", strike: Strike) -> Iterator[None]:
+    side = _whole(stage, strike)
+    at = strike.chance % len(stage.names)
+    side.move([stage.names[at], stage.names[at - 1]])
+    yield
 
 
 def _whole(stage: "Stage", strike: Strike) -> Side:

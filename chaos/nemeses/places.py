@@ -10,7 +10,7 @@ from chaos.sides import Side
 if TYPE_CHECKING:
     from chaos.stage import Stage
 
-__all__ = ["GROUP", "MIRRORS", "SIDES", "mirror_of", "record_of", "side_of"]
+__all__ = ["GROUP", "MIRRORS", "SIDES", "TOPICS", "mirror_of", "record_of", "side_of"]
 
 SIDES = ("the source", "the destination")
 """Brokers of that side."""
@@ -18,6 +18,9 @@ MIRRORS = ("mirror 1", "mirror 2")
 """The two that run all the time, in one group."""
 GROUP = ("the group",)
 """Of these two, which a third one joins."""
+
+TOPICS = ("widened", "trimmed", "compacted", "overtaken", "retained")
+"""Topics of the stage that have one nemesis each, by the part of their name that they end with."""
 
 
 def side_of(stage: "Stage", strike: Strike) -> Side:

@@ -46,14 +46,14 @@ class Nemesis:
         places: what it may strike, each a word of its own.
         struck: what has to be seen of it.
         act: does it.
-        whole: it needs all other places of its kind as well (every mirror, say).
+        also: further places that it needs, where no other may strike meanwhile.
     """
 
     name: str
     places: tuple[str, ...]
     struck: Evidence
     act: Act
-    whole: bool = False
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.struck, Evidence):
@@ -61,7 +61,7 @@ class Nemesis:
 
     def takes(self, place: str) -> frozenset[str]:
         """The places that nobody else may strike meanwhile."""
-        return frozenset(self.places) if self.whole else frozenset((place,))
+        return frozenset((place, *self.also))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +93,14 @@ NEMESES: dict[str, Nemesis] = {}
 """All that were registered."""
 
 
-def nemesis(name: str, *, places: tuple[str, ...], struck: Evidence, whole: bool = False) -> Callable[[Act], Act]:
+def nemesis(
+    name: str, *, places: tuple[str, ...], struck: Evidence, also: tuple[str, ...] = ()
+) -> Callable[[Act], Act]:  # fmt: skip
     """Register the function below."""
 
     def register(act: Act) -> Act:
         assert name not in NEMESES, name
-        NEMESES[name] = Nemesis(name=name, places=places, struck=struck, act=act, whole=whole)
+        NEMESES[name] = Nemesis(name=name, places=places, struck=struck, act=act, also=also)
         return act
 
     return register

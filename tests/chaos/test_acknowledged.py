@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.acknowledged import Acknowledged, content, unkept
+from chaos.acknowledged import KEY_BYTES, Acknowledged, content, judge_skipped, surviving, unkept
 from chaos.reading import Reading
 from chaos.sides import Name
 
@@ -73,3 +73,57 @@ def test_content_is_what_the_producer_knows() -> None:
     assert content(b"k", None, headers) == content(b"k", None, list(headers))
     assert content(None, b"v", None) == content(None, b"v", ())
     assert len({content(b"k", b"v", None), content(None, b"v", None), content(b"k", None, None)}) == 3
+
+
+DUE = {0: b"a", 1: b"b", 2: b"c", 3: b"d"}
+
+
+@pytest.mark.parametrize(
+    ("ranges", "gap", "held", "said"),
+    [
+        ([(1, 3)], (1, 3), {0: b"a", 3: b"d"}, None),
+        ([(1, 2), (2, 3)], (0, 3), {0: b"a", 3: b"d"}, None),  # in two pieces
+        ([(1, 3), (1, 3)], (1, 3), {0: b"a", 3: b"d"}, None),  # by two mirrors
+        ([(1, 4)], (1, 3), {0: b"a"}, "t-0 tells of 3 as skipped, which the source had not deleted"),
+        ([(1, 2)], None, {0: b"a", 2: b"c"}, "t-0 tells of 1 as skipped, which the source had not deleted"),
+        ([(1, 3)], (1, 3), {0: b"a", 2: b"c", 3: b"d"}, "t-0 tells of 2 as skipped, which it has copied"),
+    ],
+)
+def test_what_is_told_as_skipped(
+    ranges: list[tuple[int, int]], gap: tuple[int, int] | None, held: dict[int, bytes], said: str | None
+) -> None:
+    for exact, there in ((True, held), (False, {7 * at: one for at, one in held.items()})):
+        assert judge_skipped(NAME, ranges, gap, DUE, there, exact=exact) == ([said] if said else [])
+
+
+def keyed(text: str) -> dict[int, bytes]:
+    """``a1 .. b2``: a record of key a and one of key b, two offsets later."""
+    ones = enumerate(text.split())
+    return {at: one[0].encode() * KEY_BYTES + one.encode() for at, one in ones if one != "."}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "wrong"),
+    [
+        ("a1 b1 a2 b2", "a1 b1 a2 b2", ""),
+        (". . a2 b2", "a1 . a2 b2", ""),
+        ("a1 b1 a2 b2", ". . a2 b2", ""),
+        (". . a2 b2 a3", "a1 . a2 b2 a3", ""),  # nobody was told that a3 was stored
+        (". . a2 b2", ". . a2", "the destination lacks what survives of a key at 3"),
+        (". . a2 b2", ". . . a2 b2", "the destination lacks what survives of a key at 2, 3"),
+        (". . a2", ". . a2", "the source itself lacks what was acknowledged last of a key at 3"),
+        (". . a2 b2", "c1 . a2 b2", "the destination holds something else at 0"),
+    ],
+)
+def test_what_survives_compaction(here: str, there: str, wrong: str) -> None:
+    said = surviving(keyed("a1 b1 a2 b2"), keyed(here), keyed(there), exact=True)
+    assert said[0] == wrong if wrong else not said
+
+
+def test_what_survives_compaction_at_offsets_of_its_own() -> None:
+    due = keyed("a1 b1 a2 b2")
+    assert surviving(due, due, keyed(". a1 . a2 b2"), exact=False) == []
+    assert surviving(due, due, keyed(". a1 b2"), exact=False) == ["the destination lacks what survives of a key at 2"]
+    assert surviving(due, due, keyed("c1 a2 b2"), exact=False) == [
+        "the destination holds 1 keys that the source has not"
+    ]

@@ -9,13 +9,15 @@ import pytest
 from chaos.errors import ChaosError
 from chaos.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
 from chaos.nemeses import NEMESES, Nemesis, Strike, draw
-from chaos.nemeses.places import GROUP, MIRRORS, SIDES
+from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
 from chaos.nemeses.play import moments, play
 from chaos.plan import Plan, from_environment
-from chaos.scenarios.nemesis import STRIKES
+from chaos.scenario import SCENARIOS
+from chaos.scenarios import nemesis
 
 SEEDS = range(300)
 MENU = list(NEMESES.values())
+STRIKES = len(MENU)
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
@@ -59,9 +61,20 @@ def test_every_nemesis_names_its_evidence_and_places() -> None:
     for kind in MENU:
         assert kind.struck.name
         assert kind.struck.known
-        assert set(kind.places) <= {*SIDES, *MIRRORS, *GROUP}
+        assert set(kind.places) <= {*SIDES, *MIRRORS, *GROUP, *TOPICS}
     with pytest.raises(ChaosError, match="nemesis blind names no evidence"):
         Nemesis(name="blind", places=("x",), struck=None, act=lambda *_: iter(()))  # type: ignore[arg-type]
+
+
+def test_every_topic_that_is_struck_is_there() -> None:
+    for one in SCENARIOS.values():
+        if one.group == nemesis.GROUP:
+            names = {plan.name for plan in one.topics}
+            menu = nemesis.EVERY if nemesis.LOSING[0] in names else nemesis.USUAL
+            assert {place for kind in menu for place in kind.places if place in TOPICS} <= names
+            assert one.struck == (STRUCK.times(len(menu)),)
+            assert ("on.gap" in one.flow) == (menu is nemesis.EVERY)
+            assert one.acknowledged
 
 
 def test_moments_are_in_order_and_an_end_comes_before_a_beginning() -> None:
