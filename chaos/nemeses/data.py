@@ -28,9 +28,17 @@ AHEAD = 20
 
 @nemesis("partition-added", places=("widened",), struck=PARTITION_ADDED)
 def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
-    name = stage.widen(stage.topic(strike.place))
+    """At the source, and at the destination before or after that: the mirror adds none to a topic that exists."""
+    topic = stage.topic(strike.place)
+    partitions = sum(name == topic for name, _ in stage.names) + 1
+    stage.halts.pass_over((topic, partitions - 1), "fewer_partitions")
+    if strike.chance % 2:
+        stage.destination.widen(topic, partitions)
+    name = stage.widen(topic)
     yield
     stage.await_that(lambda: stage.source.ends([name]).get(name, 0) > 0, PARTITION_ADDED, DATA_S)
+    if not strike.chance % 2:
+        stage.destination.widen(topic, partitions)
 
 
 @nemesis("records-deleted", places=("trimmed",), struck=TRIMMED_BEHIND)

@@ -3,6 +3,7 @@
 import pytest
 
 from chaos.acknowledged import KEY_BYTES, Acknowledged, content, judge_skipped, surviving, unkept
+from chaos.keeping import suffix
 from chaos.reading import Reading
 from chaos.sides import Name
 
@@ -73,6 +74,14 @@ def test_content_is_what_the_producer_knows() -> None:
     assert content(b"k", None, headers) == content(b"k", None, list(headers))
     assert content(None, b"v", None) == content(None, b"v", ())
     assert len({content(b"k", b"v", None), content(None, b"v", None), content(b"k", None, None)}) == 3
+
+
+def test_what_the_source_has_left_is_the_end_of_the_copy() -> None:
+    here: Reading = {NAME: {7: b"c", 8: b"d"}, ("u", 0): {0: b"x"}}
+    there: Reading = {NAME: {1: b"a", 2: b"b", 4: b"c", 5: b"d"}, ("u", 0): {0: b"w", 1: b"x"}}
+    assert suffix(here, there, [NAME]) == {NAME: {4: b"c", 5: b"d"}, ("u", 0): {0: b"w", 1: b"x"}}
+    assert suffix({NAME: {}}, there, [NAME])[NAME] == {}
+    assert suffix({NAME: {7: b"c", 8: b"d"}}, {NAME: {5: b"d"}}, [NAME]) == {NAME: {5: b"d"}}
 
 
 DUE = {0: b"a", 1: b"b", 2: b"c", 3: b"d"}
