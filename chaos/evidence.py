@@ -139,7 +139,7 @@ PARTITION_ADDED = Evidence(
 )
 TRIMMED_BEHIND = Evidence("copied records deleted at the source", "its log start before and after, and the copy's end")
 RETAINED = Evidence("records deleted by retention at the source", "its log start before and after")
-COMPACTED_BOTH = Evidence("batches cleaned at both sides", "gaps in both logs that were not there before")
+COMPACTED_BOTH = Evidence("batches cleaned at both sides", "offsets that no batch has any more, in both logs")
 DAMAGED = Evidence("bytes damaged", "the broker's answers to one Fetch before and after")
 TRIMMED = Evidence("records deleted by retention", "the destination's log starts")
 COMPACTED = Evidence("batches cleaned", "gaps in the source's log")

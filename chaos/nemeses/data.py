@@ -4,7 +4,6 @@ Each has a topic of its own, whose other partitions, topics and mirrors go on be
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from chaos.errors import ChaosError
@@ -99,12 +98,12 @@ def compaction(stage: "Stage", strike: Strike) -> Iterator[None]:
     """The log cleaner is let loose on both sides at the same time; what it takes may have been copied or not."""
     topic = stage.topic(strike.place)
     stage.survivors.append((topic, 0))
-    before = [_gaps(side, topic) for side in stage.pair.sides]
+    before = [_lacking(side, topic) for side in stage.pair.sides]
     _clean(stage, topic, min_compaction_lag_ms="0", min_cleanable_dirty_ratio="0.01", segment_ms="500")
     yield
 
     def cleaned() -> bool:
-        return all(_gaps(side, topic) > count for side, count in zip(stage.pair.sides, before, strict=True))
+        return all(_lacking(side, topic) > count for side, count in zip(stage.pair.sides, before, strict=True))
 
     stage.await_that(cleaned, COMPACTED_BOTH, DATA_S)
     _clean(stage, topic, min_compaction_lag_ms="86400000", min_cleanable_dirty_ratio="1.0", segment_ms="604800000")
@@ -115,13 +114,13 @@ def _clean(stage: "Stage", topic: str, **configs: str) -> None:
         side.alter(topic, **configs)
 
 
-def _gaps(side: Side, topic: str) -> int:
-    """Places in partition 0 where offsets are missing between two batches."""
+def _lacking(side: Side, topic: str) -> int:
+    """Offsets of partition 0 that no batch has, below its end."""
     try:
         found = batches(side, topic)
     except (OSError, ChaosError):
         return 0
-    return sum(one.header.next_offset < other.header.base_offset for one, other in pairwise(found))
+    return found[-1].header.next_offset - sum(one.header.last_offset_delta + 1 for one in found) if found else 0
 
 
 def _copied(stage: "Stage", name: Name) -> int:

@@ -1,5 +1,6 @@
 """A schedule of nemeses, played on a stage: each begins and ends when it is its turn, in one thread."""
 
+import datetime
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -55,6 +56,7 @@ def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
             stage.soon(lambda: time.monotonic() - began_at >= at_s, at_s)  # noqa: B023
             stage.look()
             strike = schedule[number]
+            _write_down(stage, strike, "begins" if begins else "ends")
             what = NEMESES[strike.nemesis].struck
             if begins:
                 one = _Begun(NEMESES[strike.nemesis].act(stage, strike), record_of(stage, strike), time.monotonic())
@@ -69,10 +71,18 @@ def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
                 stage.seen(STRUCK)
             else:
                 missed.append(str(strike))
+                _write_down(stage, strike, "was not seen to strike")
     stage.figure(f"{len(schedule) - len(missed)} of {len(schedule)} struck, {together} at once")
     if missed:
         stage.figure(f"did not strike: {', '.join(missed)}")
     return len(schedule) - len(missed)
+
+
+def _write_down(stage: "Stage", strike: Strike, what: str) -> None:
+    """Beside the mirrors' logs, with a time to be laid over theirs."""
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    with (stage.processes.folder / "nemeses.log").open("a") as log:
+        log.write(f"{now} {strike.nemesis} at {strike.place} {what}\n")
 
 
 def _close(act: Iterator[None]) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,7 +97,8 @@ def strike(name: str, begins_s: float, ends_s: float, place: str = GROUP[0]) -> 
 class FakeStage:
     """Time does not pass: what is waited for has come, or never will."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.processes = SimpleNamespace(folder=folder)
         self.record = Record()
         self.figures: list[str] = []
         self.said: list[str] = []
@@ -113,9 +116,9 @@ class FakeStage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> FakeStage:
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeStage:
     """Of nemeses that strike, one that does not, and one that fails."""
-    made = FakeStage()
+    made = FakeStage(tmp_path)
 
     def acting(name: str, struck: Evidence, strikes: int = 1, *, fails: bool = False) -> None:
         def act(_: Any, strike: Strike) -> Iterator[None]:
@@ -148,6 +151,10 @@ def test_what_does_not_strike_is_seen(stage: Any) -> None:
     assert play(stage, (strike("killing", 0, 1), strike("missing", 2, 3))) == 1
     assert stage.record.since(0)[STRUCK.name] == 1
     assert stage.figures[1].startswith("did not strike: missing at the group")
+    told = (stage.processes.folder / "nemeses.log").read_text().splitlines()
+    assert [line.partition(" ")[2] for line in told][-2:] == [
+        "missing at the group ends", "missing at the group was not seen to strike"
+    ]  # fmt: skip
 
 
 def test_when_one_fails_the_others_are_let_go(stage: Any) -> None:
