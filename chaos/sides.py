@@ -11,7 +11,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -21,7 +20,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest, AlterPartitionReassig
 from chaos import kernel
 from chaos.ask import ask
 from chaos.errors import ChaosError
-from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_ELSEWHERE, MOVED, Record
+from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, MOVED, Record
 from chaos.proxy import Proxy
 from chaos.topics import TopicPlan
 from chaos.waiting import until
@@ -36,8 +35,7 @@ Offsets = Mapping[Name, int]
 
 _TIMEOUT_S = 30.0
 _LOOK_TIMEOUT_S = 5.0
-_PREFERRED, _UNCLEAN = 0, 1
-_ELECT_EVERY_S = 0.5
+_UNCLEAN = 1
 
 
 class PartitionView(NamedTuple):
@@ -199,44 +197,6 @@ class Side:
         until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
         after = self.view(list(topics))
         self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
-
-    def move(self, names: Sequence[Name]) -> None:
-        """Reassign partitions: their leaders' brokers go out, and those that have none of them come in and lead."""
-        views = until(lambda: self._all_of(names), f"the replicas of {names} on the {self.name} cluster")
-        everyone = {broker.node_id for broker in self.cluster.brokers}
-        self.reassign({
-            name: [*sorted(everyone - set(view.replicas)), *(one for one in view.replicas if one != view.leader)]
-            for name, view in views.items()
-        })  # fmt: skip
-
-    def _all_of(self, names: Sequence[Name]) -> dict[Name, PartitionView]:
-        """The view of these partitions, once each has a leader."""
-        found = self.view(sorted({topic for topic, _ in names}))
-        views = {name: found[name] for name in names if name in found and found[name].leader > 0}
-        return views if len(views) == len(names) else {}
-
-    def lead_elsewhere(self, name: Name) -> None:
-        """Another replica becomes the preferred leader of a partition, and is elected (KIP-460)."""
-        before = until(lambda: self._all_of([name]), f"the leader of {name} on the {self.name} cluster")[name]
-        self.reassign({name: [*(one for one in before.replicas if one != before.leader), before.leader]})
-
-        def elected() -> bool:
-            self.elect(*name, kind=_PREFERRED)
-            return self._all_of([name]).get(name, before).leader != before.leader
-
-        until(elected, f"another leader of {name} on the {self.name} cluster", every_s=_ELECT_EVERY_S)
-        self.record.note(LED_ELSEWHERE)
-
-    def widen(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions; waits until the metadata say so, however often it has to be asked for."""
-
-        def widened() -> bool:
-            future = self.admin.create_partitions([NewPartitions(topic, partitions)])[topic]
-            with suppress(KafkaException, TimeoutError):
-                future.result(_LOOK_TIMEOUT_S)
-            return len(self._all_of([(topic, index) for index in range(partitions)])) == partitions
-
-        until(widened, f"{partitions} partitions of {topic} on the {self.name} cluster", every_s=_ELECT_EVERY_S)
 
     def elect(self, topic: str, index: int, *, kind: int = _UNCLEAN) -> None:
         """Ask for an election, an unclean one by default; refused while there is nobody to elect."""

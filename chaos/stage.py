@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import Self
 
 from chaos import verdict
+from chaos.catching import caught_up
 from chaos.errors import ChaosError
 from chaos.evidence import Evidence, Record
 from chaos.halts import Halts
 from chaos.mirrors import MirrorProcess, config_text, known
 from chaos.outcome import Outcome
-from chaos.reading import Reading, read
+from chaos.placing import widen
+from chaos.reading import read
 from chaos.scenario import Scenario
 from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
@@ -281,58 +283,7 @@ class Stage:
 
     def caught_up(self, some: Sequence[Name] = ()) -> None:
         """Wait until the destination has what the source has committed by now: of all partitions, or of some."""
-        names = list(some) or self.copied
-        if not self.scenario.exact:
-            self._copied_by_count(names)
-            return
-        wanted = until(lambda: self._ends_of_source(names), lambda: f"the source's ends; {self.told()}")
-        ends: dict[Name, int] = {}
-
-        def there() -> bool:
-            self.look()
-            ends.update(self.destination.ends(names))
-            return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
-
-        # A partition that has what is wanted goes on, too: what counts is that one of the others does.
-        until(
-            there,
-            lambda: f"the destination to reach {self._behind(wanted)}; {self.told()}",
-            moving=lambda: [ends.get(name) for name, end in wanted.items() if ends.get(name, -1) < end],
-            every_s=NOW_AND_THEN_S,
-        )
-
-    def _copied_by_count(self, names: list[Name]) -> None:
-        """The same where offsets differ: as many records, those of strangers not counted."""
-        here = read(self.source.bootstrap_servers, names, "read_committed")
-
-        def there() -> bool:
-            self.look()
-            # An open transaction of somebody else hides what is behind it from readers of committed records.
-            found = read(self.destination.bootstrap_servers, names, "read_uncommitted")
-            return all(self._holds_as_many(name, here[name], found[name]) for name in names)
-
-        until(there, lambda: f"as many records at the destination as {self._counts(here)}; {self.told()}")
-
-    def _holds_as_many(self, name: Name, here: dict[int, bytes], found: dict[int, bytes]) -> bool:
-        """Where records are taken away on the way, numbers say nothing: the last one that the source has is there."""
-        if name in self.trimmed or name in self.survivors:
-            return not here or next(reversed(here.values())) in found.values()
-        return len(found) - self.strangers[name] >= len(here)
-
-    def _counts(self, reading: Reading) -> str:
-        return ", ".join(f"{topic}-{index}: {len(records)}" for (topic, index), records in reading.items())
-
-    def _ends_of_source(self, names: list[Name]) -> dict[Name, int]:
-        self.look()
-        return self.source.ends(names, committed=True)
-
-    def _behind(self, wanted: Mapping[Name, int]) -> str:
-        ends = self.destination.ends(list(wanted))
-        return ", ".join(
-            f"{topic}-{index} {end} (is {ends.get((topic, index))})"
-            for (topic, index), end in wanted.items()
-            if ends.get((topic, index), -1) < end
-        )
+        caught_up(self, list(some) or self.copied)
 
     def holds(self, topic: str, index: int = 0) -> dict[int, bytes]:
         """The records that the source holds of a partition: before a fault takes them away."""
@@ -352,7 +303,7 @@ class Stage:
         """Give a topic one more partition at the source, which is written to from then on; its name."""
         plan = next(plan for plan in self.topics if plan.name == topic)
         wider = replace(plan, partitions=plan.partitions + 1)
-        self.source.widen(topic, wider.partitions)
+        widen(self.source, topic, wider.partitions)
         self.topics = tuple(wider if one is plan else one for one in self.topics)
         for stream in self.streams:
             stream.replan(wider)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_ELSEWHERE, MOVED
 from chaos.nemeses.places import SIDES, side_of
 from chaos.nemeses.schedule import Strike, nemesis
+from chaos.placing import lead_elsewhere, move
 from chaos.sides import Side
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 @nemesis("leader-move", places=SIDES, struck=LED_ELSEWHERE)
 def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
     """By a preferred election."""
-    _whole(stage, strike).lead_elsewhere(strike.pick(stage.names))
+    lead_elsewhere(_whole(stage, strike), strike.pick(stage.names))
     yield
 
 
@@ -53,7 +54,7 @@ def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
 def reassignment(stage: "Stage", strike: Strike) -> Iterator[None]:
     side = _whole(stage, strike)
     at = strike.chance % len(stage.names)
-    side.move([stage.names[at], stage.names[at - 1]])
+    move(side, [stage.names[at], stage.names[at - 1]])
     yield
 
 

@@ -11,6 +11,7 @@ from chaos.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RETAINED,
 from chaos.nemeses.places import GROUP, MIRRORS
 from chaos.nemeses.processes import up
 from chaos.nemeses.schedule import Strike, nemesis
+from chaos.placing import widen
 from chaos.raw import batches
 from chaos.reading import read
 from chaos.sides import Name, Side
@@ -32,12 +33,12 @@ def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
     partitions = sum(name == topic for name, _ in stage.names) + 1
     stage.halts.pass_over((topic, partitions - 1), "fewer_partitions")
     if strike.chance % 2:
-        stage.destination.widen(topic, partitions)
+        widen(stage.destination, topic, partitions)
     name = stage.widen(topic)
     yield
     stage.await_that(lambda: stage.source.ends([name]).get(name, 0) > 0, PARTITION_ADDED, DATA_S)
     if not strike.chance % 2:
-        stage.destination.widen(topic, partitions)
+        widen(stage.destination, topic, partitions)
 
 
 @nemesis("records-deleted", places=("trimmed",), struck=TRIMMED_BEHIND)

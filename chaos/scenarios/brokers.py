@@ -11,6 +11,7 @@ from chaos.evidence import (
     THROTTLED,
     TOO_FEW_REPLICAS,
 )
+from chaos.placing import move
 from chaos.probes import above_watermark
 from chaos.proxy import Frame, watch_answer
 from chaos.proxy.answers import entries
@@ -103,7 +104,7 @@ def reassignment(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
         for side in stage.pair.sides:
-            side.move(stage.names)
+            move(side, stage.names)
         stage.recovered()
 
 
