@@ -165,6 +165,11 @@ class Stage:
         self.seen(what, int(came))
         return came
 
+    def pause(self, seconds: float) -> None:
+        """So long is the fault: nothing is waited for, but looked at."""
+        until_at = time.monotonic() + seconds
+        self.soon(lambda: time.monotonic() >= until_at, seconds)
+
     def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
         """Whether it comes true in so long; looked at once at least."""
         deadline_at = time.monotonic() + timeout_s

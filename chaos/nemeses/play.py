@@ -39,7 +39,8 @@ class _Begun:
 
 
 def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
-    """Play it to its end, whatever is slow: the order is the schedule's, the times are not before the schedule's.
+    """Play it to its end: in the schedule's order, and with its pauses at the least. What takes long itself (a broker's
+    start) delays what comes after it, and makes no fault shorter.
 
     Returns:
         How many struck. Each is noted, the others are told in a figure.
@@ -47,13 +48,13 @@ def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
     Raises:
         ChaosError: as ``Stage.look``, or one could not be done.
     """
-    began_at = time.monotonic()
     begun: dict[int, _Begun] = {}
     missed: list[str] = []
-    together = 0
+    together, before_s = 0, 0.0
     with ExitStack() as acts:
         for at_s, number, begins in moments(schedule):
-            stage.soon(lambda: time.monotonic() - began_at >= at_s, at_s)  # noqa: B023
+            stage.pause(at_s - before_s)
+            before_s = at_s
             stage.look()
             strike = schedule[number]
             _write_down(stage, strike, "begins" if begins else "ends")

@@ -102,11 +102,15 @@ class FakeStage:
         self.record = Record()
         self.figures: list[str] = []
         self.said: list[str] = []
+        self.pauses: list[float] = []
 
     def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
         return bool(condition())
 
     def look(self) -> None: ...
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
 
     def seen(self, what: Evidence, count: int = 1) -> None:
         self.record.note(what, count)
@@ -145,6 +149,7 @@ def test_what_strikes_is_counted_and_overlaps(stage: Any) -> None:
     assert stage.record.since(0)[STRUCK.name] == 2
     assert stage.said == ["killing begins", "breaking begins", "breaking ends", "killing ends"]
     assert stage.figures == ["2 of 2 struck, 2 at once"]
+    assert stage.pauses == [0, 1, 1, 1], "whatever takes long, no fault is shorter than it was drawn"
 
 
 def test_what_does_not_strike_is_seen(stage: Any) -> None:
