@@ -4,7 +4,10 @@ Each has a topic of its own, whose other partitions, topics and mirrors go on be
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
 
 from chaos.errors import ChaosError
 from chaos.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RETAINED, TRIMMED_BEHIND
@@ -86,10 +89,10 @@ def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
     name = (topic, 0)
     stage.trimmed.append(name)
     before = until(lambda: stage.source.starts([name]), "the source's log start")[name]
-    stage.source.alter(topic, retention_ms="1500", segment_ms="500")
+    _alter(stage.source, topic, retention_ms="1500", segment_ms="500")
     yield
     stage.await_that(lambda: stage.source.starts([name]).get(name, 0) > before, RETAINED, DATA_S)
-    stage.source.alter(topic, retention_ms="-1", segment_ms="604800000")
+    _alter(stage.source, topic, retention_ms="-1", segment_ms="604800000")
     end = until(lambda: stage.source.ends([name]), "the source's end")[name]
     stage.gaps[name] = 0, end  # brokers go on deleting for a while: all that may be gone was written before this
 
@@ -98,8 +101,10 @@ def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
 def compaction(stage: "Stage", strike: Strike) -> Iterator[None]:
     """The log cleaner is let loose on both sides at the same time; what it takes may have been copied or not."""
     topic = stage.topic(strike.place)
+    # Nothing was cleaned before: asking would take as long as a frozen broker is frozen.
+    again = (topic, 0) in stage.survivors
+    before = [_lacking(side, topic) if again else 0 for side in stage.pair.sides]
     stage.survivors.append((topic, 0))
-    before = [_lacking(side, topic) for side in stage.pair.sides]
     _clean(stage, topic, min_compaction_lag_ms="0", min_cleanable_dirty_ratio="0.01", segment_ms="500")
     yield
 
@@ -112,7 +117,19 @@ def compaction(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 def _clean(stage: "Stage", topic: str, **configs: str) -> None:
     for side in stage.pair.sides:
-        side.alter(topic, **configs)
+        _alter(side, topic, **configs)
+
+
+def _alter(side: Side, topic: str, **configs: str) -> None:
+    """However often it has to be asked for, while brokers come and go."""
+
+    def altered() -> bool:
+        with suppress(KafkaException, TimeoutError):
+            side.alter(topic, **configs)
+            return True
+        return False
+
+    until(altered, f"{configs} of {topic} at {side.name}")
 
 
 def _lacking(side: Side, topic: str) -> int:
@@ -137,7 +154,7 @@ def _delete(stage: "Stage", name: Name, before: int) -> None:
     def deleted() -> bool:
         try:
             stage.source.delete_before({name: before})
-        except ChaosError:
+        except (ChaosError, TimeoutError):
             return stage.source.starts([name]).get(name, 0) >= before
         return True
 
