@@ -30,12 +30,13 @@ _SEEDS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """See the module's text."""
+    """See the module's text; ``seeded``: the seed was asked for, not drawn."""
 
     quick: bool = False
     only: str = ""
     repeat: int = 0
     seed: int = 0
+    seeded: bool = False
     workers: int = 1
     writers: frozenset[str] | None = None
     tracks: int = 1
@@ -54,6 +55,7 @@ class Plan:
         parts += [f"CHAOS_REPEAT={self.repeat}"] * bool(self.repeat) + [f"CHAOS_WORKERS={self.workers}"] * (
             self.workers > 1
         )
+        parts += [f"CHAOS_SEED={self.seed}"] * self.seeded
         parts += [f"CHAOS_WRITERS={','.join(sorted(self.writers))}"] if self.writers else []
         parts += [f"CHAOS_TRACKS={self.tracks}"] * (self.tracks != _usual_tracks(quick=self.quick))
         parts += [] if self.audit else ["CHAOS_AUDIT=0"]
@@ -93,6 +95,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         only=only,
         repeat=_number(environ, "CHAOS_REPEAT", 0),
         seed=_number(environ, "CHAOS_SEED", random.randrange(_SEEDS)),
+        seeded=bool(environ.get("CHAOS_SEED", "")),
         workers=_number(environ, "CHAOS_WORKERS", 1),
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),
