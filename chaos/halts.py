@@ -53,6 +53,13 @@ class Halts:
     def pass_over(self, name: Name, *reasons: str) -> None:
         """From now on this partition may halt with one of these reasons, which is to heal by itself."""
         self.passing.setdefault(name, set()).update(reasons)
+        for mirror in self._stage.mirrors:
+            self.begun(mirror)
+
+    def begun(self, mirror: MirrorProcess) -> None:
+        """A mirror runs, which may have been given nothing but what has halted for a while."""
+        if self.passing:
+            mirror.conduct.allow("all_halted")
 
     def expect(self, topic: str) -> None:
         """Partition 0, that was announced, is to halt now, and the others are to go on. Waits for it, and for them.

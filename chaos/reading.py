@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chaos.errors import ChaosError
 from chaos.sides import Name, Offsets
-from chaos.waiting import PATIENCE_S
+from chaos.waiting import PATIENCE_S, until
 
 __all__ = ["Isolation", "Reading", "digest", "read", "read_together"]
 
@@ -20,6 +20,7 @@ Reading = dict[Name, dict[int, bytes]]
 """Per partition: offset -> digest of key, value, headers and timestamp."""
 
 _AT_A_TIME = 1_000
+_ASKED_S = 10.0
 _AWAITED_S = 0.05
 """``consume`` returns at once only if it has as many as it was asked for: what is there is taken after this."""
 
@@ -77,9 +78,17 @@ def read(
     return found
 
 
+def _end(consumer: Consumer, name: Name) -> tuple[int] | None:
+    """Where a partition ends; None while its leader is not to be had."""
+    try:
+        return (consumer.get_watermark_offsets(TopicPartition(*name), _ASKED_S)[1],)
+    except KafkaException:
+        return None
+
+
 def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -> None:
     # A partition that is written to all the time has no end that a consumer would be told of.
-    ends = {name: consumer.get_watermark_offsets(TopicPartition(*name), PATIENCE_S)[1] for name in found}
+    ends = {name: until(lambda: _end(consumer, name), f"the end of {name}")[0] for name in found}  # noqa: B023
     waiting = set(found)
     deadline_at = time.monotonic() + PATIENCE_S
     while waiting:

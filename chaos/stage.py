@@ -251,6 +251,7 @@ class Stage:
         config.write_text(text)
         mirror = MirrorProcess(config, processes=self.processes)
         self.mirrors.append(mirror)
+        self.halts.begun(mirror)
         return mirror
 
     def _servers(self, side: Side) -> str:
