@@ -78,17 +78,26 @@ def read(
     return found
 
 
-def _end(consumer: Consumer, name: Name) -> tuple[int] | None:
-    """Where a partition ends; None while its leader is not to be had."""
-    try:
-        return (consumer.get_watermark_offsets(TopicPartition(*name), _ASKED_S)[1],)
-    except KafkaException:
-        return None
+def _end(consumer: Consumer, name: Name) -> int:
+    """Where a partition ends; asked for again while its leader is away.
+
+    Raises:
+        ChaosError: it does not come back.
+    """
+
+    def told() -> tuple[int] | None:
+        try:
+            return (consumer.get_watermark_offsets(TopicPartition(*name), _ASKED_S)[1],)
+        except KafkaException:
+            return None
+
+    (end,) = until(told, f"the end of {name}") or (0,)
+    return end
 
 
 def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -> None:
     # A partition that is written to all the time has no end that a consumer would be told of.
-    ends = {name: until(lambda: _end(consumer, name), f"the end of {name}")[0] for name in found}  # noqa: B023
+    ends = {name: _end(consumer, name) for name in found}
     waiting = set(found)
     deadline_at = time.monotonic() + PATIENCE_S
     while waiting:
