@@ -186,16 +186,16 @@ class Side:
         )
         self._ask(request, 0)
 
-        def moved() -> bool:
+        def moved() -> dict[Name, PartitionView]:
             views = self.view(list(topics))
-            return all(
+            there = set(replicas) <= set(views) and all(
                 set(views[name].replicas) == set(ids) == set(views[name].in_sync) and views[name].leader > 0
                 for name, ids in replicas.items()
-                if name in views
-            ) and set(replicas) <= set(views)
+            )
+            return views if there else {}
 
-        until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
-        after = self.view(list(topics))
+        # Not asked for again: another broker may not have heard of it yet.
+        after = until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
         self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
 
     def elect(self, topic: str, index: int, *, kind: int = _UNCLEAN) -> None:
