@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chaos.acknowledged import Acknowledged, content_of, judge_skipped, surviving, unkept
-from chaos.reading import Isolation, Reading, read_together
+from chaos.reading import Isolation, Reading, read, read_together
 from chaos.sides import Name
 from chaos.waiting import until
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
 
-__all__ = ["keeping", "suffix"]
+__all__ = ["inquest", "keeping", "suffix"]
+
+_SHOWN = 300
 
 
 def keeping(stage: "Stage", names: Sequence[Name]) -> None:
@@ -48,6 +50,26 @@ def keeping(stage: "Stage", names: Sequence[Name]) -> None:
         )
     written = [plan.name for plan in stage.topics if plan.writing != "nobody"]
     out.problems += [f"nothing of {topic} was acknowledged" for topic in told.silent(written)]
+
+
+def inquest(stage: "Stage") -> None:
+    """A stage has failed: whether the source itself has lost what it acknowledged, and a mirror that says so is right.
+
+    As far as that can be found out; the answer is a figure, whichever it is.
+    """
+    out, told = stage.outcome, Acknowledged()
+    try:
+        for stream in stage.streams:
+            stream.stop()
+            told.add(stream.acknowledged)
+        stage.pair.heal()
+        whole = {name: ones for name, ones in told.placed.items() if name not in stage.survivors}
+        starts = stage.source.starts(stage.trimmed) if stage.trimmed else {}
+        here = read(stage.source.bootstrap_servers, list(whole), "read_committed", by=content_of)
+        lost = unkept(Acknowledged(placed=whole), here, exact=True, starts=starts)
+        out.figures.append(f"afterwards the source lacks: {'; '.join(lost) or 'nothing'}, of {told.count} acknowledged")
+    except Exception as error:
+        out.figures.append(f"what the source has was not to be found out afterwards: {error!r}"[:_SHOWN])
 
 
 def _skipped(stage: "Stage") -> dict[Name, list[tuple[int, int]]]:

@@ -14,6 +14,7 @@ from chaos.catching import caught_up
 from chaos.errors import ChaosError
 from chaos.evidence import Evidence, Record
 from chaos.halts import Halts
+from chaos.keeping import inquest
 from chaos.mirrors import MirrorProcess, config_text, known
 from chaos.outcome import Outcome
 from chaos.placing import widen
@@ -375,6 +376,8 @@ class Stage:
             verdict.finish(self, say, over)
         except ChaosError as error:
             out.problems.append(str(error))
+            if self.scenario.acknowledged:
+                inquest(self)
         except Exception as error:
             out.problems.append(f"{type(error).__name__}: {error}; {self.told()}")
         for mirror in self.mirrors:
