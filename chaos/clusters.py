@@ -51,11 +51,11 @@ class Clusters:
         """
         if self._pair is None or shape != self._shape:
             self.drop()
-            version = shape.version or DEFAULT
+            versions = [shape.version or DEFAULT, shape.destination_version or shape.version or DEFAULT]
             networks = [self._networks.enter_context(Proxy(shape.brokers)) for _ in range(2 if shape.proxied else 0)]
             source, destination = (
                 Cluster(
-                    name, version=version, brokers=shape.brokers,
+                    name, version=versions[at], brokers=shape.brokers,
                     properties=_PROPERTIES | {"default.replication.factor": str(shape.brokers)} | dict(own),
                     heap_mb=_HEAP_MB, quick=True,
                     proxied=networks[at].ports if networks else (),

@@ -25,6 +25,11 @@ class Conduct:
         self.problems: list[str] = []
         self._ordered: set[int] = set()
         self._torn = False
+        self._allowed: set[str] = set()
+
+    def allow(self, event: str) -> None:
+        """From now on it may say this, though it is an error: what the act does may lead to it, for a while."""
+        self._allowed.add(event)
 
     def order(self, pid: int) -> None:
         """This process is about to be killed by us (SIGKILL): its death is none of its own."""
@@ -64,7 +69,7 @@ class Conduct:
             self.problems.append(f"a bug, by its own word: {what}: {event.get('detail')}")
         elif "logger" in event:  # of a library, or a warning of the interpreter
             self.problems.append(f"stray output of {event['logger']}: {what[:_SHOWN]}")
-        elif event.get("level") in ("error", "critical"):
+        elif event.get("level") in ("error", "critical") and what not in self._allowed:
             self.problems.append(f"{what}, an error: {event.get('detail', '')}"[:_SHOWN])
         if "exception" in event:
             self.problems.append(

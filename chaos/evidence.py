@@ -84,12 +84,18 @@ JOINED = Evidence("a mirror joined", "the group's coordinator lists one more mem
 NOTHING_COMMITTED = Evidence("nothing committed", "the coordinator knows no offset, and the destination has records")
 OFFSETS_DELETED = Evidence("committed offsets deleted", "the coordinator had them, and has no such group any more")
 
+MIRROR_RESTARTED = Evidence("mirror restarted", "it ended at SIGTERM, and another process of it runs")
+SUPERVISOR_FROZEN = Evidence("supervisor frozen", "the kernel had it stopped until we let it go on")
+JOINED_AND_LEFT = Evidence("a mirror joined and left", "the group's coordinator listed it, and does so no more")
+STRUCK = Evidence("nemeses of the schedule", "each by the evidence that it names in chaos/nemeses, on its own record")
+
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 BROKER_KILLED = Evidence("broker killed", "its process ended at our SIGKILL")
 BROKER_RESTARTED = Evidence("broker restarted", "another process of it, which answers")
 BROKER_FROZEN = Evidence("broker frozen", "the kernel had it stopped until we let it go on")
 MOVED = Evidence("partition moved", "the cluster's metadata: its leader is none of its replicas any more")
+LED_ELSEWHERE = Evidence("led by another", "the cluster's metadata: the leader before and after")
 ABOVE_WATERMARK = Evidence("records above the high watermark", "the leader's log end and its high watermark")
 MARKER_WAITED = Evidence(
     "marker in a frozen broker's socket", "the proxy delivered it, the broker answered when it woke"
@@ -128,6 +134,12 @@ HELD_BACK = Evidence("partition waits for its marker", "its log ends at the dest
 # -- data --------------------------------------------------------------------------------------------------------------
 
 STATE_SWEPT = Evidence("producer state swept", "the leader's answer to DescribeProducers, of a partition with data")
+PARTITION_ADDED = Evidence(
+    "partition added with data", "the source's metadata have one more, and its log end is above 0"
+)
+TRIMMED_BEHIND = Evidence("copied records deleted at the source", "its log start before and after, and the copy's end")
+RETAINED = Evidence("records deleted by retention at the source", "its log start before and after")
+COMPACTED_BOTH = Evidence("batches cleaned at both sides", "offsets that no batch has any more, in both logs")
 DAMAGED = Evidence("bytes damaged", "the broker's answers to one Fetch before and after")
 TRIMMED = Evidence("records deleted by retention", "the destination's log starts")
 COMPACTED = Evidence("batches cleaned", "gaps in the source's log")

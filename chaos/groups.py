@@ -3,13 +3,17 @@
 from contextlib import suppress
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from kafka.protocol.admin import DescribeGroupsRequest
 
+from chaos.ask import ask
 from chaos.sides import Name, Side
 from chaos.waiting import until
 
-__all__ = ["committed", "forget", "members"]
+__all__ = ["committed", "forget", "member_ids", "members"]
 
 _TIMEOUT_S = 10.0
+_SOON_S = 2.0
+_DESCRIBE_VERSION = 1
 
 
 def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
@@ -23,6 +27,22 @@ def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
             for member in found.members
         }
     return {}
+
+
+def member_ids(side: Side, group: str) -> frozenset[str] | None:
+    """The ids of a group's members; None while the coordinator does not answer.
+
+    For the time while brokers come and go: librdkafka's requests to a coordinator end the process when a connection
+    breaks at the wrong moment (librdkafka's issue 4605).
+    """
+    for broker in side.awake:
+        with suppress(OSError):
+            (found,) = ask(
+                broker.address, DescribeGroupsRequest(groups=[group]), _DESCRIBE_VERSION, timeout_s=_SOON_S
+            ).groups
+            if not found.error_code:  # others say that they do not coordinate it
+                return frozenset(one.member_id for one in found.members)
+    return None
 
 
 def committed(side: Side, group: str) -> dict[Name, int]:

@@ -22,6 +22,7 @@ class Halts:
     Attributes:
         expected: partitions that have to halt, and what is right of them.
         permitted: reasons with which partitions may halt. All others have to go on.
+        passing: reasons with which partitions may halt for a while: they have to go on by themselves.
         looked_on: it was measured that the others go on beside what has halted.
     """
 
@@ -29,6 +30,7 @@ class Halts:
         self._stage = stage
         self.expected: dict[Name, Halting] = {}
         self.permitted: dict[Name, set[str]] = {}
+        self.passing: dict[Name, set[str]] = {}
         self.looked_on = False
 
     def announce(
@@ -47,6 +49,17 @@ class Halts:
     def tolerate(self, name: Name, *reasons: str) -> None:
         """From now on this partition may halt with one of these reasons, or go on: the act itself looks at it."""
         self.permitted.setdefault(name, set()).update(reasons)
+
+    def pass_over(self, name: Name, *reasons: str) -> None:
+        """From now on this partition may halt with one of these reasons, which is to heal by itself."""
+        self.passing.setdefault(name, set()).update(reasons)
+        for mirror in self._stage.mirrors:
+            self.begun(mirror)
+
+    def begun(self, mirror: MirrorProcess) -> None:
+        """A mirror runs, which may have been given nothing but what has halted for a while."""
+        if self.passing:
+            mirror.conduct.allow("all_halted")
 
     def expect(self, topic: str) -> None:
         """Partition 0, that was announced, is to halt now, and the others are to go on. Waits for it, and for them.
@@ -100,7 +113,7 @@ class Halts:
     def check(self, mirror: MirrorProcess) -> None:
         """Raises ChaosError if a partition halted that was not to, or with another reason."""
         for name, halt in mirror.halts.items():
-            reasons = self.permitted.get(name)
+            reasons = self.permitted.get(name) or self.passing.get(name)
             if reasons is None:
                 raise ChaosError(f"halted: {halt}")
             if halt.reason not in reasons:

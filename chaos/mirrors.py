@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Any
 from chaos import kernel
 from chaos.conduct import Conduct
 from chaos.errors import ChaosError
-from chaos.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Record
+from chaos.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Evidence, Record
 from chaos.sides import Name
 from chaos.waiting import until
 from mirror.demo import events
@@ -27,6 +28,7 @@ FLOW = "source->destination"
 _STOP_TIMEOUT_S = 60.0
 _UNCOUNTED = frozenset({"progress", "connecting", "position_unknown", "repeats_suppressed"})
 _ASSIGNING = frozenset({"assigned", "revoked", "session_lost"})
+_RANGE = re.compile(r"offsets (\d+) to (\d+) of the source")
 _numbers = count(1)
 
 
@@ -84,6 +86,7 @@ class MirrorProcess:
         halted_before: the last word on each partition that ever halted, over all starts.
         counts: events (with their cause, if they have one) -> how many, over all starts.
         starts: how often it was started.
+        skipped: ranges of the source's offsets that it said to have skipped: partition, first offset, the one behind.
         wanted: whether it is to run; not after ``stop`` and ``kill``.
         log: the file with everything it said.
     """
@@ -102,6 +105,7 @@ class MirrorProcess:
         self.counts: Counter[str] = Counter()
         self.copied = 0
         """Batches, by its own count, since the last start."""
+        self.skipped: list[tuple[Name, int, int]] = []
         self.starts = 0
         self.wanted = False
         self.start()
@@ -185,10 +189,10 @@ class MirrorProcess:
         kernel.await_stopped(pid)
         return pid
 
-    def thaw(self, pid: int) -> None:
-        """SIGCONT."""
+    def thaw(self, pid: int, what: Evidence = WORKER_FROZEN) -> None:
+        """SIGCONT; ``what`` was frozen."""
         if kernel.stopped(pid):
-            self.record.note(WORKER_FROZEN)
+            self.record.note(what)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
@@ -235,6 +239,8 @@ class MirrorProcess:
             self.halted_before[halt.topic, halt.partition] = halt
         elif event["event"] == "located" and "topic" in event:
             self.halts.pop((event["topic"], event["partition"]), None)
+        elif event["event"] == "skipped" and (told := _RANGE.search(event["detail"])):
+            self.skipped.append(((event["topic"], event["partition"]), int(told[1]), int(told[2]) + 1))
         elif event["event"] == "worker_died":  # what it said of its partitions is over with it
             for name in [name for name, worker in self._halted_by.items() if worker == event.get("worker")]:
                 self.halts.pop(name, None)

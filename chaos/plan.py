@@ -3,13 +3,17 @@
 CHAOS_QUICK=1      every scenario once (at most 25 minutes)
 CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; the results of the others stay as they are
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
+CHAOS_SEED=N       what random nemeses are drawn from: of a scenario's first repetition N, of the next N + 1, and so on.
+                   Told with the row; others in each run by default
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
-CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, java, nobody
+CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, keyed, java, verifiable, copier,
+                   nobody
 CHAOS_TRACKS=N     so many scenarios side by side, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
 CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs
 """
 
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,15 +25,18 @@ from chaos.scenario import Scenario
 __all__ = ["Plan", "from_environment"]
 
 _PUBLISHED = Path("build")
+_SEEDS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """See the module's text."""
+    """See the module's text; ``seeded``: the seed was asked for, not drawn."""
 
     quick: bool = False
     only: str = ""
     repeat: int = 0
+    seed: int = 0
+    seeded: bool = False
     workers: int = 1
     writers: frozenset[str] | None = None
     tracks: int = 1
@@ -48,6 +55,7 @@ class Plan:
         parts += [f"CHAOS_REPEAT={self.repeat}"] * bool(self.repeat) + [f"CHAOS_WORKERS={self.workers}"] * (
             self.workers > 1
         )
+        parts += [f"CHAOS_SEED={self.seed}"] * self.seeded
         parts += [f"CHAOS_WRITERS={','.join(sorted(self.writers))}"] if self.writers else []
         parts += [f"CHAOS_TRACKS={self.tracks}"] * (self.tracks != _usual_tracks(quick=self.quick))
         parts += [] if self.audit else ["CHAOS_AUDIT=0"]
@@ -86,6 +94,8 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         quick=quick,
         only=only,
         repeat=_number(environ, "CHAOS_REPEAT", 0),
+        seed=_number(environ, "CHAOS_SEED", random.randrange(_SEEDS)),
+        seeded=bool(environ.get("CHAOS_SEED", "")),
         workers=_number(environ, "CHAOS_WORKERS", 1),
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),

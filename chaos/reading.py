@@ -2,15 +2,15 @@
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chaos.errors import ChaosError
 from chaos.sides import Name, Offsets
-from chaos.waiting import PATIENCE_S
+from chaos.waiting import PATIENCE_S, until
 
 __all__ = ["Isolation", "Reading", "digest", "read", "read_together"]
 
@@ -20,11 +20,20 @@ Reading = dict[Name, dict[int, bytes]]
 """Per partition: offset -> digest of key, value, headers and timestamp."""
 
 _AT_A_TIME = 1_000
+_ASKED_S = 10.0
 _AWAITED_S = 0.05
 """``consume`` returns at once only if it has as many as it was asked for: what is there is taken after this."""
 
 
-def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name]) -> list[Reading]:
+def digest(message: Message) -> bytes:
+    """What makes a record the same record, in 12 bytes."""
+    parts = (message.key(), message.value(), message.headers(), message.timestamp())
+    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
+
+
+def read_together(
+    views: Iterable[tuple[str, Isolation]], names: Iterable[Name], *, by: Callable[[Message], bytes] = digest
+) -> list[Reading]:
     """``read`` by several consumers at the same time, one for each pair of bootstrap servers and isolation level.
 
     Raises:
@@ -32,14 +41,15 @@ def read_together(views: Iterable[tuple[str, Isolation]], names: Iterable[Name])
     """
     asked, wanted = list(views), list(names)
     with ThreadPoolExecutor(max_workers=max(1, len(asked))) as threads:
-        return list(threads.map(lambda view: read(view[0], wanted, view[1]), asked))
+        return list(threads.map(lambda view: read(view[0], wanted, view[1], by=by), asked))
 
 
 def read(
-    bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None
-) -> Reading:
+    bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None,
+    by: Callable[[Message], bytes] = digest,
+) -> Reading:  # fmt: skip
     """Everything that a consumer of this isolation level gets, from the beginning (or ``since`` an offset), up to where
-    each partition ends by now, and of what is written meanwhile some.
+    each partition ends by now, and of what is written meanwhile some; ``by`` says what is kept of each record.
 
     Raises:
         ChaosError: the cluster failed, or an end was not reached.
@@ -62,15 +72,32 @@ def read(
     try:
         starts = since or {}
         consumer.assign([TopicPartition(*name, starts.get(name, OFFSET_BEGINNING)) for name in found])
-        _drain(consumer, found)
+        _drain(consumer, found, by)
     finally:
         consumer.close()
     return found
 
 
-def _drain(consumer: Consumer, found: Reading) -> None:
+def _end(consumer: Consumer, name: Name) -> int:
+    """Where a partition ends; asked for again while its leader is away.
+
+    Raises:
+        ChaosError: it does not come back.
+    """
+
+    def told() -> tuple[int] | None:
+        try:
+            return (consumer.get_watermark_offsets(TopicPartition(*name), _ASKED_S)[1],)
+        except KafkaException:
+            return None
+
+    (end,) = until(told, f"the end of {name}") or (0,)
+    return end
+
+
+def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -> None:
     # A partition that is written to all the time has no end that a consumer would be told of.
-    ends = {name: consumer.get_watermark_offsets(TopicPartition(*name), PATIENCE_S)[1] for name in found}
+    ends = {name: _end(consumer, name) for name in found}
     waiting = set(found)
     deadline_at = time.monotonic() + PATIENCE_S
     while waiting:
@@ -84,16 +111,10 @@ def _drain(consumer: Consumer, found: Reading) -> None:
                 assert offset is not None
                 if offset in found[name]:
                     raise ChaosError(f"a consumer was given offset {offset} of {name} twice")
-                found[name][offset] = digest(message)
+                found[name][offset] = by(message)
                 if offset >= ends[name] - 1:
                     waiting.discard(name)
             elif error.code() == KafkaError._PARTITION_EOF:
                 waiting.discard(name)
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                 raise ChaosError(f"a consumer of {name} failed: {error}")
-
-
-def digest(message: Message) -> bytes:
-    """What makes a record the same record, in 12 bytes."""
-    parts = (message.key(), message.value(), message.headers(), message.timestamp())
-    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()

@@ -25,6 +25,8 @@ timestamps, and the logs have to end at the same offset. After that `mirror audi
 * **struck**: how often the fault was seen to strike, by the record of the proxy, of the brokers or of the kernel, of
   how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence. A
   death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
+* **nemeses**: faults that are drawn from a seed, several at once. The seed of each schedule is told under *Figures*;
+  `CHAOS_SEED` plays it again. There, what the writers were acknowledged is compared with both sides as well.
 * **halted**: partitions that stopped as they should, with the one right reason; what had been copied of them is the
   source's, record by record (the records in brackets), and every other partition went on meanwhile (see the figures).
 * **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).

@@ -197,7 +197,7 @@ class _Suite:
         return Stage(
             one, pair, prefix=f"{one.name}-{next(_numbers)}",
             repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
-            seed=done, tries=tries, writers=self._plan.writers, quick=self._plan.quick,
+            seed=done, tries=tries, draw=self._plan.seed + tries, writers=self._plan.writers, quick=self._plan.quick,
         )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:
@@ -205,6 +205,8 @@ class _Suite:
         folder = self._plan.out / "chaos" / stage.prefix
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        if stage.outcome.figures:  # of tries that did not strike as well
+            (folder / "figures.txt").write_text("\n".join(stage.outcome.figures) + "\n")
         if stage.outcome.problems:
             (folder / "problems.txt").write_text("\n".join(stage.outcome.problems) + "\n")
         for path in [*stage.processes.folder.glob("*.log"), *stage.processes.folder.glob("*.yaml")]:

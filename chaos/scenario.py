@@ -41,6 +41,7 @@ class Shape:
         brokers: of each side.
         source, destination: broker properties beyond the harness's own, as sorted pairs (hashable).
         version: Kafka's; empty for the sandbox's default.
+        destination_version: of the destination, where it is another one.
         proxied: the mirror reaches both sides through proxies that fail on order.
     """
 
@@ -48,6 +49,7 @@ class Shape:
     source: tuple[tuple[str, str], ...] = ()
     destination: tuple[tuple[str, str], ...] = ()
     version: str = ""
+    destination_version: str = ""
     proxied: bool = False
 
     def joined(self, other: "Shape") -> "Shape":
@@ -56,7 +58,8 @@ class Shape:
         Where there is none (another version, or one property with two values) it is the other one.
         """
         source, destination = {*self.source, *other.source}, {*self.destination, *other.destination}
-        alike = (self.brokers, self.version) == (other.brokers, other.version)
+        same = ("brokers", "version", "destination_version")
+        alike = all(getattr(self, one) == getattr(other, one) for one in same)
         if not alike or any(len(dict(both)) < len(both) for both in (source, destination)):
             return other
         return replace(
@@ -85,6 +88,7 @@ class Scenario:
         bare: the act itself makes the topics, starts the stream and the mirror.
         damages: the clusters are of no use afterwards.
         exact: equal offsets are expected (else the same records in the same order).
+        acknowledged: what the writers were acknowledged has to be held by both sides, too.
     """
 
     name: str
@@ -105,6 +109,7 @@ class Scenario:
     bare: bool = False
     damages: bool = False
     exact: bool = True
+    acknowledged: bool = False
 
     def __post_init__(self) -> None:
         if not self.struck:

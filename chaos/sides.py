@@ -186,22 +186,22 @@ class Side:
         )
         self._ask(request, 0)
 
-        def moved() -> bool:
+        def moved() -> dict[Name, PartitionView]:
             views = self.view(list(topics))
-            return all(
+            there = set(replicas) <= set(views) and all(
                 set(views[name].replicas) == set(ids) == set(views[name].in_sync) and views[name].leader > 0
                 for name, ids in replicas.items()
-                if name in views
-            ) and set(replicas) <= set(views)
+            )
+            return views if there else {}
 
-        until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
-        after = self.view(list(topics))
+        # Not asked for again: another broker may not have heard of it yet.
+        after = until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
         self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
 
-    def elect(self, topic: str, index: int) -> None:
-        """Ask for an unclean election; refused while there is nobody to elect."""
+    def elect(self, topic: str, index: int, *, kind: int = _UNCLEAN) -> None:
+        """Ask for an election, an unclean one by default; refused while there is nobody to elect."""
         wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[index])
-        request = ElectLeadersRequest(election_type=_UNCLEAN, topic_partitions=[wanted], timeout_ms=5_000)
+        request = ElectLeadersRequest(election_type=kind, topic_partitions=[wanted], timeout_ms=5_000)
         with suppress(ChaosError, OSError):
             self._ask(request, 1)
 
@@ -216,8 +216,7 @@ class Side:
 
     def _ask(self, request: Any, version: int) -> Any:
         """Any broker passes on what is for the controller."""
-        awake = [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
-        answer = ask(awake[0].address, request, version)
+        answer = ask(self.awake[0].address, request, version)
         codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
         if any(codes):
             raise ChaosError(f"the {self.name} cluster refused {type(request).__name__}: {answer}")
@@ -265,6 +264,11 @@ class Side:
     def broker(self, node_id: int) -> Broker:
         """By its number."""
         return self.cluster.brokers[node_id - 1]
+
+    @property
+    def awake(self) -> list[Broker]:
+        """Those that run and are not paused."""
+        return [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
 
     def leader(self, topic: str, index: int = 0) -> Broker:
         """The broker that leads a partition; waits until there is one."""
@@ -334,6 +338,10 @@ class Side:
             elif not broker.running:
                 self.start(broker, wait=False)
         self._paused.clear()
+        self.await_all()
+
+    def await_all(self) -> None:
+        """Wait until every broker is ready, and sees the others."""
         everyone = frozenset(broker.node_id for broker in self.cluster.brokers)
         for broker in self.cluster.brokers:
             broker.wait_ready(others=everyone)

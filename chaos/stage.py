@@ -5,16 +5,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from chaos import verdict
+from chaos.catching import caught_up
 from chaos.errors import ChaosError
 from chaos.evidence import Evidence, Record
 from chaos.halts import Halts
+from chaos.keeping import inquest
 from chaos.mirrors import MirrorProcess, config_text, known
 from chaos.outcome import Outcome
-from chaos.reading import Reading, read
+from chaos.placing import widen
+from chaos.reading import read
 from chaos.scenario import Scenario
 from chaos.sides import Name, Offsets, Pair, Side
 from chaos.streams import Stream
@@ -42,6 +46,7 @@ class Stage:
         repetitions: of the fault, on this stage.
         seed: how many repetitions other stages of the scenario have had.
         tries: how many stages there were before.
+        draw: what random nemeses are drawn from.
         workers: of its mirrors, at least.
         writers: the kinds of producers that write; all by default. Topics of others are left out.
         quick: whether an act that can be smaller is to be.
@@ -49,7 +54,7 @@ class Stage:
     Attributes:
         source, destination: the two sides.
         topics: the plans, under their full names.
-        seed: as above.
+        seed, draw: as above.
         chance: draws moments, victims and so on.
         stream: the producers; running when the act begins, unless the stage is bare.
         mirror: the first mirror; likewise.
@@ -60,12 +65,15 @@ class Stage:
         trials: the repetitions, and whether the fault struck.
         since: offsets before which nothing is compared.
         left: partitions of which only what is left at the destination is compared.
+        trimmed: partitions of which the source has deleted records: likewise what is left there.
+        gaps: of partitions, the source's offsets that may be told as skipped, if they are missing.
+        survivors: partitions that are compacted at both sides: what survives of each key is compared.
         check_starts: whether the logs have to begin at the same offsets, too.
     """
 
     def __init__(
         self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
-        seed: int = 0, tries: int = 0, writers: Container[str] | None = None, quick: bool = False,
+        seed: int = 0, tries: int = 0, draw: int = 0, writers: Container[str] | None = None, quick: bool = False,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self.pair = pair
@@ -77,6 +85,7 @@ class Stage:
         plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
         self.topics = named(plans, prefix)
         self.seed = seed
+        self.draw = draw
         self.chance = random.Random(f"{scenario.name}/{seed}/{tries}")
         self.record = Record()
         self.outcome = Outcome(topics=len(self.topics))
@@ -88,6 +97,9 @@ class Stage:
         self.trials = Trials(self)
         self.since: dict[Name, int] = {}
         self.left: list[Name] = []
+        self.trimmed: list[Name] = []
+        self.gaps: dict[Name, tuple[int, int]] = {}
+        self.survivors: list[Name] = []
         self.strangers: Counter[Name] = Counter()
         self._open = ExitStack()
         self.processes = Processes()
@@ -153,6 +165,11 @@ class Stage:
         came = self.soon(condition, timeout_s)
         self.seen(what, int(came))
         return came
+
+    def pause(self, seconds: float) -> None:
+        """So long is the fault: nothing is waited for, but looked at."""
+        until_at = time.monotonic() + seconds
+        self.soon(lambda: time.monotonic() >= until_at, seconds)
 
     def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
         """Whether it comes true in so long; looked at once at least."""
@@ -235,6 +252,7 @@ class Stage:
         config.write_text(text)
         mirror = MirrorProcess(config, processes=self.processes)
         self.mirrors.append(mirror)
+        self.halts.begun(mirror)
         return mirror
 
     def _servers(self, side: Side) -> str:
@@ -272,52 +290,7 @@ class Stage:
 
     def caught_up(self, some: Sequence[Name] = ()) -> None:
         """Wait until the destination has what the source has committed by now: of all partitions, or of some."""
-        names = list(some) or self.copied
-        if not self.scenario.exact:
-            self._copied_by_count(names)
-            return
-        wanted = until(lambda: self._ends_of_source(names), lambda: f"the source's ends; {self.told()}")
-        ends: dict[Name, int] = {}
-
-        def there() -> bool:
-            self.look()
-            ends.update(self.destination.ends(names))
-            return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
-
-        # A partition that has what is wanted goes on, too: what counts is that one of the others does.
-        until(
-            there,
-            lambda: f"the destination to reach {self._behind(wanted)}; {self.told()}",
-            moving=lambda: [ends.get(name) for name, end in wanted.items() if ends.get(name, -1) < end],
-            every_s=NOW_AND_THEN_S,
-        )
-
-    def _copied_by_count(self, names: list[Name]) -> None:
-        """The same where offsets differ: as many records, those of strangers not counted."""
-        here = read(self.source.bootstrap_servers, names, "read_committed")
-
-        def there() -> bool:
-            self.look()
-            # An open transaction of somebody else hides what is behind it from readers of committed records.
-            found = read(self.destination.bootstrap_servers, names, "read_uncommitted")
-            return all(len(found[name]) - self.strangers[name] >= len(here[name]) for name in names)
-
-        until(there, lambda: f"as many records at the destination as {self._counts(here)}; {self.told()}")
-
-    def _counts(self, reading: Reading) -> str:
-        return ", ".join(f"{topic}-{index}: {len(records)}" for (topic, index), records in reading.items())
-
-    def _ends_of_source(self, names: list[Name]) -> dict[Name, int]:
-        self.look()
-        return self.source.ends(names, committed=True)
-
-    def _behind(self, wanted: Mapping[Name, int]) -> str:
-        ends = self.destination.ends(list(wanted))
-        return ", ".join(
-            f"{topic}-{index} {end} (is {ends.get((topic, index))})"
-            for (topic, index), end in wanted.items()
-            if ends.get((topic, index), -1) < end
-        )
+        caught_up(self, list(some) or self.copied)
 
     def holds(self, topic: str, index: int = 0) -> dict[int, bytes]:
         """The records that the source holds of a partition: before a fault takes them away."""
@@ -332,6 +305,16 @@ class Stage:
         """The same for what the destination's retention has left of these partitions. That is looked at when both sides
         are compared: brokers go on deleting for a while after retention was switched off."""
         self.left.extend(names)
+
+    def widen(self, topic: str) -> Name:
+        """Give a topic one more partition at the source, which is written to from then on; its name."""
+        plan = next(plan for plan in self.topics if plan.name == topic)
+        wider = replace(plan, partitions=plan.partitions + 1)
+        widen(self.source, topic, wider.partitions)
+        self.topics = tuple(wider if one is plan else one for one in self.topics)
+        for stream in self.streams:
+            stream.replan(wider)
+        return topic, plan.partitions
 
     def look(self) -> None:
         """Take in what the mirrors say, and that everybody lives who is to.
@@ -393,6 +376,8 @@ class Stage:
             verdict.finish(self, say, over)
         except ChaosError as error:
             out.problems.append(str(error))
+            if self.scenario.acknowledged:
+                inquest(self)
         except Exception as error:
             out.problems.append(f"{type(error).__name__}: {error}; {self.told()}")
         for mirror in self.mirrors:

@@ -1,61 +1,39 @@
 """A steady stream from real producers: idempotent, transactional (one transaction in five aborted), and Java's.
 
 The producers live through everything that happens to the source: they try again, and are made anew after an error that
-ends them. What they believe to have written does not matter; what the source holds does.
+ends them. What counts is what the source holds, and what they were acknowledged.
 """
 
-import random
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from chaos.acknowledged import Acknowledged, content
 from chaos.errors import ChaosError
+from chaos.java import ConsoleProducer, MessageCopier, VerifiableProducer
+from chaos.sides import Name
 from chaos.topics import TopicPlan
-from mirror.demo.errors import DemoError
+from chaos.writers import END_TIMEOUT_S, TICK_S, Records, Writer
 from mirror.demo.payload import Record
-from mirror.demo.topics import TopicPlan as DemoPlan
-from mirror.demo.writers import JavaWriter
 
-__all__ = ["ABORT_EVERY", "Records", "Stream"]
+__all__ = ["ABORT_EVERY", "Stream"]
 
 ABORT_EVERY = 5
 """One transaction in so many is aborted."""
 
-_TICK_S = 0.1
-_END_TIMEOUT_S = 150.0
 _STEP_TIMEOUT_S = 10.0
 _TRANSACTION_MS = 30_000
 _MOST_IN_TRANSACTION = 6
 
+_KEYS = 10
 
-class Records:
-    """Records of which no two are the same: a header has the topic and a number. The same seed, the same bytes.
-
-    No part holds what Kafka's console producer cuts at (tab, line feed, comma, colon).
-    """
-
-    def __init__(self, topic: str, *, seed: int = 0) -> None:
-        self._topic = topic
-        self.seed = seed
-        self._chance = random.Random(f"{topic}/{seed}")
-        self.count = 0
-
-    def next(self) -> Record:
-        """One more: with and without key, now and then without a value, 30 bytes to 3 KB."""
-        draw, number = self._chance, self.count
-        self.count += 1
-        size = draw.choice((10, 40, 100, 100, 400, 1_500))
-        key = None if number % 9 == 8 else f"key-{draw.randrange(200)}".encode()
-        value = None if number % 17 == 16 and key else f"{number} {draw.randbytes(size).hex()}".encode()
-        headers: tuple[tuple[str, bytes | None], ...] = (("n", f"{self._topic}/{self.seed}/{number}".encode()),)
-        if number % 5 == 0:
-            headers += (("empty", None),)
-        return Record(key, value, headers)
+Told = Callable[[Name, int, bytes], None]
+"""Is given the place and the content of a record that was stored."""
 
 
 class Stream:
@@ -74,10 +52,13 @@ class Stream:
     ) -> None:
         self._stop = threading.Event()
         self._kill = threading.Event()
-        made: dict[str, Callable[..., _Writer]] = {
+        made: dict[str, Callable[..., Writer]] = {
             "idempotent": _Idempotent,
+            "keyed": _Keyed,
             "transactional": _Transactional,
-            "java": _Java,
+            "java": ConsoleProducer,
+            "verifiable": VerifiableProducer,
+            "copier": MessageCopier,
         }
         self._writers = [
             made[plan.writing](
@@ -96,6 +77,20 @@ class Stream:
     def transactions(self) -> int:
         """Transactions that were committed or aborted so far."""
         return sum(writer.transactions for writer in self._writers)
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """What the producers were told; complete after ``stop``."""
+        told = Acknowledged()
+        for writer in self._writers:
+            told.add(writer.acknowledged)
+        return told
+
+    def replan(self, plan: TopicPlan) -> None:
+        """The topic of that name is another one now: has more partitions, say."""
+        for writer in self._writers:
+            if writer.plan.name == plan.name:
+                writer.plan = plan
 
     def start(self) -> Self:
         """Start all producers."""
@@ -116,7 +111,7 @@ class Stream:
             ChaosError: one did not end, or failed with a bug.
         """
         self._stop.set()
-        deadline_at = time.monotonic() + _END_TIMEOUT_S
+        deadline_at = time.monotonic() + END_TIMEOUT_S
         for writer in self._writers:
             writer.join(max(0.0, deadline_at - time.monotonic()))
             if writer.is_alive():
@@ -134,34 +129,8 @@ class Stream:
                 writer.join(_STEP_TIMEOUT_S)
 
 
-class _Writer(threading.Thread, ABC):
-    """What all kinds share: the pace."""
-
-    def __init__(
-        self, bootstrap_servers: str, plan: TopicPlan, folder: Path, rate: float, records: Records,
-        stop: threading.Event, kill: threading.Event,
-    ) -> None:  # fmt: skip
-        super().__init__(name=f"stream {plan.name}", daemon=True)
-        self.plan = plan
-        self.records = records
-        self.transactions = 0
-        self.failure: BaseException | None = None
-        self._bootstrap_servers = bootstrap_servers
-        self._folder = folder
-        self._rate = rate
-        self._stopping = stop
-        self._killed = kill
-        self._chance = random.Random(plan.name)
-
-    def run(self) -> None:
-        try:
-            self.write()
-        except BaseException as error:  # raised by whoever ends the stream
-            self.failure = error
-
-    @abstractmethod
-    def write(self) -> None:
-        """Until ``_stopping``."""
+class _Librdkafka(Writer, ABC):
+    """What both kinds share that librdkafka writes."""
 
     def _producer(self, **more: object) -> Producer:
         return Producer({
@@ -169,23 +138,33 @@ class _Writer(threading.Thread, ABC):
             "compression.type": self.plan.codec,
             "enable.idempotence": True,
             "linger.ms": 20,
-            "message.timeout.ms": int(_END_TIMEOUT_S * 1000),
+            "message.timeout.ms": int(END_TIMEOUT_S * 1000),
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5_000,
             "log_level": 0,
             **more,
         })  # fmt: skip
 
-    def _produce(self, producer: Producer) -> None:
-        record = self.records.next()
+    def _produce(self, producer: Producer, told: Told) -> None:
+        """One more record; ``told`` is called if it is stored."""
+        self._send(producer, self.records.next(), told)
+
+    def _send(self, producer: Producer, record: Record, told: Told) -> None:
+        one = content(record.key, record.value, record.headers)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                told((self.plan.name, message.partition() or 0), offset, one)
+
         producer.produce(
             self.plan.name, value=record.value, key=record.key, headers=list(record.headers),
             partition=self._chance.randrange(self.plan.partitions),
-            timestamp=round((time.time() - self.plan.age_s) * 1000),
+            timestamp=round((time.time() - self.plan.age_s) * 1000), on_delivery=delivered,
         )  # fmt: skip
 
 
-class _Idempotent(_Writer):
+class _Idempotent(_Librdkafka):
     """librdkafka with enable.idempotence."""
 
     def write(self) -> None:
@@ -196,20 +175,20 @@ class _Idempotent(_Writer):
                 fatal.set()
 
         producer = self._producer(error_cb=on_error)
-        count = max(1, round(self._rate * _TICK_S * 3))
-        while not self._stopping.wait(_TICK_S):
+        count = max(1, round(self._rate * TICK_S * 3))
+        while not self._stopping.wait(TICK_S):
             if fatal.is_set():  # the source lost acknowledged data: no sequence fits any more
                 fatal.clear()
                 producer = self._producer(error_cb=on_error)
             try:
                 for _ in range(count):
-                    self._produce(producer)
+                    self._produce(producer, self.acknowledged.note)
                 producer.poll(0)
             except (KafkaException, BufferError) as error:
                 if isinstance(error, KafkaException) and error.args[0].fatal():
                     fatal.set()
-                self._stopping.wait(_TICK_S)
-        deadline_at = time.monotonic() + _END_TIMEOUT_S
+                self._stopping.wait(TICK_S)
+        deadline_at = time.monotonic() + END_TIMEOUT_S
         while self._left(producer, fatal) and not self._killed.is_set():
             if time.monotonic() > deadline_at:
                 raise TimeoutError(f"{len(producer)} records were not taken by the source")
@@ -224,7 +203,24 @@ class _Idempotent(_Writer):
             raise
 
 
-class _Transactional(_Writer):
+class _Keyed(_Librdkafka):
+    """Few keys and a batch for each record: what a log cleaner takes away are whole batches. By no idempotent producer:
+    of such a one a cleaner leaves the last batch, empty."""
+
+    def write(self) -> None:
+        producer = self._producer(**{"enable.idempotence": False, "batch.num.messages": 1, "linger.ms": 0})
+        while not self._stopping.wait(1 / self._rate):
+            record = self.records.next()
+            key = f"key-{self.records.count % _KEYS}".encode()
+            self._send(producer, record._replace(key=key, value=record.value or b"none"), self.acknowledged.note)
+            producer.poll(0)
+        deadline_at = time.monotonic() + END_TIMEOUT_S
+        while producer.flush(0.2) and not self._killed.is_set():
+            if time.monotonic() > deadline_at:
+                raise TimeoutError(f"{len(producer)} records were not taken by the source")
+
+
+class _Transactional(_Librdkafka):
     """librdkafka with a transactional id: some records, then a commit or, one time in five, an abort."""
 
     def write(self) -> None:
@@ -248,7 +244,7 @@ class _Transactional(_Writer):
                 "message.timeout.ms": _TRANSACTION_MS,
             }
         )
-        deadline_at = time.monotonic() + _END_TIMEOUT_S
+        deadline_at = time.monotonic() + END_TIMEOUT_S
         while not self._killed.is_set():
             try:
                 producer.init_transactions(_STEP_TIMEOUT_S)
@@ -261,11 +257,14 @@ class _Transactional(_Writer):
         return None
 
     def _transaction(self, producer: Producer, *, abort: bool) -> None:
+        stored: list[tuple[Name, int, bytes]] = []
         producer.begin_transaction()
         for _ in range(self._chance.randint(1, _MOST_IN_TRANSACTION)):
-            self._produce(producer)
+            self._produce(producer, lambda *one: stored.append(one))
         if not abort:
             self._patiently(producer.commit_transaction)
+            for one in stored:
+                self.acknowledged.note(*one)
             return
         # What is still queued would be dropped: an aborted transaction with data in the log is what is wanted.
         producer.flush(_STEP_TIMEOUT_S)
@@ -274,7 +273,7 @@ class _Transactional(_Writer):
     def _patiently(self, end: object) -> None:
         """librdkafka wants the same call again after an error that may pass."""
         assert callable(end)
-        deadline_at = time.monotonic() + _END_TIMEOUT_S
+        deadline_at = time.monotonic() + END_TIMEOUT_S
         while True:
             try:
                 end(_STEP_TIMEOUT_S)
@@ -292,27 +291,3 @@ class _Transactional(_Writer):
             return True
         except KafkaException:
             return False
-
-
-class _Java(_Writer):
-    """Kafka's own console producer, idempotent as it is by default."""
-
-    def write(self) -> None:
-        plan = DemoPlan(
-            client="java", codec=self.plan.codec, partitions=self.plan.partitions, batch_bytes=16_384, share=0,
-            prefix=self.plan.name.removesuffix(f"java-{self.plan.codec}"),
-        )  # fmt: skip
-        assert plan.name == self.plan.name, f"{self.plan.name}: a topic of the Java producer ends in java-CODEC"
-        writer = JavaWriter(self._bootstrap_servers, plan, self._folder)
-        try:
-            count = max(1, round(self._rate * _TICK_S))
-            while not self._stopping.wait(_TICK_S):
-                writer.send([self.records.next() for _ in range(count)])
-            if not self._killed.is_set():
-                writer.close()
-        except DemoError:
-            # A leader that is away for longer than the console producer waits: what it lost, the source never had.
-            if not self._stopping.is_set():
-                raise
-        finally:
-            writer.abort()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = ["EVERYONE", "HOLES", "PLAIN", "USUAL", "TopicPlan", "Writing", "named"]
+__all__ = ["EVERYONE", "GAPS", "HOLES", "MORE_JAVA", "NEMESES", "PLAIN", "USUAL", "TopicPlan", "Writing", "named"]
 
-Writing = Literal["idempotent", "transactional", "java", "nobody"]
+Writing = Literal["idempotent", "transactional", "java", "verifiable", "copier", "keyed", "nobody"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class TopicPlan:
         replicas: of each partition; bounded by the number of brokers.
         configs: of the topic at the source, where not the broker's own.
         age_s: how old its records are when they are written.
+        copies: of a copier: the topic whose partition 0 it copies; named as ``name`` is.
     """
 
     name: str
@@ -30,6 +31,7 @@ class TopicPlan:
     replicas: int = 3
     configs: Mapping[str, str] = field(default_factory=dict)
     age_s: float = 0.0
+    copies: str = ""
 
 
 PLAIN = (
@@ -48,6 +50,28 @@ USUAL = (
 EVERYONE = (*USUAL, TopicPlan(name="java-gzip", writing="java", codec="gzip"))
 """Kafka's own producer besides, whose JVM takes a while to start."""
 
+MORE_JAVA = (
+    TopicPlan(name="verifiable-lz4", writing="verifiable", codec="lz4"),
+    TopicPlan(name="copied-none", writing="copier", copies="verifiable-lz4"),
+)
+"""Kafka's own producers that tell what was acknowledged: idempotent, and in transactions."""
+
+SUBDUED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+"""Of a topic that is compacted, and not yet."""
+
+NEMESES = (
+    TopicPlan(name="widened", writing="idempotent", codec="gzip"),
+    TopicPlan(name="trimmed", writing="idempotent", codec="lz4"),
+    TopicPlan(name="compacted", writing="keyed", configs=SUBDUED),
+)
+"""Topics that have a nemesis of their own."""
+
+GAPS = (
+    TopicPlan(name="overtaken", writing="idempotent", codec="zstd"),
+    TopicPlan(name="retained", writing="idempotent", codec="snappy"),
+)
+"""The same, of a flow that goes on behind a gap."""
+
 HOLES = (
     TopicPlan(name="txn-dense", writing="transactional", codec="lz4"),
     TopicPlan(name="idem-zstd", writing="idempotent", codec="zstd"),
@@ -57,4 +81,7 @@ HOLES = (
 
 def named(plans: tuple[TopicPlan, ...], prefix: str) -> tuple[TopicPlan, ...]:
     """The same topics under names of their own."""
-    return tuple(replace(plan, name=f"{prefix}-{plan.name}") for plan in plans)
+    return tuple(
+        replace(plan, name=f"{prefix}-{plan.name}", copies=f"{prefix}-{plan.copies}" if plan.copies else "")
+        for plan in plans
+    )

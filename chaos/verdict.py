@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from chaos.compare import compare, compare_ends, compare_order
 from chaos.halting import judge
+from chaos.keeping import keeping, suffix
 from chaos.reading import Isolation, Reading, read, read_together
 from chaos.sides import Name
 from chaos.waiting import until
@@ -57,14 +58,22 @@ def verify(stage: "Stage") -> None:
     out, names = stage.outcome, stage.copied
     if stage.left:
         stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
+    if trimmed := [name for name in stage.trimmed if name in names]:
+        stage.compare_since(until(lambda: stage.source.starts(trimmed), "the source's log starts"))
+    # Of what is compacted at both sides, neither has all that the other has.
+    whole = [name for name in names if name not in stage.survivors]
     method = compare if stage.scenario.exact else compare_order
     here_at, there_at = stage.source.bootstrap_servers, stage.destination.bootstrap_servers
     views: list[tuple[str, Isolation]] = [
         (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
     ]  # fmt: skip
     # What strangers wrote and aborted is no part of the copy, and readers of uncommitted records get it.
-    read_by = read_together(views[: 2 if stage.strangers else 3], names)
-    here, *found_there = (_since(stage.since, one) for one in read_by)
+    read_by = read_together(views[: 2 if stage.strangers else 3], whole)
+    if stage.scenario.exact:
+        here, *found_there = (_since(stage.since, one) for one in read_by)
+    else:
+        here = _since(stage.since, read_by[0])
+        found_there = [suffix(here, one, trimmed) for one in read_by[1:]]
     comparisons = [method(here, one) for one in found_there]
     found = next((one for one in comparisons if not one.identical), comparisons[0])
     out.compared.add(found)
@@ -75,8 +84,10 @@ def verify(stage: "Stage") -> None:
         out.problems += compare_ends("the end", stage.source.ends(names), stage.destination.ends(names))
     if stage.check_starts:
         out.problems += compare_ends("the start", stage.source.starts(names), stage.destination.starts(names))
+    if stage.scenario.acknowledged:
+        keeping(stage, names)
     _halted(stage)
-    spoilt = {topic for topic, _ in (*stage.halts.permitted, *stage.since, *stage.strangers)}
+    spoilt = {topic for topic, _ in (*stage.halts.permitted, *stage.since, *stage.strangers, *stage.survivors)}
     out.audited += [plan.name for plan in stage.topics if plan.name not in spoilt]
 
 

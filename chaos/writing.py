@@ -4,8 +4,8 @@ from confluent_kafka import Producer
 
 from chaos.errors import ChaosError
 from chaos.sides import Side
-from chaos.streams import Records
 from chaos.waiting import PATIENCE_S
+from chaos.writers import Records
 
 __all__ = ["BATCH_RECORDS", "add", "transaction", "transactional", "write"]
 

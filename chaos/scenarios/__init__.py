@@ -11,6 +11,7 @@ from chaos.scenarios import disk  # isort: skip
 from chaos.scenarios import numbers  # isort: skip
 from chaos.scenarios import mapped  # isort: skip
 from chaos.scenarios import promises  # isort: skip
+from chaos.scenarios import nemesis  # isort: skip
 
 __all__ = [
     "brokers",
@@ -19,6 +20,7 @@ __all__ = [
     "filling",
     "hands",
     "mapped",
+    "nemesis",
     "network",
     "numbers",
     "processes",

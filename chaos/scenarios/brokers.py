@@ -11,6 +11,7 @@ from chaos.evidence import (
     THROTTLED,
     TOO_FEW_REPLICAS,
 )
+from chaos.placing import move
 from chaos.probes import above_watermark
 from chaos.proxy import Frame, watch_answer
 from chaos.proxy.answers import entries
@@ -103,13 +104,7 @@ def reassignment(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
         for side in stage.pair.sides:
-            views = until(lambda side=side: side.view([plan.name for plan in stage.topics]), "the replicas")  # type: ignore[misc]
-            everyone = [broker.node_id for broker in side.cluster.brokers]
-            side.reassign({
-                # The broker that has none of it becomes the leader, the leader goes.
-                name: [*(set(everyone) - set(view.replicas)), *(one for one in view.replicas if one != view.leader)]
-                for name, view in views.items()
-            })  # fmt: skip
+            move(side, stage.names)
         stage.recovered()
 
 

@@ -143,3 +143,12 @@ def test_who_owns_a_partition(mirror: MirrorProcess) -> None:
     assert mirror.owner(("t", 0)) == 12
     say(mirror, {"event": "session_lost", "worker": 2, **given})
     assert mirror.owner(("t", 0)) is None
+
+
+def test_an_error_that_the_act_leads_to() -> None:
+    conduct = Conduct()
+    conduct.allow("all_halted")
+    conduct.event({"event": "all_halted", "level": "error"})
+    assert conduct.problems == []
+    conduct.event({"event": "other", "level": "error", "detail": "x"})
+    assert conduct.problems == ["other, an error: x"]

@@ -1,5 +1,6 @@
 """Plan, rows and report: what was run is what is written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def row(name: str, **changes: object) -> Row:
 
 
 def test_plan_from_the_environment() -> None:
-    assert from_environment({}) == Plan()
+    assert replace(from_environment({}), seed=0) == Plan()
+    assert from_environment({"CHAOS_SEED": "7"}).command == "CHAOS_SEED=7 make chaos"
     plan = from_environment({"CHAOS_QUICK": "1", "CHAOS_ONLY": "kill", "CHAOS_WORKERS": "2", "CHAOS_OUT": "/x"})
     assert plan.quick
     assert plan.command == "CHAOS_QUICK=1 CHAOS_ONLY='kill' CHAOS_WORKERS=2 make chaos"

@@ -16,9 +16,9 @@ def test_all_on_one_pair() -> None:
 
 
 def test_what_cannot_be_shared() -> None:
-    old, small = Shape(version="3.0.0"), Shape(brokers=1)
-    for one in (old, small):
-        assert serving(one, [PLAIN, PROXIED, old, small]) == one
+    old, small, to_old = Shape(version="3.0.0"), Shape(brokers=1), Shape(destination_version="3.0.0")
+    for one in (old, small, to_old):
+        assert serving(one, [PLAIN, PROXIED, old, small, to_old]) == one
     assert serving(PLAIN, [PLAIN, PROXIED, old, small]) == PROXIED
 
 

@@ -65,6 +65,26 @@ def test_damage_is_seen(pair: Pair) -> None:
     assert "the end of" in outcome.problems[1]
 
 
+def test_what_both_sides_have_lost_is_seen(pair: Pair) -> None:
+    """The copy equals what the source holds: only the producers know that there was more."""
+
+    def lose(stage: Stage) -> None:
+        for _ in stage.repeat():
+            stage.caught_up()
+            name = stage.names[0]
+            before = {name: stage.destination.ends([name])[name]}
+            for side in stage.pair.sides:
+                side.delete_before(before)
+            stage.mirror.kill_worker()
+
+    one = Scenario(name="lose", group="-", does="-", act=lose, topics=PLAIN, struck=(WORKER_KILLED,), acknowledged=True)
+    outcome = play(one, pair)
+    assert outcome.compared.identical
+    assert [said.split(" lacks ")[0].split("short-")[0] for said in outcome.problems] == [
+        "the source itself: ", "acknowledged: "
+    ]  # fmt: skip
+
+
 def test_a_crash_is_seen(pair: Pair) -> None:
     """A worker crashes, its supervisor starts another one, and every record is right in the end: it has crashed."""
 

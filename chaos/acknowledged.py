@@ -1,0 +1,180 @@
+"""What the writers were acknowledged, and whether a cluster holds it. Pure, but for ``content``'s argument.
+
+A copy may equal what the source holds and lack a record all the same: one that the source has lost as well. So what a
+producer was told to be stored is kept apart from what the source holds in the end.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message
+
+from chaos.reading import Reading
+from chaos.sides import Name, Offsets
+
+__all__ = ["Acknowledged", "content", "content_of", "judge_skipped", "surviving", "unkept"]
+
+_SHOWN = 5
+Headers = Sequence[tuple[str, bytes | str | None]]
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """What some writers were told; one writer's is written by its own thread.
+
+    Attributes:
+        placed: per partition: offset at the source -> content of the record.
+        ordered: per partition: contents of all that a reader of committed records gets there, in this order.
+        deaf: topics whose writer is never told anything.
+    """
+
+    placed: dict[Name, dict[int, bytes]] = field(default_factory=dict)
+    ordered: dict[Name, list[bytes]] = field(default_factory=dict)
+    deaf: set[str] = field(default_factory=set)
+
+    def note(self, name: Name, offset: int, one: bytes) -> None:
+        """The source has this record there."""
+        self.placed.setdefault(name, {})[offset] = one
+
+    def add(self, other: "Acknowledged") -> None:
+        """Take in what another writer was told."""
+        for name, records in other.placed.items():
+            self.placed.setdefault(name, {}).update(records)
+        self.ordered |= other.ordered
+        self.deaf |= other.deaf
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        return sum(map(len, (*self.placed.values(), *self.ordered.values())))
+
+    def silent(self, topics: Iterable[str]) -> list[str]:
+        """Of these topics, those of which nothing was acknowledged, and whose writer can hear."""
+        told = {topic for records in (self.placed, self.ordered) for (topic, _), ones in records.items() if ones}
+        return [topic for topic in topics if topic not in told | self.deaf]
+
+
+KEY_BYTES = 6
+"""Of a content: the same for all records of a key."""
+
+
+def content(key: bytes | None, value: bytes | None, headers: Headers | None) -> bytes:
+    """What a producer knows of a record when it hands it over (the timestamp may be set later), in 18 bytes."""
+    rest = hashlib.blake2b(repr((key, value, list(headers or ()))).encode(), digest_size=12).digest()
+    return hashlib.blake2b(repr(key).encode(), digest_size=KEY_BYTES).digest() + rest
+
+
+def content_of(message: Message) -> bytes:
+    """The same of a record that was read."""
+    key, value = message.key(), message.value()
+    assert not isinstance(key, str)
+    assert not isinstance(value, str)
+    return content(key, value, message.headers())
+
+
+def unkept(told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | None = None) -> list[str]:
+    """What was acknowledged and is not held, or more than once, in words.
+
+    Args:
+        told: to the writers.
+        held: per partition: offset -> content, as a reader of committed records gets it.
+        exact: a record has to be at the offset of its acknowledgement; else once in its partition, in the same order.
+        starts: offsets of acknowledgements below which records may have been deleted.
+    """
+    out: list[str] = []
+    for name, records in told.placed.items():
+        start = (starts or {}).get(name, 0)
+        due = {offset: one for offset, one in sorted(records.items()) if offset >= start}
+        out += _misplaced(name, due, held.get(name, {})) if exact else _unordered(name, due, held.get(name, {}))
+    for name, ones in told.ordered.items():
+        found = list(held.get(name, {}).values())
+        if found[: len(ones)] != ones:
+            at = next((at for at, (a, b) in enumerate(zip(ones, found, strict=False)) if a != b), len(found))
+            out.append(
+                f"{_label(name)}: of {len(ones)} records that were acknowledged in this order, it differs at {at}"
+            )
+    return out
+
+
+def judge_skipped(
+    name: Name, ranges: Iterable[tuple[int, int]], gap: tuple[int, int] | None, due: Mapping[int, bytes],
+    held: Mapping[int, bytes], *, exact: bool,
+) -> list[str]:  # fmt: skip
+    """What is told as skipped is missing, and was not there to be copied; in words what is not so.
+
+    Args:
+        name: of the partition.
+        ranges: that were told: first offset at the source, the one behind.
+        gap: offsets that may have been deleted before they were copied; None: none were.
+        due: what was acknowledged: offset -> content.
+        held: by the destination, likewise.
+        exact: whether offsets are equal.
+    """
+    told = {at for start, end in ranges for at in range(start, end)}
+    out = []
+    start, end = gap or (0, 0)
+    if wrong := sorted(at for at in told if not start <= at < end):
+        out.append(f"{_label(name)} tells of {_places(wrong)} as skipped, which the source had not deleted")
+    there = frozenset(held.values())
+    if wrong := sorted(at for at in told if at in due and (held.get(at) == due[at] if exact else due[at] in there)):
+        out.append(f"{_label(name)} tells of {_places(wrong)} as skipped, which it has copied")
+    return out
+
+
+def surviving(
+    due: Mapping[int, bytes], here: Mapping[int, bytes], there: Mapping[int, bytes], *, exact: bool
+) -> list[str]:  # fmt: skip
+    """Of a partition that is compacted at both sides, what survives of each key is the same; in words what is not so.
+
+    Args:
+        due: what was acknowledged: offset -> content.
+        here, there: what source and destination hold, likewise.
+        exact: whether offsets are equal.
+    """
+    out = []
+    last, copied, acknowledged = (_last_of_keys(one) for one in (here, there, due))
+    if wrong := sorted(at for key, (at, _) in acknowledged.items() if last.get(key, (-1, b""))[0] < at):
+        out.append(f"the source itself lacks what was acknowledged last of a key at {_places(wrong)}")
+    if wrong := sorted(
+        at for key, (at, one) in last.items()
+        if copied.get(key, (-1, b""))[1] != one or (exact and copied[key][0] != at)
+    ):  # fmt: skip
+        out.append(f"the destination lacks what survives of a key at {_places(wrong)}")
+    if wrong := [at for at, one in there.items() if exact and (due.get(at, one) != one or here.get(at, one) != one)]:
+        out.append(f"the destination holds something else at {_places(sorted(wrong))}")
+    if foreign := copied.keys() - last.keys():
+        out.append(f"the destination holds {len(foreign)} keys that the source has not")
+    return out
+
+
+def _last_of_keys(records: Mapping[int, bytes]) -> dict[bytes, tuple[int, bytes]]:
+    return {one[:KEY_BYTES]: (at, one) for at, one in sorted(records.items())}
+
+
+def _misplaced(name: Name, due: Mapping[int, bytes], held: Mapping[int, bytes]) -> list[str]:
+    lacking = [offset for offset, one in due.items() if held.get(offset) != one]
+    return [f"{_label(name)} lacks {_places(lacking)}"] if lacking else []
+
+
+def _unordered(name: Name, due: Mapping[int, bytes], held: Mapping[int, bytes]) -> list[str]:
+    counts = Counter(held.values())
+    out = []
+    if lacking := [offset for offset, one in due.items() if not counts[one]]:
+        out.append(f"{_label(name)} lacks what was acknowledged at {_places(lacking)}")
+    if doubled := [offset for offset, one in due.items() if counts[one] > 1]:
+        out.append(f"{_label(name)} holds more than once what was acknowledged at {_places(doubled)}")
+    known = frozenset(due.values())
+    if not out and [one for one in held.values() if one in known] != list(due.values()):
+        out.append(f"{_label(name)} holds what was acknowledged in another order")
+    return out
+
+
+def _label(name: Name) -> str:
+    return f"{name[0]}-{name[1]}"
+
+
+def _places(offsets: Sequence[int]) -> str:
+    more = f" and {len(offsets) - _SHOWN} more" if len(offsets) > _SHOWN else ""
+    return f"{', '.join(map(str, offsets[:_SHOWN]))}{more}"

@@ -1,0 +1,65 @@
+"""Nemeses of brokers, on either side; one broker of a side at a time, so that its controllers have a majority."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_ELSEWHERE, MOVED
+from chaos.nemeses.places import SIDES, side_of
+from chaos.nemeses.schedule import Strike, nemesis
+from chaos.placing import lead_elsewhere, move
+from chaos.sides import Side
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+
+@nemesis("broker-kill", places=SIDES, struck=BROKER_KILLED)
+def broker_kill(stage: "Stage", strike: Strike) -> Iterator[None]:
+    side = _whole(stage, strike)
+    broker = strike.pick(side.cluster.brokers)
+    side.kill(broker)
+    yield
+    side.start(broker, wait=False)
+
+
+@nemesis("broker-freeze", places=SIDES, struck=BROKER_FROZEN)
+def broker_freeze(stage: "Stage", strike: Strike) -> Iterator[None]:
+    side = _whole(stage, strike)
+    broker = strike.pick(side.cluster.brokers)
+    side.pause(broker)
+    yield
+    side.resume(broker)
+
+
+@nemesis("broker-restart", places=SIDES, struck=BROKER_RESTARTED)
+def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
+    side = _whole(stage, strike)
+    broker = strike.pick(side.cluster.brokers)
+    with ThreadPoolExecutor(max_workers=1) as thread:  # a clean stop takes its time, and others strike meanwhile
+        restarted = thread.submit(side.restart, broker)
+        yield
+        stage.soon(restarted.done, stage.patience_s)
+        restarted.result()
+
+
+@nemesis("leader-move", places=SIDES, struck=LED_ELSEWHERE)
+def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """By a preferred election."""
+    lead_elsewhere(_whole(stage, strike), strike.pick(stage.names))
+    yield
+
+
+@nemesis("reassignment", places=SIDES, struck=MOVED.times(2))
+def reassignment(stage: "Stage", strike: Strike) -> Iterator[None]:
+    side = _whole(stage, strike)
+    at = strike.chance % len(stage.names)
+    move(side, [stage.names[at], stage.names[at - 1]])
+    yield
+
+
+def _whole(stage: "Stage", strike: Strike) -> Side:
+    """The side that is struck, once all of its brokers are up."""
+    side = side_of(stage, strike)
+    side.await_all()
+    return side

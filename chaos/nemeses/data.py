@@ -1,0 +1,161 @@
+"""Nemeses of the data: partitions that are added, records that the source deletes, compaction at both sides.
+
+Each has a topic of its own, whose other partitions, topics and mirrors go on being struck by others.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from chaos.errors import ChaosError
+from chaos.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RETAINED, TRIMMED_BEHIND
+from chaos.nemeses.places import GROUP, MIRRORS
+from chaos.nemeses.processes import up
+from chaos.nemeses.schedule import Strike, nemesis
+from chaos.placing import widen
+from chaos.raw import batches
+from chaos.reading import read
+from chaos.sides import Name, Side
+from chaos.waiting import until
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+DATA_S = 60.0
+"""Evidence that comes with the data may take so long while brokers are away."""
+AHEAD = 20
+"""Records that are due when the source deletes some of them."""
+
+
+@nemesis("partition-added", places=("widened",), struck=PARTITION_ADDED)
+def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """At the source, and at the destination before or after that: the mirror adds none to a topic that exists."""
+    topic = stage.topic(strike.place)
+    partitions = sum(name == topic for name, _ in stage.names) + 1
+    stage.halts.pass_over((topic, partitions - 1), "fewer_partitions")
+    if strike.chance % 2:
+        widen(stage.destination, topic, partitions)
+    name = stage.widen(topic)
+    yield
+    stage.await_that(lambda: stage.source.ends([name]).get(name, 0) > 0, PARTITION_ADDED, DATA_S)
+    if not strike.chance % 2:
+        widen(stage.destination, topic, partitions)
+
+
+@nemesis("records-deleted", places=("trimmed",), struck=TRIMMED_BEHIND)
+def records_deleted(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """DeleteRecords behind what was copied, up to all of it."""
+    name = (stage.topic(strike.place), 0)
+    until(lambda: _copied(stage, name) > AHEAD, lambda: f"some records of {name} to be copied; {stage.told()}")
+    copied = _copied(stage, name)
+    before = copied - strike.pick((0, 1, copied // 2))
+    stage.trimmed.append(name)
+    _delete(stage, name, before)
+    start = stage.source.starts([name])
+    stage.seen(TRIMMED_BEHIND, int(bool(start) and 0 < start[name] <= copied))
+    yield
+
+
+@nemesis("overtaken", places=("overtaken",), also=(*MIRRORS, *GROUP), struck=OVERTAKEN)
+def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """DeleteRecords in front of what was copied, while both mirrors are down."""
+    name = (stage.topic(strike.place), 0)
+    for mirror in stage.mirrors[: len(MIRRORS)]:
+        if strike.chance % 2:
+            mirror.kill()
+        else:
+            up(mirror)
+            mirror.stop()
+    copied = _copied(stage, name)
+    until(lambda: stage.source.ends([name]).get(name, 0) > copied + AHEAD, f"records of {name} that are due")
+    before = copied + strike.pick((1, AHEAD // 2, AHEAD))
+    stage.trimmed.append(name)
+    stage.gaps[name] = copied, before
+    _delete(stage, name, before)
+    start = stage.source.starts([name])
+    # A request of a mirror that was killed may still arrive: what it brings is copied.
+    stage.seen(OVERTAKEN, int(bool(start) and start[name] > _copied(stage, name)))
+    yield
+    for mirror in stage.mirrors[: len(MIRRORS)]:
+        mirror.start()
+
+
+@nemesis("retention", places=("retained",), struck=RETAINED)
+def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """The source keeps records for a moment only, whether they were copied or not."""
+    topic = stage.topic(strike.place)
+    name = (topic, 0)
+    stage.trimmed.append(name)
+    before = until(lambda: stage.source.starts([name]), "the source's log start")[name]
+    _alter(stage.source, topic, retention_ms="1500", segment_ms="500")
+    yield
+    stage.await_that(lambda: stage.source.starts([name]).get(name, 0) > before, RETAINED, DATA_S)
+    _alter(stage.source, topic, retention_ms="-1", segment_ms="604800000")
+    end = until(lambda: stage.source.ends([name]), "the source's end")[name]
+    stage.gaps[name] = 0, end  # brokers go on deleting for a while: all that may be gone was written before this
+
+
+@nemesis("compaction", places=("compacted",), struck=COMPACTED_BOTH)
+def compaction(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """The log cleaner is let loose on both sides at the same time; what it takes may have been copied or not."""
+    topic = stage.topic(strike.place)
+    # Nothing was cleaned before: asking would take as long as a frozen broker is frozen.
+    again = (topic, 0) in stage.survivors
+    before = [_lacking(side, topic) if again else 0 for side in stage.pair.sides]
+    stage.survivors.append((topic, 0))
+    _clean(stage, topic, min_compaction_lag_ms="0", min_cleanable_dirty_ratio="0.01", segment_ms="500")
+    yield
+
+    def cleaned() -> bool:
+        return all(_lacking(side, topic) > count for side, count in zip(stage.pair.sides, before, strict=True))
+
+    stage.await_that(cleaned, COMPACTED_BOTH, DATA_S)
+    _clean(stage, topic, min_compaction_lag_ms="86400000", min_cleanable_dirty_ratio="1.0", segment_ms="604800000")
+
+
+def _clean(stage: "Stage", topic: str, **configs: str) -> None:
+    for side in stage.pair.sides:
+        _alter(side, topic, **configs)
+
+
+def _alter(side: Side, topic: str, **configs: str) -> None:
+    """However often it has to be asked for, while brokers come and go."""
+
+    def altered() -> bool:
+        with suppress(KafkaException, TimeoutError):
+            side.alter(topic, **configs)
+            return True
+        return False
+
+    until(altered, f"{configs} of {topic} at {side.name}")
+
+
+def _lacking(side: Side, topic: str) -> int:
+    """Offsets of partition 0 that no batch has, below its end."""
+    try:
+        found = batches(side, topic)
+    except (OSError, ChaosError):
+        return 0
+    return found[-1].header.next_offset - sum(one.header.last_offset_delta + 1 for one in found) if found else 0
+
+
+def _copied(stage: "Stage", name: Name) -> int:
+    """Up to which offset of the source a partition is copied that holds nothing but records from offset 0 on."""
+    if stage.scenario.exact:
+        return until(lambda: stage.destination.ends([name]), f"the end of {name} at the destination")[name]
+    return len(read(stage.destination.bootstrap_servers, [name], "read_uncommitted")[name])
+
+
+def _delete(stage: "Stage", name: Name, before: int) -> None:
+    """However often it has to be asked for, while brokers come and go."""
+
+    def deleted() -> bool:
+        try:
+            stage.source.delete_before({name: before})
+        except (ChaosError, TimeoutError):
+            return stage.source.starts([name]).get(name, 0) >= before
+        return True
+
+    until(deleted, f"the records of {name} before {before} to be deleted")

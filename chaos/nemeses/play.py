@@ -1,0 +1,92 @@
+"""A schedule of nemeses, played on a stage: each begins and ends when it is its turn, in one thread."""
+
+import datetime
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chaos.evidence import STRUCK, Evidence, Record
+from chaos.nemeses.places import record_of
+from chaos.nemeses.schedule import NEMESES, Strike
+from chaos.trials import SETTLE_S
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+__all__ = ["moments", "play"]
+
+
+def moments(schedule: Sequence[Strike]) -> list[tuple[float, int, bool]]:
+    """When what happens: seconds since the beginning, which strike, and whether it begins; in order."""
+    begins = [(one.begins_s, at, True) for at, one in enumerate(schedule)]
+    ends = [(one.ends_s, at, False) for at, one in enumerate(schedule)]
+    return sorted([*begins, *ends], key=lambda moment: (moment[0], moment[2], moment[1]))
+
+
+@dataclass(slots=True)
+class _Begun:
+    """One that is under way."""
+
+    act: Iterator[None]
+    record: Record
+    at: float
+
+    def struck(self, what: Evidence) -> bool:
+        """Whether it was seen since this began."""
+        return self.record.since(self.at)[what.name] >= what.least
+
+
+def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
+    """Play it to its end: in the schedule's order, and with its pauses at the least. What takes long itself (a broker's
+    start) delays what comes after it, and makes no fault shorter.
+
+    Returns:
+        How many struck. Each is noted, the others are told in a figure.
+
+    Raises:
+        ChaosError: as ``Stage.look``, or one could not be done.
+    """
+    begun: dict[int, _Begun] = {}
+    missed: list[str] = []
+    together, before_s = 0, 0.0
+    with ExitStack() as acts:
+        for at_s, number, begins in moments(schedule):
+            stage.pause(at_s - before_s)
+            before_s = at_s
+            stage.look()
+            strike = schedule[number]
+            _write_down(stage, strike, "begins" if begins else "ends")
+            what = NEMESES[strike.nemesis].struck
+            if begins:
+                one = _Begun(NEMESES[strike.nemesis].act(stage, strike), record_of(stage, strike), time.monotonic())
+                acts.callback(_close, one.act)
+                begun[number] = one
+                together = max(together, len(begun))
+                next(one.act)
+                continue
+            one = begun.pop(number)
+            next(one.act, None)
+            if stage.soon(lambda: one.struck(what), SETTLE_S):  # noqa: B023
+                stage.seen(STRUCK)
+            else:
+                missed.append(str(strike))
+                _write_down(stage, strike, "was not seen to strike")
+    stage.figure(f"{len(schedule) - len(missed)} of {len(schedule)} struck, {together} at once")
+    if missed:
+        stage.figure(f"did not strike: {', '.join(missed)}")
+    return len(schedule) - len(missed)
+
+
+def _write_down(stage: "Stage", strike: Strike, what: str) -> None:
+    """Beside the mirrors' logs, with a time to be laid over theirs."""
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    with (stage.processes.folder / "nemeses.log").open("a") as log:
+        log.write(f"{now} {strike.nemesis} at {strike.place} {what}\n")
+
+
+def _close(act: Iterator[None]) -> None:
+    """End one that was under way when another failed: what it holds is let go; what it does then may fail as well."""
+    with suppress(Exception):
+        act.close()  # type: ignore[attr-defined]

@@ -1,0 +1,96 @@
+"""Nemeses of the mirror's processes."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from chaos.evidence import (
+    JOINED_AND_LEFT,
+    MIRROR_KILLED,
+    MIRROR_RESTARTED,
+    SUPERVISOR_FROZEN,
+    WORKER_FROZEN,
+    WORKER_KILLED,
+)
+from chaos.groups import member_ids
+from chaos.mirrors import MirrorProcess
+from chaos.nemeses.places import GROUP, MIRRORS, mirror_of
+from chaos.nemeses.schedule import Strike, nemesis
+from chaos.waiting import until
+
+if TYPE_CHECKING:
+    from chaos.stage import Stage
+
+__all__ = ["up"]
+
+_COMES_S = 30.0
+
+
+@nemesis("worker-kill", places=MIRRORS, struck=WORKER_KILLED)
+def worker_kill(stage: "Stage", strike: Strike) -> Iterator[None]:
+    mirror = mirror_of(stage, strike)
+    mirror.kill_worker(strike.pick(range(len(up(mirror)))))
+    yield
+
+
+@nemesis("worker-freeze", places=MIRRORS, struck=WORKER_FROZEN)
+def worker_freeze(stage: "Stage", strike: Strike) -> Iterator[None]:
+    mirror = mirror_of(stage, strike)
+    frozen = mirror.freeze(strike.pick(up(mirror)))
+    yield
+    mirror.thaw(frozen)
+
+
+@nemesis("supervisor-kill", places=MIRRORS, struck=MIRROR_KILLED)
+def supervisor_kill(stage: "Stage", strike: Strike) -> Iterator[None]:
+    mirror = mirror_of(stage, strike)
+    mirror.kill()
+    yield
+    mirror.start()
+
+
+@nemesis("supervisor-freeze", places=MIRRORS, struck=SUPERVISOR_FROZEN)
+def supervisor_freeze(stage: "Stage", strike: Strike) -> Iterator[None]:
+    mirror = mirror_of(stage, strike)
+    up(mirror)
+    frozen = mirror.freeze(mirror.pid)
+    yield
+    mirror.thaw(frozen, SUPERVISOR_FROZEN)
+
+
+@nemesis("supervisor-restart", places=MIRRORS, struck=MIRROR_RESTARTED)
+def supervisor_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
+    mirror = mirror_of(stage, strike)
+    before = mirror.pid
+    up(mirror)
+    ended = mirror.stop() is not None and not mirror.running
+    yield
+    mirror.start()
+    mirror.record.note(MIRROR_RESTARTED, int(ended and mirror.running and mirror.pid != before))
+
+
+@nemesis("third-mirror", places=GROUP, struck=JOINED_AND_LEFT)
+def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """Joins the group, and leaves it: cleanly or killed."""
+    name = f"third-{len(stage.mirrors)}"
+    third = stage.start_mirror(cluster={"client.id": name})
+    yield
+
+    def listed() -> bool:
+        return any(one.startswith(name) for one in member_ids(stage.source, stage.group) or ())
+
+    def gone() -> bool:
+        found = member_ids(stage.source, stage.group)
+        return found is not None and not any(one.startswith(name) for one in found)
+
+    joined = stage.soon(listed, _COMES_S)
+    up(third)
+    if strike.chance % 2:
+        third.kill()
+    else:
+        third.stop()
+    stage.seen(JOINED_AND_LEFT, int(joined and stage.soon(gone, _COMES_S)))
+
+
+def up(mirror: MirrorProcess) -> list[int]:
+    """Its workers, once there are some: an interpreter that has just begun ends at SIGTERM by itself."""
+    return until(lambda: [pid for pid in mirror.workers() if pid != mirror.pid], lambda: f"a worker; {mirror.told()}")

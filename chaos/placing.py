@@ -1,0 +1,60 @@
+"""Where partitions are, and how many there are: reassigned, led by another broker, added."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewPartitions
+
+from chaos.evidence import LED_ELSEWHERE
+from chaos.sides import Name, PartitionView, Side
+from chaos.waiting import until
+
+__all__ = ["lead_elsewhere", "move", "widen"]
+
+_PREFERRED = 0
+_EVERY_S = 0.5
+_TIMEOUT_S = 5.0
+
+
+def move(side: Side, names: Sequence[Name]) -> None:
+    """Reassign partitions: their leaders' brokers go out, and those that have none of them come in and lead."""
+    views = until(lambda: _views(side, names), f"the replicas of {names} on the {side.name} cluster")
+    everyone = {broker.node_id for broker in side.cluster.brokers}
+    side.reassign({
+        name: [*sorted(everyone - set(view.replicas)), *(one for one in view.replicas if one != view.leader)]
+        for name, view in views.items()
+    })  # fmt: skip
+
+
+def lead_elsewhere(side: Side, name: Name) -> None:
+    """Another replica becomes the preferred leader of a partition, and is elected (KIP-460)."""
+    before = until(lambda: _views(side, [name]), f"the leader of {name} on the {side.name} cluster")[name]
+    side.reassign({name: [*(one for one in before.replicas if one != before.leader), before.leader]})
+
+    def elected() -> bool:
+        side.elect(*name, kind=_PREFERRED)
+        return _views(side, [name]).get(name, before).leader != before.leader
+
+    until(elected, f"another leader of {name} on the {side.name} cluster", every_s=_EVERY_S)
+    side.record.note(LED_ELSEWHERE)
+
+
+def widen(side: Side, topic: str, partitions: int) -> None:
+    """Give a topic so many partitions; waits until the metadata say so, however often it has to be asked for."""
+    names = [(topic, index) for index in range(partitions)]
+
+    def widened() -> bool:
+        future = side.admin.create_partitions([NewPartitions(topic, partitions)])[topic]
+        with suppress(KafkaException, TimeoutError):
+            future.result(_TIMEOUT_S)
+        return bool(_views(side, names))
+
+    until(widened, f"{partitions} partitions of {topic} on the {side.name} cluster", every_s=_EVERY_S)
+
+
+def _views(side: Side, names: Sequence[Name]) -> dict[Name, PartitionView]:
+    """Who holds these partitions; empty unless each has a leader."""
+    found = side.view(sorted({topic for topic, _ in names}))
+    views = {name: found[name] for name in names if name in found and found[name].leader > 0}
+    return views if len(views) == len(names) else {}

@@ -1,0 +1,98 @@
+"""Random nemeses, several at once, from a seed: see ``chaos.nemeses``."""
+
+from chaos.evidence import STRUCK
+from chaos.nemeses import NEMESES as ALL
+from chaos.nemeses import draw
+from chaos.nemeses.play import play
+from chaos.scenario import Shape, scenario
+from chaos.scenarios.mapped import MAPPED
+from chaos.stage import Stage
+from chaos.topics import EVERYONE, GAPS, MORE_JAVA, NEMESES
+
+GROUP = "Nemeses"
+LOSING = ("overtaken", "retention")
+"""They take away what was not copied: a flow goes on behind that only if it is told to."""
+USUAL = [one for one in ALL.values() if one.name not in LOSING]
+EVERY = list(ALL.values())
+TOPICS = (*EVERYONE, *MORE_JAVA, *NEMESES)
+TOP = {"session.timeout.ms": 4_000}
+"""Some frozen workers are out of the group before they wake, some are not."""
+FLOW = {"refresh.topics.interval.ms": 2_000}
+GOES_ON = {**FLOW, "on.gap": "continue"}
+OLDER, NEWER = "3.9.2", "4.3.0"
+BROKERS = (
+    ("log.cleaner.backoff.ms", "300"),
+    ("log.initial.task.delay.ms", "500"),
+    ("log.retention.check.interval.ms", "1000"),
+)
+SHAPE = Shape(source=BROKERS, destination=BROKERS)
+STRUCK_ALL = (STRUCK.times(len(USUAL)),)
+WHAT = (
+    "several at once, drawn from a seed: workers and supervisors killed, frozen and restarted, a third mirror that "
+    "comes and goes; brokers of both sides killed, frozen and restarted, leaders and partitions moved; partitions "
+    "added, copied records deleted at the source, compaction at both sides"
+)
+
+
+def _play(stage: Stage) -> None:
+    for _ in stage.repeat():
+        stage.start_mirror(workers=1)
+        menu = EVERY if any(plan.name == f"{stage.prefix}-{LOSING[0]}" for plan in stage.topics) else USUAL
+        schedule = draw(stage.draw, menu, len(menu))
+        stage.figure(f"seed {stage.draw}: {'; '.join(map(str, schedule))}")
+        play(stage, schedule)
+        stage.pair.heal()
+        stage.recovered()
+
+
+@scenario(
+    "nemeses-exact", group=GROUP, full=10, quick=1, shape=SHAPE, topics=TOPICS, top=TOP, flow=FLOW, workers=2,
+    struck=STRUCK_ALL, acknowledged=True, does=WHAT,
+)  # fmt: skip
+def exact(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-mapped", group=GROUP, full=10, quick=1, shape=SHAPE, topics=TOPICS, top=TOP, flow={**FLOW, **MAPPED},
+    workers=2, exact=False, struck=STRUCK_ALL, acknowledged=True, does="mapped: the same",
+)  # fmt: skip
+def mapped(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-gaps", group=GROUP, full=5, quick=1, shape=SHAPE, topics=(*TOPICS, *GAPS), top=TOP, flow=GOES_ON,
+    workers=2, struck=(STRUCK.times(len(EVERY)),), acknowledged=True,
+    does="the same with on.gap: continue, while the source deletes records that were not copied, by order and by "
+    "retention: what is told as skipped is what is missing",
+)  # fmt: skip
+def gaps(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-gaps-mapped", group=GROUP, full=5, quick=1, shape=SHAPE, topics=(*TOPICS, *GAPS), top=TOP,
+    flow={**GOES_ON, **MAPPED}, workers=2, exact=False, struck=(STRUCK.times(len(EVERY)),), acknowledged=True,
+    does="mapped: the same",
+)  # fmt: skip
+def gaps_mapped(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-from-3.9", group=GROUP, full=5, quick=1, topics=TOPICS, top=TOP, flow=FLOW, workers=2,
+    shape=Shape(source=BROKERS, destination=BROKERS, version=OLDER, destination_version=NEWER),
+    struck=STRUCK_ALL, acknowledged=True, does=f"as nemeses-exact, from Kafka {OLDER} to {NEWER}",
+)  # fmt: skip
+def from_older(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-to-3.9", group=GROUP, full=5, quick=1, topics=TOPICS, top=TOP, flow={**FLOW, **MAPPED}, workers=2,
+    shape=Shape(source=BROKERS, destination=BROKERS, version=NEWER, destination_version=OLDER),
+    exact=False, struck=STRUCK_ALL, acknowledged=True, does=f"mapped: the same from Kafka {NEWER} to {OLDER}",
+)  # fmt: skip
+def to_older(stage: Stage) -> None:
+    _play(stage)

@@ -1,0 +1,72 @@
+"""What all producers of a stream share: their records, the pace, and what they were acknowledged."""
+
+import random
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from chaos.acknowledged import Acknowledged
+from chaos.topics import TopicPlan
+from mirror.demo.payload import Record
+
+__all__ = ["END_TIMEOUT_S", "TICK_S", "Records", "Writer"]
+
+TICK_S = 0.1
+END_TIMEOUT_S = 150.0
+"""A producer has the source's word on its last record within this."""
+
+
+class Records:
+    """Records of which no two are the same: a header has the topic and a number. The same seed, the same bytes.
+
+    No part holds what Kafka's console producer cuts at (tab, line feed, comma, colon).
+    """
+
+    def __init__(self, topic: str, *, seed: int = 0) -> None:
+        self._topic = topic
+        self.seed = seed
+        self._chance = random.Random(f"{topic}/{seed}")
+        self.count = 0
+
+    def next(self) -> Record:
+        """One more: with and without key, now and then without a value, 30 bytes to 3 KB."""
+        draw, number = self._chance, self.count
+        self.count += 1
+        size = draw.choice((10, 40, 100, 100, 400, 1_500))
+        key = None if number % 9 == 8 else f"key-{draw.randrange(200)}".encode()
+        value = None if number % 17 == 16 and key else f"{number} {draw.randbytes(size).hex()}".encode()
+        headers: tuple[tuple[str, bytes | None], ...] = (("n", f"{self._topic}/{self.seed}/{number}".encode()),)
+        if number % 5 == 0:
+            headers += (("empty", None),)
+        return Record(key, value, headers)
+
+
+class Writer(threading.Thread, ABC):
+    """What all kinds share: the pace."""
+
+    def __init__(
+        self, bootstrap_servers: str, plan: TopicPlan, folder: Path, rate: float, records: Records,
+        stop: threading.Event, kill: threading.Event,
+    ) -> None:  # fmt: skip
+        super().__init__(name=f"stream {plan.name}", daemon=True)
+        self.plan = plan
+        self.records = records
+        self.transactions = 0
+        self.acknowledged = Acknowledged()
+        self.failure: BaseException | None = None
+        self._bootstrap_servers = bootstrap_servers
+        self._folder = folder
+        self._rate = rate
+        self._stopping = stop
+        self._killed = kill
+        self._chance = random.Random(plan.name)
+
+    def run(self) -> None:
+        try:
+            self.write()
+        except BaseException as error:  # raised by whoever ends the stream
+            self.failure = error
+
+    @abstractmethod
+    def write(self) -> None:
+        """Until ``_stopping``."""

@@ -1,0 +1,174 @@
+"""Schedules of nemeses: the same for the same seed, overlapping, each with its evidence; one that misses is seen."""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chaos.errors import ChaosError
+from chaos.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
+from chaos.nemeses import NEMESES, Nemesis, Strike, draw
+from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
+from chaos.nemeses.play import moments, play
+from chaos.plan import Plan, from_environment
+from chaos.scenario import SCENARIOS
+from chaos.scenarios import nemesis
+
+SEEDS = range(300)
+MENU = list(NEMESES.values())
+STRIKES = len(MENU)
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    assert all(draw(seed, MENU, STRIKES) == draw(seed, MENU, STRIKES) for seed in SEEDS)
+    assert len({draw(seed, MENU, STRIKES) for seed in SEEDS}) == len(SEEDS)
+
+
+def test_a_seed_gives_what_it_gave_on_any_machine() -> None:
+    """Nothing of the order of a set or of a hash of this process is in it."""
+    drawn = draw(7, [one("a", ("x", "y")), one("b", ("z",))], 3)
+    assert [(strike.nemesis, strike.place) for strike in drawn] == [("a", "x"), ("b", "z"), ("a", "x")]
+
+
+def test_strikes_overlap_and_never_at_one_place() -> None:
+    for seed in SEEDS:
+        overlap(draw(seed, MENU, STRIKES))
+
+
+def overlap(schedule: tuple[Strike, ...]) -> None:
+    assert len(schedule) == STRIKES
+    assert [strike.begins_s for strike in schedule] == sorted(strike.begins_s for strike in schedule)
+    pairs = [pair for pair in combinations(schedule, 2) if pair[1].begins_s < pair[0].ends_s]
+    assert pairs, "several at once"
+    for a, b in pairs:
+        taken = [NEMESES[strike.nemesis].takes(strike.place) for strike in (a, b)]
+        assert not taken[0] & taken[1]
+
+
+def test_every_kind_at_every_place_is_drawn() -> None:
+    drawn = {(strike.nemesis, strike.place) for seed in SEEDS for strike in draw(seed, MENU, STRIKES)}
+    assert drawn == {(kind.name, place) for kind in MENU for place in kind.places}
+
+
+def test_no_kind_comes_again_before_all_have_come() -> None:
+    for seed in SEEDS:
+        names = [strike.nemesis for strike in draw(seed, MENU, 2 * len(MENU))]
+        assert sorted(names[: len(MENU)]) == sorted(names[len(MENU) :]) == sorted(NEMESES)
+
+
+def test_every_nemesis_names_its_evidence_and_places() -> None:
+    for kind in MENU:
+        assert kind.struck.name
+        assert kind.struck.known
+        assert set(kind.places) <= {*SIDES, *MIRRORS, *GROUP, *TOPICS}
+    with pytest.raises(ChaosError, match="nemesis blind names no evidence"):
+        Nemesis(name="blind", places=("x",), struck=None, act=lambda *_: iter(()))  # type: ignore[arg-type]
+
+
+def test_every_topic_that_is_struck_is_there() -> None:
+    for one in SCENARIOS.values():
+        if one.group == nemesis.GROUP:
+            names = {plan.name for plan in one.topics}
+            menu = nemesis.EVERY if nemesis.LOSING[0] in names else nemesis.USUAL
+            assert {place for kind in menu for place in kind.places if place in TOPICS} <= names
+            assert one.struck == (STRUCK.times(len(menu)),)
+            assert ("on.gap" in one.flow) == (menu is nemesis.EVERY)
+            assert one.acknowledged
+
+
+def test_moments_are_in_order_and_an_end_comes_before_a_beginning() -> None:
+    schedule = (strike("a", 0.0, 5.0), strike("b", 2.0, 4.0), strike("c", 4.0, 9.0))
+    assert moments(schedule) == [
+        (0.0, 0, True), (2.0, 1, True), (4.0, 1, False), (4.0, 2, True), (5.0, 0, False), (9.0, 2, False)
+    ]  # fmt: skip
+
+
+def one(name: str, places: tuple[str, ...], struck: Evidence = WORKER_KILLED, act: Any = None) -> Nemesis:
+    return Nemesis(name=name, places=places, struck=struck, act=act or (lambda *_: iter((None,))))
+
+
+def strike(name: str, begins_s: float, ends_s: float, place: str = GROUP[0]) -> Strike:
+    return Strike(nemesis=name, place=place, begins_s=begins_s, ends_s=ends_s, chance=0)
+
+
+class FakeStage:
+    """Time does not pass: what is waited for has come, or never will."""
+
+    def __init__(self, folder: Path) -> None:
+        self.processes = SimpleNamespace(folder=folder)
+        self.record = Record()
+        self.figures: list[str] = []
+        self.said: list[str] = []
+        self.pauses: list[float] = []
+
+    def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
+        return bool(condition())
+
+    def look(self) -> None: ...
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def seen(self, what: Evidence, count: int = 1) -> None:
+        self.record.note(what, count)
+
+    def figure(self, text: str) -> None:
+        self.figures.append(text)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeStage:
+    """Of nemeses that strike, one that does not, and one that fails."""
+    made = FakeStage(tmp_path)
+
+    def acting(name: str, struck: Evidence, strikes: int = 1, *, fails: bool = False) -> None:
+        def act(_: Any, strike: Strike) -> Iterator[None]:
+            made.said.append(f"{name} begins")
+            if fails:
+                raise ChaosError("it fails")
+            try:
+                yield
+            finally:
+                made.said.append(f"{name} ends")
+            made.record.note(struck, strikes)
+
+        monkeypatch.setitem(NEMESES, name, one(name, GROUP, struck, act))
+
+    acting("killing", WORKER_KILLED)
+    acting("breaking", BROKER_KILLED)
+    acting("missing", BROKER_KILLED.times(2), 0)
+    acting("failing", WORKER_KILLED, fails=True)
+    return made
+
+
+def test_what_strikes_is_counted_and_overlaps(stage: Any) -> None:
+    assert play(stage, (strike("killing", 0, 3), strike("breaking", 1, 2))) == 2
+    assert stage.record.since(0)[STRUCK.name] == 2
+    assert stage.said == ["killing begins", "breaking begins", "breaking ends", "killing ends"]
+    assert stage.figures == ["2 of 2 struck, 2 at once"]
+    assert stage.pauses == [0, 1, 1, 1], "whatever takes long, no fault is shorter than it was drawn"
+
+
+def test_what_does_not_strike_is_seen(stage: Any) -> None:
+    assert play(stage, (strike("killing", 0, 1), strike("missing", 2, 3))) == 1
+    assert stage.record.since(0)[STRUCK.name] == 1
+    assert stage.figures[1].startswith("did not strike: missing at the group")
+    told = (stage.processes.folder / "nemeses.log").read_text().splitlines()
+    assert [line.partition(" ")[2] for line in told][-2:] == [
+        "missing at the group ends", "missing at the group was not seen to strike"
+    ]  # fmt: skip
+
+
+def test_when_one_fails_the_others_are_let_go(stage: Any) -> None:
+    with pytest.raises(ChaosError, match="it fails"):
+        play(stage, (strike("killing", 0, 3), strike("failing", 1, 2)))
+    assert stage.said == ["killing begins", "failing begins", "killing ends"]
+
+
+def test_the_seed_of_a_run() -> None:
+    assert from_environment({"CHAOS_SEED": "4711"}).seed == 4711
+    assert len({from_environment({}).seed for _ in range(20)}) > 1
+    assert Plan().seed == 0
