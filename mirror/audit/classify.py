@@ -67,7 +67,7 @@ def named(scene: Scene) -> list[Finding]:
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
     broken = _set_aside(source), _set_aside(destination)
-    moved = list(_elsewhere(scene, source, destination))
+    moved = list(_elsewhere(scene, source, destination, broken[0]))
     found = [
         *damaged,
         *moved,
@@ -184,13 +184,16 @@ def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[Bat
     return _finding(Kind.CORRUPT, key, ours, theirs, detail)
 
 
-def _elsewhere(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
-    """Takes out destination rows that the source has at another place, and the source rows that they are."""
+def _elsewhere(
+    scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow], broken: Mapping[int, BatchRow]
+) -> Iterator[Finding]:
+    """Takes out destination rows that the source has at another place, and the source rows that they are; not those of
+    which the source's row is ``broken``, though what follows its checksum is not."""
     shift = 0
     for base in sorted(destination):
         row = destination[base]
         place = _origin(scene, source, row, shift)
-        if place is None:
+        if place is None or (place.key == scene.key and place.row.base_offset in broken):
             continue
         del destination[base]
         if place.key != scene.key:

@@ -133,7 +133,7 @@ def test_what_cannot_be_fetched(home: Path, tmp_path: Path, behaviour: str, said
 
 def test_no_pyspark(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SandboxError, match=r"pyspark is not installed(?s:.*)pip install 'mirror\[audit\]'"):
+    with pytest.raises(SandboxError, match=r"pyspark is not installed(?s:.*)pip install '\.\[audit\]'"):
         jars.fetch("org.example", "thing", "1.0")
 
 

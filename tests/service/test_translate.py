@@ -83,7 +83,7 @@ def test_two_topics_in_one(
         running.subscribe([merged])
         while not running.assignment():
             running.poll(0.1)
-        command = f"kafka-consumer-groups --bootstrap-server {destination} --group {group} --describe --members"
+        command = f"kafka-consumer-groups.sh --bootstrap-server {destination} --group {group} --describe --members"
         for options, code, said in (
             ((), 0, f"nothing was committed; --apply would refuse: group {group} has 1 member at destination"),
             (("--apply",), 1, f"nothing was committed: group {group} has 1 member at destination"),
@@ -98,7 +98,7 @@ def test_two_topics_in_one(
     commit(source_cluster, f"{group}-2", **{first: 0})
     code, told = translate(config, "--group", f"{group}-2", "--apply")
     assert code == 1, told
-    assert f"kafka-consumer-groups --bootstrap-server {source} --group {group}-2 --reset-offsets" in told
+    assert f"kafka-consumer-groups.sh --bootstrap-server {source} --group {group}-2 --reset-offsets" in told
     assert "nothing was committed" in told
     assert committed(destination_cluster, f"{group}-2", merged) < 0
 
