@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos clean setup
+.PHONY: demo test check bench chaos audit-faults clean setup
 
 setup: $(READY)
 
@@ -33,6 +33,13 @@ bench: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python -m chaos
+
+# Random faults in logs of real brokers, each of which the audit has to find: COUNT of them, from SEED on.
+COUNT := 10000
+SEED := 1
+
+audit-faults: $(READY)
+	$(BIN)/python -m tests.audit.faults $(COUNT) $(SEED)
 
 clean:
 	rm -rf $(VENV) build *.egg-info mirror/relay/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -27,7 +27,7 @@ __all__ = ["FLOW", "MirrorProcess", "config_text", "known"]
 FLOW = "source->destination"
 _STOP_TIMEOUT_S = 60.0
 _UNCOUNTED = frozenset({"progress", "connecting", "position_unknown", "repeats_suppressed"})
-_ASSIGNING = frozenset({"assigned", "revoked", "session_lost"})
+_ASSIGNING = frozenset({"assigned", "revoked", "partitions_lost"})
 _RANGE = re.compile(r"offsets (\d+) to (\d+) of the source")
 _numbers = count(1)
 

@@ -335,6 +335,11 @@ class Ledger:
         """What there is a checkpoint of."""
         return sorted(side for side, account in self._accounts.items() if account.checkpoints)
 
+    @property
+    def known(self) -> set[Side]:
+        """What there is a checkpoint or a pin of."""
+        return {*self.sides, *(each.side for each in self._pinned.values() if isinstance(each, Pin))}
+
     def checkpoints(self, side: Side) -> list[Checkpoint]:
         """All of this partition, the one that counts last."""
         account = self._accounts.get(side)

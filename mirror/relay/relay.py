@@ -17,13 +17,13 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.state import Memory
 from mirror.records.admit import Cause
-from mirror.records.fields import id_shown
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.books import Books
 from mirror.relay.due import DELETED
 from mirror.relay.ends import Ends
 from mirror.relay.gaps import Gaps
+from mirror.relay.gone import GoneTopics
 from mirror.relay.halts import HEALING, Halted, Heals, of_mapped
 from mirror.relay.holes import Holes
 from mirror.relay.idle import Idle
@@ -115,6 +115,7 @@ class Relay:
         self._told: set[str] = set()
         self.unmatched: list[str] | None = None
         """Entries of ``topics`` that no topic of the source matches, by the last look; None: there was none yet."""
+        self.gone = GoneTopics(source, destination, settings, self.books.state, log)
         self._narrower = Warnings(log, destination.name)
         self._remembers_ms = 0.0
         self._draining = False
@@ -198,7 +199,7 @@ class Relay:
         self._tell_unknown()
         self._narrower.tell((pair.destination, pair.narrower) for pair in pairs)
         before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
-        self._tell_gone(before)
+        await self.gone.renew(before)
         await self.loops.renew()
         if self.assignment is not None:
             self.assignment.adopt()
@@ -243,19 +244,6 @@ class Relay:
     def keys(self) -> list[Key]:
         """Every partition of the flow, whoever copies it."""
         return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
-
-    def _tell_gone(self, before: dict[str, Pair]) -> None:
-        """Topics that the source had at the last look. The group takes their partitions away soon, without a reason."""
-        for name in sorted(before.keys() - self.pairs.keys()):
-            topic = before[name].source
-            self.log.warning(
-                "topic_gone",
-                topic=name,
-                topic_id=id_shown(topic.topic_id),
-                partitions=len(topic.leaders),
-                detail=f"cluster {self.source.name} has no topic {name} any more, or the mirror may not Describe it",
-                remedy="none is needed if it was deleted for good: what was copied stays where it is",
-            )
 
     def _tell_unknown(self) -> None:
         """Names and patterns that no topic has: told once, since a topic may come later."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 FREE = 5
 WINDOW_S = 1.0
 WINDOW_MOST_S = 64.0
-WHOLE = frozenset({"halted", "resumed", "skipped", "assigned", "revoked", "session_lost"})
+WHOLE = frozenset({"halted", "resumed", "skipped", "assigned", "revoked", "partitions_lost"})
 """Each of these is told: somebody has to do something, or did; or it is about many partitions as it is."""
 
 Kind = tuple[str, str, str]

@@ -51,6 +51,7 @@ class WorkerView:
     unassigned: int | None = None
     """Partitions of the flow that the group says nobody holds."""
     unmatched: list[str] = field(default_factory=list)
+    gone_topics: list[str] = field(default_factory=list)
     """Entries of the flow's ``topics`` that matched nothing at its last look."""
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
@@ -115,6 +116,7 @@ class Fleet:
         worker.unreached = snapshot["unreached"]
         worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
         worker.unmatched = snapshot["unmatched"] or []
+        worker.gone_topics = snapshot["gone_topics"]
         self.flow_partitions = snapshot["flow_partitions"]
         process = worker.number, worker.pid
         for gone in map(Gone.read, snapshot["gone"]):
@@ -144,7 +146,7 @@ class Fleet:
         self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
         worker.counters, worker.gauges = {}, {}
         worker.rows.clear()
-        worker.skipped, worker.silent, worker.unmatched = [], [], []
+        worker.skipped, worker.silent, worker.unmatched, worker.gone_topics = [], [], [], []
         worker.unassigned = None
         worker.unreached = {}
         worker.waits = ""
@@ -216,6 +218,11 @@ class Fleet:
     def unmatched(self) -> list[str]:
         """Entries of the flow's ``topics``, as written, that no topic of the source matches."""
         return list(dict.fromkeys(entry for worker in self.workers.values() for entry in worker.unmatched))
+
+    @property
+    def gone_topics(self) -> list[str]:
+        """Topics that the flow's patterns matched, that were copied, and that the source has no more."""
+        return sorted({name for worker in self.workers.values() for name in worker.gone_topics})
 
     @property
     def unreached(self) -> dict[str, str]:

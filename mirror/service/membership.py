@@ -42,8 +42,13 @@ _NEXT_TIME = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER
 """A commit that a rebalance overtook: the partitions' next owner, or the next commit, has the offsets."""
 
 
-LOST = "the group has not heard of this worker for a session: the partitions are let go of, for whoever gets them next"
-"""What a lost session means."""
+LOST = (
+    "the group has taken the partitions away without asking: this worker was not heard of for a session, or the topics "
+    "are others than they were; nothing more of them is copied here, and whoever gets them next goes on"
+)
+"""What it means when partitions are lost (ConsumerRebalanceListener.onPartitionsLost)."""
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+"""A topic was deleted, or has fewer partitions than it had: made anew."""
 
 
 class Log(Protocol):
@@ -256,7 +261,7 @@ class Membership:
         self._tell(self._is_out)
         self._disown(keys)
         if keys:
-            self._log_moves("session_lost", keys, detail=LOST)
+            self._log_moves("partitions_lost", keys, detail=LOST)
             self._tell(self._copying.lose, keys)
             consumer.incremental_unassign(partitions)
 
@@ -311,7 +316,7 @@ class Membership:
     # -- errors ------------------------------------------------------------------------------------------------------
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if error.code() in _GONE:
             self._tell(lambda: self.on_unknown_topic())
             return
         if error.code() in _EVERY_DAY or self._ending.is_set() or self._tell_not_allowed(error):

@@ -192,6 +192,14 @@ class FleetCollector(Collector):
         for entry in fleet.unmatched:
             unmatched.add_metric([*self._flow, entry], 1)
         yield unmatched
+        gone = GaugeMetricFamily(
+            "mirror_topic_gone",
+            "1 for a topic that was copied and that the source has no more, while the destination still has the copy.",
+            labels=[*_OF_FLOW, "topic"],
+        )
+        for topic in fleet.gone_topics:
+            gone.add_metric([*self._flow, topic], 1)
+        yield gone
         up = GaugeMetricFamily("mirror_cluster_up", "1 while the cluster answers every worker.", labels=["cluster"])
         for name, answers in fleet.clusters.items():
             up.add_metric([name], int(answers))

@@ -4,6 +4,9 @@ import time
 
 from mirror.service.fleet import QUIET_S, Fleet
 
+MOST = 5
+"""So many topics that are gone are shown one by one; /metrics has all."""
+
 
 def _silent(fleet: Fleet) -> list[str]:
     """What workers wait for that have not started yet: a broker that is frozen answers neither yes nor no."""
@@ -28,7 +31,13 @@ def remarks(fleet: Fleet) -> list[str]:
     """What does not keep it from its work, and needs a look: a broker that is down, an entry that matches nothing."""
     source, _, _ = fleet.flow.partition("->")
     down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
-    return down + [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
+    unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
+    gone = [
+        f"cluster {source} has no topic {topic} any more: what was copied stays where it is; if it was deleted for good, "
+        f"delete the copy or add {topic} to exclude, and this goes away"
+        for topic in fleet.gone_topics
+    ]
+    return down + unmatched + (gone if len(gone) <= MOST else [*gone[:MOST], f"and so {len(gone) - MOST} more topics"])
 
 
 def unready(fleet: Fleet, *, started: bool) -> list[str]:

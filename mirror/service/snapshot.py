@@ -110,6 +110,7 @@ class Snapshots:
             "gone": gone,
             "skipped": relay.stats.skipped,
             "unmatched": relay.unmatched,
+            "gone_topics": relay.gone.shown,
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:

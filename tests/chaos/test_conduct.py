@@ -141,7 +141,7 @@ def test_who_owns_a_partition(mirror: MirrorProcess) -> None:
     assert (mirror.owner(("t", 0)), mirror.owner(("t", 1))) == (11, None)
     say(mirror, {"event": "assigned", "worker": 2, **given}, {"event": "revoked", "worker": 1, **given})
     assert mirror.owner(("t", 0)) == 12
-    say(mirror, {"event": "session_lost", "worker": 2, **given})
+    say(mirror, {"event": "partitions_lost", "worker": 2, **given})
     assert mirror.owner(("t", 0)) is None
 
 

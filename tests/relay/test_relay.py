@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import Unsupported
+from mirror.records.state import Ledger
 from mirror.relay.partition import Phase
 from mirror.relay.relay import NothingToMirror, SameCluster
 from mirror.wire.errors import ErrorCode
@@ -150,6 +151,57 @@ async def test_some_patterns_find_nothing() -> None:
             await flow.copied()
             assert len(flow.log.of("topic_unknown")) == 2
             assert flow.relay.unmatched == ["paymnets"]
+
+
+async def test_a_topic_that_is_gone() -> None:
+    """
+    1. A topic that a pattern has matched, one that is named, and one of which the destination has no copy are deleted:
+       the first is shown, also by a mirror that starts later.
+    2. Once it is excluded, or its copy is deleted, or it is back, it is not.
+    """
+    names = ("log.a", "log.b", "orders")
+    async with clusters() as (source, destination):
+        for name in names:
+            source.add_topic(name)
+            source.store(name, 0, *batches(2))
+        source.add_topic("log.c")
+        source.store("log.c", 0, *batches(1))
+        settings: dict[str, Any] = {
+            "wanted": {entry: re.compile(entry).fullmatch for entry in (r"log\..*", "orders")},
+            "refresh_topics_interval_ms": 5,
+        }
+        gone = {}
+        async with mirroring(source, destination, **settings) as flow:
+            await flow.copied()
+            assert await flow.relay.drain()
+        async with mirroring(source, destination, **settings) as flow:
+            await flow.copied()
+            for name in names:
+                gone[name] = source.topics.pop(name)
+            del destination.topics["log.b"]
+            await until(lambda: flow.relay.gone.shown == ["log.a"])
+            await until(lambda: len(flow.log.of("topic_gone")) == 3)
+        async with mirroring(source, destination, **settings) as flow:
+            assert flow.relay.gone.shown == ["log.a"]
+            assert not flow.log.of("topic_gone")
+            source.topics["log.a"] = gone["log.a"]
+            await until(lambda: not flow.relay.gone.shown)
+            await flow.copied()
+            del source.topics["log.a"]
+            await until(lambda: flow.relay.gone.shown == ["log.a"])
+        async with mirroring(source, destination, selects=lambda name: name != "log.a", **settings) as flow:
+            assert not flow.relay.gone.shown
+        async with mirroring(source, destination, **settings) as flow:
+            assert flow.relay.gone.shown == ["log.a"]
+            del destination.topics["log.a"]
+            await until(lambda: not flow.relay.gone.shown)
+
+
+async def test_a_topic_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule taken away: what was written down is not looked at, and a start knows of no topic that is gone."""
+    monkeypatch.setattr(Ledger, "known", frozenset())
+    with pytest.raises(AssertionError):
+        await test_a_topic_that_is_gone()
 
 
 async def test_new_topics_and_partitions_are_found() -> None:

@@ -39,6 +39,7 @@ def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ..
         "gone": [list(each) for each in gone],
         "skipped": [list(each) for each in skipped],
         "unmatched": [],
+        "gone_topics": [],
     }
 
 
@@ -168,6 +169,24 @@ def test_entries_that_match_nothing() -> None:
     found.ended(2)
     assert not told(found)["remarks"]
     assert sample(found, "mirror_topic_unmatched") is None
+
+
+def test_topics_that_are_gone() -> None:
+    """A series for each and an alert; some remarks, however many they are; gone with the worker that tells."""
+    found = fleet()
+    found.heard(1, snapshot() | {"gone_topics": ["b", "a"]})
+    found.heard(2, snapshot() | {"gone_topics": ["b", *(f"c{at}" for at in range(5))]})
+    assert (sample(found, "mirror_ready"), told(found)["ready"]) == (1, True)
+    assert sample(found, "mirror_topic_gone", source="source", target="destination", topic="b") == 1
+    remarks = told(found)["remarks"]
+    assert [each.split()[5] for each in remarks[:-1]] == ["a", "b", "c0", "c1", "c2"]
+    assert "cluster source has no topic a any more: what was copied stays where it is" in remarks[0]
+    assert remarks[-1] == "and so 2 more topics"
+    assert "MirrorTopicGone" in firing(samples(render(found, "1").decode()))
+    found.heard(1, snapshot())
+    found.ended(2)
+    assert not told(found)["remarks"]
+    assert sample(found, "mirror_topic_gone") is None
 
 
 def test_brokers_that_cannot_be_reached() -> None:

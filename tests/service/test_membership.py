@@ -105,6 +105,20 @@ async def test_everyday_errors_are_the_data_plane_s() -> None:
     assert seat.counters == {"commits/failed": 2}
 
 
+GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+
+
+@pytest.mark.parametrize("code", GONE)
+async def test_a_topic_that_is_gone_is_the_data_plane_s(code: int) -> None:
+    """Deleted, or made anew with fewer partitions: the data plane looks, and says what it finds."""
+    log, looked = Log(), []
+    seat = membership(log)
+    seat.on_unknown_topic = lambda: looked.append(1)
+    seat._on_error(KafkaError(code))
+    await some_turns()
+    assert (looked, log.lines) == ([1], [])
+
+
 class Assigned:
     """librdkafka's side of the callbacks."""
 
@@ -136,6 +150,6 @@ async def test_a_lost_session_is_no_seat() -> None:
         seat._on_lost(consumer, found)
         await until(lambda: not seat.joined)
     assert seat.counters == {"rebalances/assigned": 2, "rebalances/lost": 2}
-    (line,) = log.of("session_lost")
+    (line,) = log.of("partitions_lost")
     assert (line["count"], line["assignment"]) == (1, {"t": [0]})
-    assert "the group has not heard of this worker" in line["detail"]
+    assert "not heard of for a session, or the topics are others" in line["detail"]

@@ -11,7 +11,7 @@ import pytest
 from mirror.sandbox import Cluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce, read_log
-from tests.service.running import Line, Mirror, config_text, mirror
+from tests.service.running import Line, Mirror, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 
@@ -245,8 +245,16 @@ def test_deleted_while_it_runs(two: Two, good: str, topic_name: str) -> None:
         assert process.stop() == 2
 
 
+def shown_gone(process: Mirror, topic: str) -> tuple[bool, bool]:
+    """Whether the topic has a remark, and a series."""
+    series = f'mirror_topic_gone{{source="source",target="destination",topic="{topic}"}} 1.0'
+    remarks = [each for each in status(process)["remarks"] if f"no topic {topic} any more" in each]
+    return bool(remarks), series in get(process, "/metrics")[1]
+
+
 def test_deleted_among_others(two: Two, good: str, topic_name: str) -> None:
-    """A source topic that a pattern has matched, among others, is gone: said once, as what it is."""
+    """A source topic that a pattern has matched, among others, is gone: said once, as what it is. It is shown, and a
+    series, until its copy is deleted, too."""
     create_topic(two.source, topic_name)
     produce(two.source, topic_name, 100)
     flow = {"refresh.topics.interval.ms": 500}
@@ -255,8 +263,11 @@ def test_deleted_among_others(two: Two, good: str, topic_name: str) -> None:
         delete_topic(two.source, topic_name)
         line = process.wait_event("topic_gone", topic=topic_name)
         assert (line["level"], line["partitions"]) == ("warning", 1)
+        process.wait_for(lambda: shown_gone(process, topic_name) == (True, True), "shown as gone")
         produce(two.source, good, 50, seed=9)
         two.wait_equal(process, (good,))
+        delete_topic(two.destination, topic_name)
+        process.wait_for(lambda: shown_gone(process, topic_name) == (False, False), "not shown any more")
         assert process.stop() in (0, 2)  # its partition may have halted before the group took it away
         assert {line["reason"] for line in process.of("halted")} <= {"topic_missing"}
         assert len(process.of("topic_gone")) == 1
