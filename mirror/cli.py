@@ -366,6 +366,7 @@ def translate(
     from mirror.net.lockstep import Differs
     from mirror.service import offsets
     from mirror.service.commands import Commands
+    from mirror.service.group_offsets import GroupError
 
     config = _load(path)
     if group is not None and (topic is None and offset is None) and direction != "destination-to-source":
@@ -380,7 +381,7 @@ def translate(
         )
     try:
         click.echo(asyncio.run(work))
-    except (offsets.NotTranslated, NetworkError, Differs) as error:
+    except (offsets.NotTranslated, GroupError, NetworkError, Differs) as error:
         _fail(Commands.of(path).rendered(str(error)), EXIT_FAILED)
 
 

@@ -1,7 +1,7 @@
-"""Topics of the flow that were copied, and that the source has no more: told once, and shown while their copies stand.
+"""Topics of the flow that were copied, and that the source has no more: told once, and shown while a copy stands.
 
-A pattern goes on matching whatever is there: a topic that it matched, and that is gone, would be missed by nobody. It is
-deleted for good, deleted by mistake, or not to be described any more; only an operator knows. What was copied stays.
+A pattern goes on matching whatever is there: a topic that it matched, and that is gone, would be missed by nobody. It
+was deleted for good, or by mistake, or may not be described any more; only an operator knows. What was copied stays.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,7 @@ class Named(Protocol):
 class GoneTopics:
     """Of one process."""
 
-    def __init__(
-        self, source: Cluster, destination: Cluster, settings: RelaySettings, state: Memory, log: Log
-    ) -> None:
+    def __init__(self, source: Cluster, destination: Cluster, settings: RelaySettings, state: Memory, log: Log) -> None:
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -76,7 +74,6 @@ class GoneTopics:
                 topic=topic.name,
                 topic_id=id_shown(topic.topic_id),
                 partitions=len(topic.leaders),
-                detail=f"cluster {self._source.name} has no topic {topic.name} any more, or the mirror may not Describe "
-                "it",
+                detail=f"cluster {self._source.name} has no topic {topic.name} any more, or it may not be described",
                 remedy="none is needed if it was deleted for good: what was copied stays where it is",
             )

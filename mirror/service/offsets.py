@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
 
 from mirror.net.cluster import Cluster, no_leader
 from mirror.net.errors import Refused
@@ -20,10 +19,10 @@ from mirror.net.translation import Translation, translation
 from mirror.records.identity import producer_id
 from mirror.records.mapping import Place
 from mirror.service.config import ClusterSettings, Config
+from mirror.service.group_offsets import GroupError, commit, committed, members
 from mirror.service.resolve import cluster_options
 from mirror.wire.errors import ErrorCode
 
-ADMIN_TIMEOUT_S = 30.0
 NAMED = 5
 """Topics or partitions that a line names."""
 
@@ -178,25 +177,27 @@ class Translator:
 
         Raises:
             NotTranslated: it has none; or see ``to_destination``.
+            GroupError: a cluster does not say.
         """
         settings = self._flow.settings
         rows, others = [], set[str]()
-        for committed in _committed(self._flow.source, group):
-            topic, partition = committed.topic, committed.partition
-            if committed.offset >= 0 and settings.selects(topic):
-                place, log_start = await self._place(topic, partition, committed.offset)
-                row = Row(topic, partition, committed.offset, settings.selection.destination_of(topic), place)
+        for one in committed(self._flow.source, group, self._alias):
+            topic, partition = one.topic, one.partition
+            if one.offset >= 0 and settings.selects(topic):
+                place, log_start = await self._place(topic, partition, one.offset)
+                row = Row(topic, partition, one.offset, settings.selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
                     # A consumer that has committed less begins where auto.offset.reset says: at the end, by default.
                     row = row._replace(place=Place(log_start, exact=False), deleted=True)
                 rows.append(row)
-            elif committed.offset >= 0:
+            elif one.offset >= 0:
                 others.add(topic)
         if not rows:
             raise NotTranslated(
                 f"group {group} has committed no offset of a topic of {self._flow.name} at {self._alias}"
             )
-        there = {(one.topic, one.partition): one.offset for one in _committed(self._flow.destination, group)}
+        now = committed(self._flow.destination, group, self._alias_there)
+        there = {(one.topic, one.partition): one.offset for one in now}
         return Moved(group, sorted(rows), await self._unread(rows), sorted(others), there)
 
     async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
@@ -231,6 +232,7 @@ class Translator:
 
         Raises:
             NotTranslated: it may not; the message says why and what to do.
+            GroupError: not to be known.
         """
         group = shlex.quote(moved.group)
         for row in moved.rows:
@@ -248,10 +250,10 @@ class Translator:
                 "group reads it (--to-latest skips what is there now), then apply again: "
                 f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
             )
-        members = _members(_admin(self._flow.destination), moved.group, self._alias_there)
-        if members:
+        there = members(self._flow.destination, moved.group, self._alias_there)
+        if there:
             raise NotTranslated(
-                f"group {moved.group} has {members} member{'s' if members > 1 else ''} at {self._alias_there}, which "
+                f"group {moved.group} has {there} member{'s' if there > 1 else ''} at {self._alias_there}, which "
                 f"would commit over it; stop its consumers there, then apply again. "
                 f"{self._tool(self._flow.destination)} --group {group} --describe --members names them"
             )
@@ -265,21 +267,10 @@ class Translator:
         consumer would read nothing.
 
         Raises:
-            NotTranslated: the commit failed.
+            GroupError: the commit failed.
         """
         offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in commits]
-        request = ConsumerGroupTopicPartitions(group, offsets)
-        admin = _admin(self._flow.destination)
-        try:
-            (future,) = admin.alter_consumer_group_offsets([request], request_timeout=ADMIN_TIMEOUT_S).values()
-            done = future.result().topic_partitions
-        except KafkaException as error:
-            raise NotTranslated(
-                f"cannot commit for group {group} at {self._alias_there}: {error.args[0].str()}"
-            ) from error
-        for one in done:
-            if one.error is not None:
-                raise NotTranslated(f"cannot commit {one.topic}-{one.partition} for group {group}: {one.error.str()}")
+        commit(self._flow.destination, group, self._alias_there, offsets)
 
     def told(self, moved: Moved) -> list[str]:
         """The group's offsets on both sides, and what ``apply`` commits of them, in lines."""
@@ -342,7 +333,7 @@ async def translate_group(config: Config, group: str, *, apply: bool, tell: Call
         What was done.
 
     Raises:
-        NotTranslated: it has none, or they cannot be committed: then nothing was.
+        NotTranslated, GroupError: it has none, or they cannot be committed: then nothing was.
         NetworkError, Differs: see ``net.translation``.
     """
     async with Translator(config) as translator:
@@ -350,7 +341,7 @@ async def translate_group(config: Config, group: str, *, apply: bool, tell: Call
         tell("\n".join(translator.told(moved)))
         try:
             translator.check(moved)
-        except NotTranslated as error:
+        except (NotTranslated, GroupError) as error:
             if apply:
                 raise NotTranslated(f"nothing was committed: {error}") from error
             return f"nothing was committed; --apply would refuse: {error}"
@@ -368,34 +359,3 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def _admin(settings: ClusterSettings) -> AdminClient:
-    return AdminClient(
-        {
-            "bootstrap.servers": settings.bootstrap_servers_text,
-            "client.id": f"{settings.client_id}-offsets",
-            "log_level": 0,
-        }
-    )
-
-
-def _committed(settings: ClusterSettings, group: str) -> list[TopicPartition]:
-    request = ConsumerGroupTopicPartitions(group)
-    admin = _admin(settings)  # its requests end with it
-    try:
-        (future,) = admin.list_consumer_group_offsets([request], request_timeout=ADMIN_TIMEOUT_S).values()
-        return list(future.result().topic_partitions)
-    except KafkaException as error:
-        raise NotTranslated(f"cannot read the offsets of group {group}: {error.args[0].str()}") from error
-
-
-def _members(admin: AdminClient, group: str, alias: str) -> int:
-    """Of a group at the destination: running consumers would go on where they are, and commit over what is written."""
-    try:
-        (future,) = admin.describe_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S).values()
-        return len(future.result().members)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return 0
-        raise NotTranslated(f"cannot describe group {group} at {alias}: {error.args[0].str()}") from error

@@ -33,11 +33,12 @@ def remarks(fleet: Fleet) -> list[str]:
     down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
     unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
     gone = [
-        f"cluster {source} has no topic {topic} any more: what was copied stays where it is; if it was deleted for good, "
+        f"cluster {source} has no topic {topic} any more: what was copied stays where it is; if that is for good, "
         f"delete the copy or add {topic} to exclude, and this goes away"
         for topic in fleet.gone_topics
     ]
-    return down + unmatched + (gone if len(gone) <= MOST else [*gone[:MOST], f"and so {len(gone) - MOST} more topics"])
+    more = [f"and so {len(gone) - MOST} more topics"] if len(gone) > MOST else []
+    return [*down, *unmatched, *gone[:MOST], *more]
 
 
 def unready(fleet: Fleet, *, started: bool) -> list[str]:

@@ -213,24 +213,35 @@ async def test_brokers_with_nothing_to_give_keep_little_of_the_memory() -> None:
 async def test_no_more_are_asked_than_fill_the_answer() -> None:
     """
     1. Many partitions have more data than fits the answer, one has none.
-    2. Once that is known, only as many are asked as fill the answer, in their turn; the idle one is asked along.
+    2. Once that is known, and while each still has its share, only as many are asked as fill the answer, in their turn;
+       the idle one is asked along.
     3. At the end of the data all of them are asked.
     """
-    partitions = 40
+    partitions, count, size, share = 40, 30, 20_000, 100_000
+
+    def has_its_share(offset: int) -> bool:
+        left = count - offset * count // source.topics["t"].logs[0].end
+        return offset > 0 and left * size >= share
+
     async with clusters() as (source, destination):
-        fill(source, partitions, 30, size=20_000)
+        fill(source, partitions, count, size=size)
         source.add_topic("idle", partitions=1)
         held = source.next("Fetch", faults.held())
         async with mirroring(
-            source, destination, fetch_max_bytes=MIB, max_partition_fetch_bytes=100_000, buffer_memory=8 * MIB
+            source, destination, fetch_max_bytes=MIB, max_partition_fetch_bytes=share, buffer_memory=8 * MIB
         ) as flow:
             await until(lambda: flow.relay.states == {"active": partitions + 1})
             held.open()
             await flow.copied()
             await until(lambda: len(asked(source, fetches(source)[-1])) == partitions + 1)
         requests = [asked(source, seen) for seen in fetches(source)]
-        narrow = [request for request in requests if MIB <= sum(most for *_, most in request) <= MIB + 200_000]
-        assert len(narrow) > 10
+        busy = [[each for each in request if each[0] != "idle"] for request in requests]
+        narrow = [
+            request
+            for request, others in zip(requests, busy, strict=True)
+            if sum(most for *_, most in others) >= MIB and all(has_its_share(offset) for _, _, offset, _ in others)
+        ]
+        assert len(narrow) > 5
         assert all(len(request) <= 12 for request in narrow)
         assert any(name == "idle" for request in narrow for name, *_ in request)
 

@@ -1,0 +1,101 @@
+"""What a consumer group has committed at a cluster, and whether anybody is in it; asked with librdkafka's admin client.
+
+``alias``: what the configuration calls the cluster.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from mirror.service.config import ClusterSettings
+
+_T = TypeVar("_T")
+
+TIMEOUT_S = 30.0
+BACKOFF_S = 0.2
+SOON = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
+"""Errors that pass by themselves: a coordinator has just come to the group, and still reads what it had."""
+
+
+class GroupError(Exception):
+    """A cluster does not say, or does not take, what was asked; the message says what and why."""
+
+
+def committed(settings: ClusterSettings, group: str, alias: str) -> list[TopicPartition]:
+    """All that the group has committed; empty if there is no such group.
+
+    Raises:
+        GroupError: it cannot be read.
+    """
+    request = ConsumerGroupTopicPartitions(group)
+    admin = _admin(settings)  # its requests end with it
+    try:
+        answer = asked(lambda: admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT_S))
+    except KafkaException as error:
+        raise GroupError(f"cannot read the offsets of group {group} at {alias}: {error.args[0].str()}") from error
+    return list(answer.topic_partitions)
+
+
+def members(settings: ClusterSettings, group: str, alias: str) -> int:
+    """How many are in the group: running consumers go on where they are, and commit over what is written.
+
+    Raises:
+        GroupError: not to be known.
+    """
+    admin = _admin(settings)
+    try:
+        return len(asked(lambda: admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)).members)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return 0
+        raise GroupError(f"cannot describe group {group} at {alias}: {error.args[0].str()}") from error
+
+
+def commit(settings: ClusterSettings, group: str, alias: str, offsets: Iterable[TopicPartition]) -> None:
+    """Commits these for the group.
+
+    Raises:
+        GroupError: not taken, or not certain.
+    """
+    request = ConsumerGroupTopicPartitions(group, list(offsets))
+    admin = _admin(settings)
+    try:
+        answer = asked(lambda: admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S))
+    except KafkaException as error:
+        raise GroupError(f"cannot commit for group {group} at {alias}: {error.args[0].str()}") from error
+    for one in answer.topic_partitions:
+        if one.error is not None:
+            raise GroupError(f"cannot commit {one.topic}-{one.partition} for group {group}: {one.error.str()}")
+
+
+def asked(ask: Callable[[], Mapping[str, Future[_T]]]) -> _T:
+    """The answer about one group; asked again while its coordinator is not ready (``SOON``), for ``TIMEOUT_S``.
+
+    Raises:
+        KafkaException: refused, or not answered in time.
+    """
+    until = time.monotonic() + TIMEOUT_S
+    while True:
+        (future,) = ask().values()
+        try:
+            return future.result()
+        except KafkaException as error:
+            if error.args[0].code() not in SOON or time.monotonic() >= until:
+                raise
+            time.sleep(BACKOFF_S)
+
+
+def _admin(settings: ClusterSettings) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": settings.bootstrap_servers_text,
+            "client.id": f"{settings.client_id}-offsets",
+            "log_level": 0,
+        }
+    )
