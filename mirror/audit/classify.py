@@ -33,8 +33,8 @@ class Scene:
     """One partition's differing rows by base offset, and where else their contents are.
 
     ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
-    behind the audited offsets. ``holes``, ``markers`` and ``odd`` are those of ``Pairs``; ``looked``: the offsets that
-    were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``: what opening the
+    behind the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``; ``looked``: the
+    offsets that were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``: what opening the
     batches has told, where one does. ``mapped``: what the destination has between batches is not known.
     ``shift``: the destination's rows, markers and odd offsets are told so many offsets lower than they are.
     ``by_record``: a row is a record of a batch that was opened.
@@ -49,6 +49,7 @@ class Scene:
     holes: Sequence[Hole] = ()
     markers: Sequence[Hole] = ()
     odd: Sequence[Hole] = ()
+    equal: Sequence[Hole] = ()
     looked: Sequence[Span] = ()
     cleaned: Set[Side] = frozenset()
     opened: Sequence[RecordDifference] | None = None
@@ -78,9 +79,14 @@ def named(scene: Scene) -> list[Finding]:
         *_overlapping(scene, source, destination),
     ]
     found += fill_findings(
-        scene.key, scene.looked, scene.holes, scene.markers, odd, found,
+        scene.key,
+        scene.looked,
+        sorted([*scene.holes, *scene.equal]),
+        sorted([*scene.markers, *scene.equal]),
+        odd,
+        found,
         cleaned=Side.DESTINATION in scene.cleaned,
-    )  # fmt: skip
+    )
     if scene.by_record:
         found = [replace(finding, batches=0) for finding in found]
     return [_shifted(finding, scene.shift) for finding in found]

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from mirror.audit.coverage import CoverageKey
 from mirror.audit.model import BatchRow, Hole, Pairs, Side, TopicPartition, What
-from mirror.audit.options import BATCH, CHUNKS, COVERAGE, FORMAT, ODD, SourceOptions
+from mirror.audit.options import BATCH, CHUNKS, COVERAGE, FORMAT, HOLES, ODD, SourceOptions
 from mirror.audit.ranges import RangeCoverage
 
 KEYS = ("topic", "partition", "base_offset", "part")
@@ -58,7 +58,10 @@ def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptio
     joined = _side(spark, source, "s_", seen[Side.SOURCE]).join(
         _side(spark, destination, "d_", seen[Side.DESTINATION]), list(KEYS), "full_outer"
     )
-    table = joined.where((F.col("part") == COVERAGE) | _differs()).toArrow()
+    wanted = (F.col("part") == COVERAGE) | _differs()
+    if source.rows != CHUNKS:
+        wanted |= F.col("part") == HOLES
+    table = joined.where(wanted).toArrow()
     differing: dict[TopicPartition, Pairs] = defaultdict(Pairs)
     coverage: dict[Side, dict[CoverageKey, RangeCoverage]] = {side: {} for side in Side}
     clusters: dict[Side, set[str]] = {side: set() for side in Side}
@@ -72,7 +75,7 @@ def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptio
             case _:
                 _take_holes(row, pairs)
     for pairs in differing.values():
-        for found in (pairs.holes, pairs.markers, pairs.odd):
+        for found in (pairs.holes, pairs.markers, pairs.odd, pairs.equal):
             found.sort()
     counted = {side: seen[side].get for side in Side}
     return Compared(
@@ -122,6 +125,10 @@ def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
 
 
 def _take_holes(row: dict[str, Any], pairs: Pairs) -> None:
+    if row["part"] == HOLES and row["s_last_offset"] == row["d_last_offset"]:
+        # The side that fills them does not know what they are.
+        pairs.equal += [Hole(start, end, What(what)) for start, end, what in json.loads(row["s_note"])]
+        return
     for prefix, found in (("s_", pairs.holes), ("d_", pairs.odd if row["part"] == ODD else pairs.markers)):
         if row[prefix + "note"] is not None:
             found += [Hole(start, end, What(what)) for start, end, what in json.loads(row[prefix + "note"])]

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from mirror.audit.classify import joined
+from mirror.audit.fills import NO_HOLE
 from mirror.audit.model import Bounds, Finding, Hole, Kind, Span, TopicPartition
 
 LOSES = frozenset({Kind.MISSING, Kind.UNFILLED})
@@ -79,7 +80,8 @@ def _lost(one: Finding) -> Span | None:
 def _added(one: Finding, *, pushed: bool = False) -> Span | None:
     """The destination offsets that it puts into the copy. What lies in a hole of the source is in its place; or it has
     ``pushed`` that on: markers are all alike."""
-    if one.kind is Kind.EXTRA and one.detail and not pushed:
+    in_hole = (one.kind is Kind.EXTRA and one.detail) or (one.kind is Kind.FOREIGN and not one.detail.endswith(NO_HOLE))
+    if in_hole and not pushed:
         return None
     return one.destination if one.kind in ADDS or one.kind in REPLACES or _is_compared(one) else None
 

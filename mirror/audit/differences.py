@@ -338,6 +338,7 @@ class Differences:
                     holes=window.pairs.holes,
                     markers=window.pairs.markers,
                     odd=window.pairs.odd,
+                    equal=window.pairs.equal,
                     looked=[Span(window.where.start, window.where.end)],
                     cleaned=cleaned,
                     opened=opened.get(key, []) if cleaned else None,

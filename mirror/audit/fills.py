@@ -17,6 +17,9 @@ NAMES = {
     What.GAP: "no batch (compaction)",
 }
 
+NO_HOLE = ", where the source has a record"
+"""How what is said of a control batch ends that stands in no hole."""
+
 REMOVED = (What.GAP, What.EMPTY)
 """What a log cleaner leaves."""
 
@@ -39,7 +42,7 @@ def fill_findings(
     Args:
         key: the partition.
         looked: the offsets whose batches were looked at one by one; of others nothing is concluded.
-        holes: of the source, where the destination's markers are not the same.
+        holes: of the source, also where the destination's markers are the same.
         markers: of the destination, likewise.
         odd: what else the destination has that is no batch of records.
         found: the partition's findings about batches of records, a batch each.
@@ -110,7 +113,7 @@ class Explained:
 def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Iterator[Finding]:
     for hole in odd:
         span = Span(hole.start, hole.end)
-        where = "" if not list(less([span], holes)) else ", where the source has a record"
+        where = "" if not list(less([span], holes)) else NO_HOLE
         match hole.what:
             case What.FOREIGN:
                 yield _finding(Kind.FOREIGN, key, None, span, f"a control batch that the mirror did not write{where}")
@@ -135,7 +138,8 @@ def _shifted(
     holes: Iterable[Hole], moved: Iterable[Moved], covered: Sequence[Span], *, back: bool = False
 ) -> Iterator[tuple[Hole, int]]:
     """Each hole with the shift that is in force there: that of the moved batch right before it or right behind it, or
-    none. Holes that touch have one shift: that at which ``covered`` leaves least of them.
+    none; of holes that touch, both are tried, and the place where one gives way to the other: what counts is that
+    ``covered`` leaves least of them.
 
     Args:
         back: shifts lead from the holes' side to the other one, or back.
@@ -163,12 +167,33 @@ def _shifted(
 def _with_shift(
     row: Sequence[Hole], shifts: tuple[int, int], covered: Sequence[Span], *, back: bool
 ) -> Iterator[tuple[Hole, int]]:
-    def left(shift: int) -> int:
-        spans = (_moved_by(hole, -shift if back else shift) for hole in row)
-        return sum(part.offsets for part in less(spans, covered))
+    """``row``: holes that touch. The shift may change between two, once, where something was lost that the other side
+    has there; where something was added, two would be looked for in one place."""
+    if not row:
+        return
+    start, end = row[0].start, row[-1].end
+    before_by, behind_by = (-shift if back else shift for shift in shifts)
 
-    shift = shifts[0] if shifts[0] == shifts[1] else min(shifts, key=left)
-    return ((hole, shift) for hole in row)
+    def left(span: Span, by: int) -> list[Span]:
+        return [_moved_by(part, -by) for part in less([_moved_by(span, by)], covered)]
+
+    places = [end]
+    if before_by != behind_by:
+        places.append(start)
+    if before_by < behind_by:
+        first, last = left(Span(start, end), before_by), left(Span(start, end), behind_by)
+        places += [*(span.start for span in first[:1]), *(span.end for span in last[-1:])]
+
+    def told(at: int) -> int:
+        before, behind = left(Span(start, at), before_by), left(Span(at, end), behind_by)
+        return sum(part.offsets for part in (*before, *behind))
+
+    at = min(places, key=told)
+    for hole in row:
+        if hole.start < at:
+            yield hole._replace(end=min(hole.end, at)), shifts[0]
+        if hole.end > at:
+            yield hole._replace(start=max(hole.start, at)), shifts[1]
 
 
 def _whole(holes: Iterable[Hole]) -> list[Hole]:

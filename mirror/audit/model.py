@@ -239,7 +239,8 @@ class Pairs:
     """What differs in one partition: the rows of each side, by base offset, at the places that are not equal.
 
     ``holes`` are the source's and ``markers`` the destination's, where they are not the same; ``odd`` is what else the
-    destination has that is no batch of records. In the order of offsets.
+    destination has that is no batch of records; ``equal`` are those that both have, where rows were looked at one by
+    one: at another shift they may be others'. In the order of offsets.
     """
 
     source: dict[int, BatchRow] = field(default_factory=dict)
@@ -247,6 +248,7 @@ class Pairs:
     holes: list[Hole] = field(default_factory=list)
     markers: list[Hole] = field(default_factory=list)
     odd: list[Hole] = field(default_factory=list)
+    equal: list[Hole] = field(default_factory=list)
 
     def add(self, other: "Pairs") -> None:
         """What differs elsewhere in the partition, behind this."""
@@ -255,6 +257,7 @@ class Pairs:
         self.holes += other.holes
         self.markers += other.markers
         self.odd += other.odd
+        self.equal += other.equal
 
     @property
     def rows(self) -> list[BatchRow]:

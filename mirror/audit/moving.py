@@ -218,7 +218,10 @@ def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compar
         left = Pairs(
             {base: row for base, row in pairs.source.items() if stands(key, base)},
             {base: row for base, row in pairs.destination.items() if stands(key, base)},
-            *([hole for hole in some if stands(key, hole.start)] for some in (pairs.holes, pairs.markers, pairs.odd)),
+            *(
+                [hole for hole in some if stands(key, hole.start)]
+                for some in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
+            ),
         )
         if left.starts:
             differing[key] = left
@@ -244,6 +247,7 @@ def together(compared: Compared, again: Compared) -> Compared:
             sorted(before.holes + pairs.holes),
             sorted(before.markers + pairs.markers),
             sorted(before.odd + pairs.odd),
+            sorted(before.equal + pairs.equal),
         )
     coverage = {side: read | again.coverage[side] for side, read in compared.coverage.items()}
     return replace(compared, differing=differing, coverage=coverage)

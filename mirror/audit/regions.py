@@ -141,18 +141,25 @@ def within(pairs: Pairs, where: Range) -> Pairs:
     return Pairs(
         {base: row for base, row in pairs.source.items() if has(base)},
         {base: row for base, row in pairs.destination.items() if has(base)},
-        *([hole for hole in holes if has(hole.start)] for holes in (pairs.holes, pairs.markers, pairs.odd)),
+        *(
+            [hole for hole in holes if has(hole.start)]
+            for holes in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
+        ),
     )
 
 
 def before(pairs: Pairs, source: int, destination: int) -> Pairs:
-    """What lies before these offsets on each side; holes are cut there."""
+    """What lies before these offsets on each side; holes are cut there. What both have behind the lower one is one
+    side's alone."""
+    low = min(source, destination)
+    alone = [hole._replace(start=max(hole.start, low)) for hole in pairs.equal if hole.end > low]
     return Pairs(
         {base: row for base, row in pairs.source.items() if base < source},
         {base: row for base, row in pairs.destination.items() if base < destination},
-        _cut(pairs.holes, source),
-        _cut(pairs.markers, destination),
+        _cut(sorted([*pairs.holes, *alone]), source),
+        _cut(sorted([*pairs.markers, *alone]), destination),
         _cut(pairs.odd, destination),
+        _cut(pairs.equal, low),
     )
 
 

@@ -90,6 +90,15 @@ def test_a_marker_missing_and_what_is_behind_it() -> None:
     ]
 
 
+def test_markers_that_touch_because_what_stood_between_is_lost() -> None:
+    """Each is of its own hole: one stands in its place, the other has moved with what is behind it."""
+    found = told("AB|C|D|E", "AB||D|E")
+    assert sorted(found, key=lambda entry: entry[0].value) == [
+        (Kind.MISSING, Span(5, 7), None),
+        (Kind.MOVED, Span(8, 13), Span(6, 11)),
+    ]
+
+
 def test_a_marker_in_place_of_records() -> None:
     assert told("AB|C", "A|||C") == [
         (Kind.MISSING, Span(2, 4), None),

@@ -1,12 +1,13 @@
 """What is looked at together, where windows end, and which shift is in force behind them."""
 
-from mirror.audit.model import BatchRow, Bounds, Pairs, Span, TopicPartition
+from mirror.audit.model import BatchRow, Bounds, Hole, Pairs, Span, TopicPartition, What
 from mirror.audit.plan import Range
 from mirror.audit.regions import (
     FIRST_CHUNKS,
     MOST_APART,
     Chunk,
     Window,
+    before,
     followed,
     is_opaque,
     of_bounds,
@@ -52,6 +53,17 @@ def test_windows_are_bounded_by_chunks_and_by_batches() -> None:
     assert narrow is not None
     assert len(narrow.chunks) == 1, "one at least, however many batches it has"
     assert Window.first_of(region, 0) is None
+
+
+def test_holes_of_both_sides_are_cut_where_a_shift_begins() -> None:
+    """Both have one across offset 10, where the destination goes on with what the source has from 13 on: from there on
+    it is a hole of the source alone, to be looked for at that shift."""
+    pairs = Pairs(equal=[Hole(2, 3, What.CONTROL), Hole(8, 12, What.ABORTED), Hole(12, 14, What.CONTROL)])
+    cut = before(pairs, source=13, destination=10)
+    assert cut.equal == [Hole(2, 3, What.CONTROL), Hole(8, 10, What.ABORTED)]
+    assert cut.holes == [Hole(10, 12, What.ABORTED), Hole(12, 13, What.CONTROL)]
+    assert cut.markers == []
+    assert before(pairs, source=10, destination=13).markers == cut.holes
 
 
 def test_the_shift_in_force() -> None:

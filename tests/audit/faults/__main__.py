@@ -1,7 +1,6 @@
 """``make audit-faults``: random faults in the logs of real brokers, each of which the audit has to find, and nothing
 else. ``python -m tests.audit.faults COUNT SEED``."""
 
-import random
 import sys
 import time
 from collections import Counter
@@ -10,16 +9,12 @@ from mirror.audit.model import Side
 from mirror.audit.session import LocalSession
 from mirror.sandbox import Cluster
 from tests.audit.faults.grid import Grid
-from tests.audit.faults.kinds import Shape
-from tests.audit.faults.random import Due, spoil, unlike
+from tests.audit.faults.random import LENGTH, grown, unlike
 from tests.patience import PATIENT
 
 COUNT, SEED = 10_000, 1
 TOPICS = 120
 """Of a round; each round has brokers of its own."""
-LENGTH = 4
-"""How many times over the clients write what they write to the grid's topics."""
-SHAPES = (Shape.PLAIN, Shape.PLAIN, Shape.TRANSACTIONAL, Shape.TRANSACTIONAL, Shape.MAPPED)
 
 
 def main(count: int, seed: int) -> int:
@@ -40,13 +35,7 @@ def main(count: int, seed: int) -> int:
                 Cluster(name="destination", properties=PATIENT, quick=True) as destination,
             ):
                 grid = Grid({Side.SOURCE: source, Side.DESTINATION: destination}, length=LENGTH)
-                shapes = {f"seed-{one}": random.Random(one).choice(SHAPES) for one in seeds}
-                grid.write(shapes)
-                due: dict[str, list[Due]] = {}
-                for one in seeds:
-                    topic = f"seed-{one}"
-                    chance = random.Random(one)
-                    due[topic] = spoil(grid.copies[topic], chance.choice(SHAPES), chance)
+                due = grown(grid, {f"seed-{one}": one for one in seeds})
                 grid.lay()
                 seen = grid.audit(session.spark)
             for topic, wanted in due.items():
@@ -55,7 +44,7 @@ def main(count: int, seed: int) -> int:
                 why = unlike(seen[topic].findings, wanted)
                 if why:
                     wrong += 1
-                    print(f"{topic} ({shapes[topic].value}): {why}", flush=True)
+                    print(f"{topic} ({grid.shapes[topic].value}): {why}", flush=True)
                     for found in seen[topic].findings:
                         print(f"  {found.kind.value} {found.source} {found.destination} {found.detail}", flush=True)
             print(f"{done} faults in {rounds * TOPICS} copies, {wrong} copies told wrongly", flush=True)

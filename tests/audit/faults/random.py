@@ -1,13 +1,14 @@
 """Random faults, drawn from a seed: several in each copy, apart from each other, and what is due to be said of them."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirror.audit.model import Finding, Kind, Side, Span
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from tests.audit.clusters import edited
 from tests.audit.faults.copies import OWNER, Copy, markers, rewritten, stamped
+from tests.audit.faults.grid import Grid
 from tests.audit.faults.kinds import Shape
 from tests.audit.faults.segments import Unit
 from tests.records.builders import Record, kafka_batch
@@ -16,6 +17,9 @@ APART = 4
 """Batches between two faults: closer ones could be told as one, or as each other's consequence."""
 MOST = 6
 """Faults of a copy."""
+LENGTH = 4
+"""How many times over the clients write what they write to the grid's topics."""
+SHAPES = (Shape.PLAIN, Shape.PLAIN, Shape.TRANSACTIONAL, Shape.TRANSACTIONAL, Shape.MAPPED)
 COVERED = [*range(16, HEADER_SIZE)]
 """Header bytes whose flips a checksum shows, or after which a log cannot be read."""
 UNREADABLE_FROM = frozenset({16, 23, 24, 25, 26})
@@ -61,6 +65,16 @@ def spoil(copy: Copy, shape: Shape, chance: random.Random) -> list[Due]:
             continue
         due += chance.choice(kinds)(copy, at, chance)
     return due or _another_byte(copy, 0, chance)
+
+
+def grown(grid: Grid, seeds: Mapping[str, int]) -> dict[str, list[Due]]:
+    """A topic for each seed, its copy spoiled as that says; what is due, by topic."""
+    grid.write({topic: random.Random(seed).choice(SHAPES) for topic, seed in seeds.items()})
+    due = {}
+    for topic, seed in seeds.items():
+        chance = random.Random(seed)
+        due[topic] = spoil(grid.copies[topic], chance.choice(SHAPES), chance)
+    return due
 
 
 def unlike(found: Sequence[Finding], due: Sequence[Due]) -> str:
