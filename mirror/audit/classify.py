@@ -34,9 +34,9 @@ class Scene:
 
     ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
     behind the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``; ``looked``: the
-    offsets that were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``: what opening the
-    batches has told, where one does. ``mapped``: what the destination has between batches is not known.
-    ``shift``: the destination's rows, markers and odd offsets are told so many offsets lower than they are.
+    offsets that were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``:
+    what opening the batches has told, where one does. ``mapped``: what the destination has between batches is
+    unknown. ``shift``: the destination's rows, markers and odd offsets are told so many offsets lower than they are.
     ``by_record``: a row is a record of a batch that was opened.
     """
 

@@ -80,6 +80,7 @@ class Alignment:
         source_epoch: leader epoch of the original before; -1 if not known.
         overtaken: the source's deletion reached beyond what was copied, as far as sequences prove.
         passed: copies whose originals are gone.
+        ended: whether the source had no more to be read when the last copy, or gap, was looked for.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Alignment:
         self.source_offset = source_offset
         self.source_epoch = source_epoch
         self.passed = 0
+        self.ended = False
         self._fetch = fetch
         self._last_gaps = gaps
         self._accept_gap = accept_gap
@@ -142,6 +144,7 @@ class Alignment:
         stands between both originals was left out then; if it stood there already, it was cleaned away, and is back."""
         found: dict[tuple[int, int, int], _Path] = {}
         fits: dict[int, Fit] = {}
+        self.ended = False
         for path in self._paths:
             original = await self._original(path.at)
             if original is not None:
@@ -188,7 +191,7 @@ class Alignment:
             NeverArrived: they were never there.
         """
         found: dict[tuple[int, int, int], _Path] = {}
-        refused = False
+        refused = self.ended = False
         looking: list[tuple[_Path, int, tuple[int, ...]]] = [(path, missing, tuple(gaps)) for path in self._paths]
         seen: set[tuple[int, int, int]] = set()
         while looking:
@@ -277,6 +280,10 @@ class Alignment:
             return f"is a batch of this flow, {source} has none from {self.certain} on"
         return f"differs from offset {original.header.base_offset} of {source}"
 
+    async def goes_on(self) -> bool:
+        """Whether the source has more by now than was looked at."""
+        return await self._original(self._first + len(self._originals)) is not None
+
     @property
     def certain(self) -> int:
         """The source offset up to which all is certain."""
@@ -301,6 +308,7 @@ class Alignment:
         while at >= self._first + len(self._originals):
             original = await self._fetch()
             if original is None:
+                self.ended = True
                 return None
             self._originals.append(original)
             self._kept_bytes += len(original.records or b"")

@@ -53,6 +53,21 @@ async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
         raise _truncated(sides, f"copied up to offset {copied_to}, and the source ends at {source_end}")
 
 
+async def check_seen(here: SourceLog, alignment: Alignment) -> None:
+    """All that the source has could be read when the copies were found to differ from it.
+
+    Raises:
+        NetworkError: it could not, and may have been what was copied: a new leader's high watermark lags behind what
+            the one before has shown; or it cannot be asked now. The next look tells.
+    """
+    if not alignment.ended:
+        return
+    # In this order: what is visible first is seen by the next, and what is there last may be more.
+    visible = await here.visible_end()
+    if await alignment.goes_on() or visible < await here.true_end():
+        raise Unreachable(f"{here.name}: what is there from offset {visible} on was not to be read yet")
+
+
 async def differs(sides: Sides, alignment: Alignment, error: Differs, noted: LastCopied | None) -> PartitionHalted:
     """The halt where copies are not the source's next batches. Within a leader epoch an offset has one batch only: a
     source that has another leader since its copy was noted, and fewer records of the epochs until then, has lost what

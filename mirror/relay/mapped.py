@@ -30,7 +30,7 @@ from mirror.relay.gaps import gap_behind
 from mirror.relay.halts import PartitionHalted, Trouble, halt, overtaken
 from mirror.relay.ids import made_anew
 from mirror.relay.journal import Between, Copied, Journal, write_down
-from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, differs
+from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, check_seen, differs
 from mirror.relay.partition import Location, Partition
 from mirror.relay.pins import COMMITTED, LEVEL, ON_GAP, UNPROVEN, Pins, committed_note, settings_changed
 from mirror.relay.position import Locator, transactional_id
@@ -417,6 +417,7 @@ class _Look:
         return found
 
     async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
+        await check_seen(self._here, step.alignment)
         if isinstance(error, Ambiguous):
             return halt(Trouble.AMBIGUOUS, f"{self._rules.name}: {error}")
         if isinstance(error, NeverArrived):
