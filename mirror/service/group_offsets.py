@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.service.config import ClusterSettings
@@ -36,6 +36,7 @@ def committed(settings: ClusterSettings, group: str, alias: str) -> list[TopicPa
     request = ConsumerGroupTopicPartitions(group)
     admin = _admin(settings)  # its requests end with it
     try:
+        _await_coordinator(settings, group)
         answer = asked(lambda: admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT_S))
     except KafkaException as error:
         raise GroupError(f"cannot read the offsets of group {group} at {alias}: {error.args[0].str()}") from error
@@ -50,6 +51,7 @@ def members(settings: ClusterSettings, group: str, alias: str) -> int:
     """
     admin = _admin(settings)
     try:
+        _await_coordinator(settings, group)
         return len(asked(lambda: admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)).members)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
@@ -66,6 +68,7 @@ def commit(settings: ClusterSettings, group: str, alias: str, offsets: Iterable[
     request = ConsumerGroupTopicPartitions(group, list(offsets))
     admin = _admin(settings)
     try:
+        _await_coordinator(settings, group)
         answer = asked(lambda: admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S))
     except KafkaException as error:
         raise GroupError(f"cannot commit for group {group} at {alias}: {error.args[0].str()}") from error
@@ -75,27 +78,52 @@ def commit(settings: ClusterSettings, group: str, alias: str, offsets: Iterable[
 
 
 def asked(ask: Callable[[], Mapping[str, Future[_T]]]) -> _T:
-    """The answer about one group; asked again while its coordinator is not ready (``SOON``), for ``TIMEOUT_S``.
+    """The admin client's answer about one group; see ``patiently``.
+
+    Raises:
+        KafkaException: refused, or not answered in time.
+    """
+    return patiently(lambda: next(iter(ask().values())).result())
+
+
+def patiently(attempt: Callable[[], _T]) -> _T:
+    """What it gives; tried again while the group's coordinator is not ready (``SOON``), for ``TIMEOUT_S``.
 
     Raises:
         KafkaException: refused, or not answered in time.
     """
     until = time.monotonic() + TIMEOUT_S
     while True:
-        (future,) = ask().values()
         try:
-            return future.result()
+            return attempt()
         except KafkaException as error:
             if error.args[0].code() not in SOON or time.monotonic() >= until:
                 raise
             time.sleep(BACKOFF_S)
 
 
+def _await_coordinator(settings: ClusterSettings, group: str) -> None:
+    """Until the group's coordinator answers. confluent-kafka 2.16.1 crashes (SIGSEGV) where its admin client is told
+    that a coordinator still loads, as on a cluster that no group has used before; its consumer says so.
+
+    Raises:
+        KafkaException: refused, or not answered in time.
+    """
+    consumer = Consumer({**_client(settings), "group.id": group, "enable.auto.commit": False})
+    try:
+        # Without a subscription it does not join; what is asked for does not matter.
+        patiently(lambda: consumer.committed([TopicPartition("__consumer_offsets", 0)], timeout=TIMEOUT_S))
+    finally:
+        consumer.close()
+
+
 def _admin(settings: ClusterSettings) -> AdminClient:
-    return AdminClient(
-        {
-            "bootstrap.servers": settings.bootstrap_servers_text,
-            "client.id": f"{settings.client_id}-offsets",
-            "log_level": 0,
-        }
-    )
+    return AdminClient(_client(settings))
+
+
+def _client(settings: ClusterSettings) -> dict[str, str | int | bool]:
+    return {
+        "bootstrap.servers": settings.bootstrap_servers_text,
+        "client.id": f"{settings.client_id}-offsets",
+        "log_level": 0,
+    }

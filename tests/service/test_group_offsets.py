@@ -1,11 +1,14 @@
 """A group's coordinator that is not ready: waited for, but not for ever."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from mirror.sandbox import Cluster
 from mirror.service import group_offsets
 from mirror.service.group_offsets import SOON, asked
 
@@ -38,3 +41,22 @@ def test_a_refusal_is_told_at_once() -> None:
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
         asked(lambda: next(found))
     assert len(list(found)) == 1, "asked once"
+
+
+ASKS = """
+import sys
+from mirror.service.config import ClusterSettings
+from mirror.service.group_offsets import committed, members
+settings = ClusterSettings.model_validate({"bootstrap.servers": sys.argv[1]})
+print(globals()[sys.argv[2]](settings, "g", "source"))
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("name", "told"), [("committed", "[]"), ("members", "0")])
+def test_a_cluster_that_no_group_has_used_before(name: str, told: str) -> None:
+    """Its coordinators are only being made: librdkafka's admin client ends the process there with SIGSEGV."""
+    with Cluster(name="source", quick=True) as cluster:
+        command = [sys.executable, "-c", ASKS, cluster.bootstrap_servers, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
