@@ -28,7 +28,7 @@ class GroupError(Exception):
 
 
 def committed(settings: ClusterSettings, group: str, alias: str) -> list[TopicPartition]:
-    """All that the group has committed; empty if there is no such group.
+    """All that the group has committed; empty if there is no such group. To be asked before anything else about it.
 
     Raises:
         GroupError: it cannot be read.
@@ -51,7 +51,6 @@ def members(settings: ClusterSettings, group: str, alias: str) -> int:
     """
     admin = _admin(settings)
     try:
-        _await_coordinator(settings, group)
         return len(asked(lambda: admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)).members)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
@@ -68,7 +67,6 @@ def commit(settings: ClusterSettings, group: str, alias: str, offsets: Iterable[
     request = ConsumerGroupTopicPartitions(group, list(offsets))
     admin = _admin(settings)
     try:
-        _await_coordinator(settings, group)
         answer = asked(lambda: admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S))
     except KafkaException as error:
         raise GroupError(f"cannot commit for group {group} at {alias}: {error.args[0].str()}") from error

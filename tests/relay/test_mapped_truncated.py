@@ -46,6 +46,13 @@ async def stopped(source: FakeCluster, destination: FakeCluster) -> None:
         assert await flow.relay.drain()
 
 
+async def killed(source: FakeCluster, destination: FakeCluster) -> None:
+    """A first life: all is copied behind a checkpoint, and it is killed."""
+    fill(source)
+    async with mirroring(source, destination, mapped=True) as flow:
+        await flow.copied()
+
+
 def forget_notes(destination: FakeCluster) -> None:
     """The checkpoints are of a version that did not note what was copied last."""
     for at, (key, value) in enumerate(destination.remembered):
@@ -183,9 +190,7 @@ async def test_copies_behind_the_checkpoint_that_the_source_has_lost(upto: int, 
        that is wrong, which is the only one. Where nothing is left to compare, that is said.
     """
     async with clusters() as (source, destination):
-        fill(source)
-        async with mirroring(source, destination, mapped=True) as flow:
-            await flow.copied()
+        await killed(source, destination)
         elect(source, end=48, upto=upto, payload=b"other" * 9)
         if purged:
             empty(destination)
@@ -207,9 +212,7 @@ async def test_a_new_leader_that_is_behind(purged: bool, asked: bool) -> None:
     2. It is looked at again, and goes on once they can be read. Without the rule it halts, and says that they are lost.
     """
     async with clusters() as (source, destination):
-        fill(source)
-        async with mirroring(source, destination, mapped=True) as flow:
-            await flow.copied()
+        await killed(source, destination)
         log = source.log("t")
         log.epoch += 1
         log.hidden = 6
@@ -234,9 +237,7 @@ async def _anything(*_: object) -> None: ...
 async def test_other_records_of_the_same_epoch_are_no_truncation() -> None:
     """The source has another leader since, and all of its records; one of them is not what was copied."""
     async with clusters() as (source, destination):
-        fill(source)
-        async with mirroring(source, destination, mapped=True) as flow:
-            await flow.copied()
+        await killed(source, destination)
         log = source.log("t")
         log.epoch += 1
         log.batches[16] = batch(48, 3, b"other" * 9)
@@ -247,9 +248,7 @@ async def test_other_records_of_the_same_epoch_are_no_truncation() -> None:
 async def test_a_copy_that_is_there_twice_is_no_truncation() -> None:
     """The source has another leader since, and all of its records; the last batch stands at the destination twice."""
     async with clusters() as (source, destination):
-        fill(source)
-        async with mirroring(source, destination, mapped=True) as flow:
-            await flow.copied()
+        await killed(source, destination)
         source.log("t").epoch += 1
         log = destination.log("t")
         header = BatchHeader.read(log.batches[-1])
