@@ -39,9 +39,12 @@ class SparkCluster(NamedTuple):
 
 
 def _below(process: psutil.Process) -> list[str]:
+    found = []
     with suppress(psutil.Error):
-        return [" ".join(each.cmdline()) for each in process.children(recursive=True)]
-    return []
+        for each in process.children(recursive=True):
+            with suppress(psutil.Error):  # one that has just ended says nothing about the others
+                found.append(" ".join(each.cmdline()))
+    return found
 
 
 def _wait(condition: Callable[[], object], what: str) -> None:
@@ -94,9 +97,9 @@ def _end(process: psutil.Process) -> None:
             each.kill()
 
 
-def audit(*command: str) -> "subprocess.Popen[str]":
-    """Started."""
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+def audit(*command: str, python: str = sys.executable) -> "subprocess.Popen[str]":
+    """Started; ``python`` is what executors run."""
+    environment = os.environ | {"PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -104,6 +107,15 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     """Exit code, and what it printed."""
     out, err = process.communicate(timeout=300)
     return process.returncode, " ".join(out.split()), err
+
+
+def held_python(directory: Path) -> tuple[str, Path]:
+    """A Python for executors that goes on once the file is there: a kill before that strikes a task that runs."""
+    goes_on, program = directory / "goes_on", directory / "python"
+    held = f"while [ ! -e '{goes_on}' ]; do sleep 0.1; done"
+    program.write_text(f"#!/bin/sh\n{held}\nexec '{sys.executable}' \"$@\"\n")
+    program.chmod(0o755)
+    return str(program), goes_on
 
 
 @pytest.mark.broker
@@ -127,14 +139,17 @@ def test_an_audit_on_a_spark_cluster(
         f"  west: {{bootstrap.servers: '{destination_cluster.bootstrap_servers}'}}\n"
         f"flows:\n  'east->west': {{topics: [{topic_name}]}}\n"
     )
+    python, goes_on = held_python(tmp_path)
     process = audit(
         sys.executable, "-m", "mirror", "audit", "-c", str(config),
         "--master", spark_cluster.master, "--conf", "spark.executor.memory=512m",
+        python=python,
     )  # fmt: skip
     _wait(lambda: spark_cluster.reading or process.poll() is not None, "an executor that runs Python")
     assert process.poll() is None, ended(process)
     _end(spark_cluster.reading[0])
     assert process.poll() is None
+    goes_on.touch()
     code, out, err = ended(process)
     assert code in (0, 1), (out, err)
     assert ("identical: east and west" in out) == (code == 0)
