@@ -80,7 +80,6 @@ class Alignment:
         source_epoch: leader epoch of the original before; -1 if not known.
         overtaken: the source's deletion reached beyond what was copied, as far as sequences prove.
         passed: copies whose originals are gone.
-        ended: whether the source had no more to be read when the last copy, or gap, was looked for.
     """
 
     def __init__(
@@ -110,7 +109,8 @@ class Alignment:
         self.source_offset = source_offset
         self.source_epoch = source_epoch
         self.passed = 0
-        self.ended = False
+        self._unread: int | None = None
+        """Index of an original that was not to be read when a copy, or a gap, was sought there: it may be the one."""
         self._fetch = fetch
         self._last_gaps = gaps
         self._accept_gap = accept_gap
@@ -144,9 +144,8 @@ class Alignment:
         stands between both originals was left out then; if it stood there already, it was cleaned away, and is back."""
         found: dict[tuple[int, int, int], _Path] = {}
         fits: dict[int, Fit] = {}
-        self.ended = False
         for path in self._paths:
-            original = await self._original(path.at)
+            original = await self._sought(path.at)
             if original is not None:
                 await self._match(found, fits, path, path.at, copy)
             if self._room(path, original) >= copy.length:
@@ -154,7 +153,7 @@ class Alignment:
         if not found and follows:
             for path in self._paths:
                 for at in range(path.at + 1, path.at + 1 + MOST_LEFT_OUT):
-                    original = await self._original(at)
+                    original = await self._sought(at)
                     if original is None or original.header.leader_epoch > self._known_epoch:
                         break
                     if await self._match(found, fits, path, at, copy) is Fit.WHOLE:
@@ -191,7 +190,7 @@ class Alignment:
             NeverArrived: they were never there.
         """
         found: dict[tuple[int, int, int], _Path] = {}
-        refused = self.ended = False
+        refused = False
         looking: list[tuple[_Path, int, tuple[int, ...]]] = [(path, missing, tuple(gaps)) for path in self._paths]
         seen: set[tuple[int, int, int]] = set()
         while looking:
@@ -199,7 +198,7 @@ class Alignment:
             if not left:
                 _put(found, path)
                 continue
-            original = await self._original(path.at)
+            original = await self._sought(path.at)
             for gone in range(min(self._room(path, original), left) + 1):
                 rest = _without(there, gone, whole=False)
                 if gone == left:
@@ -280,9 +279,15 @@ class Alignment:
             return f"is a batch of this flow, {source} has none from {self.certain} on"
         return f"differs from offset {original.header.base_offset} of {source}"
 
+    @property
+    def ended(self) -> bool:
+        """Whether a copy, or a gap, was sought behind all that could be read of the source."""
+        return self._unread is not None
+
     async def goes_on(self) -> bool:
-        """Whether the source has more by now than was looked at."""
-        return await self._original(self._first + len(self._originals)) is not None
+        """Whether more of the source can be read by now than could when that was so, or has been."""
+        at = self._first + len(self._originals) if self._unread is None else self._unread
+        return at < self._first or await self._original(at) is not None
 
     @property
     def certain(self) -> int:
@@ -304,11 +309,17 @@ class Alignment:
 
     # -- the ways ----------------------------------------------------------------------------------------------------
 
+    async def _sought(self, at: int) -> Batch | None:
+        """The original there, as what a copy may be of."""
+        original = await self._original(at)
+        if original is None and (self._unread is None or at < self._unread):
+            self._unread = at
+        return original
+
     async def _original(self, at: int) -> Batch | None:
         while at >= self._first + len(self._originals):
             original = await self._fetch()
             if original is None:
-                self.ended = True
                 return None
             self._originals.append(original)
             self._kept_bytes += len(original.records or b"")

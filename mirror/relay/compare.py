@@ -92,14 +92,18 @@ class Comparison:
         """What the source has at a batch's base offset, or next."""
         segment = await self._here.read(base)
         found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
-        if found is None and base < segment.high_watermark:
+        if found is not None:
+            return found
+        true_end = await self._here.true_end()
+        if max(base, segment.high_watermark) < true_end:
+            # A new leader's high watermark lags behind its log for a moment.
+            raise Unreachable(f"{self._here.name}: what is at offset {base}, or behind it, is not to be read yet")
+        if base < segment.high_watermark:
+            # No cleaner touches the newest segment.
             raise halt(
                 Trouble.CORRUPT,
                 f"{self._here.name}: offset {base} is answered with nothing, below {segment.high_watermark}",
             )
-        if found is None and base < await self._here.true_end():
-            # A new leader's high watermark lags behind its log for a moment.
-            raise Unreachable(f"{self._here.name}: offset {base} is there, and not to be read yet")
         return found
 
     async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes], source_start: int) -> None:

@@ -34,6 +34,14 @@ class Contradiction(Exception):
     """A log that says two things: some batch does not stand where its header says."""
 
 
+class Unanswered(Contradiction):
+    """Below the high watermark, an offset is answered with nothing."""
+
+    def __init__(self, due: int, readable: int, high_watermark: int) -> None:
+        super().__init__(f"the log can be read to {readable}, and offset {due} is answered with nothing")
+        self.high_watermark = high_watermark
+
+
 class Locates(Protocol):
     """Who knows a partition's logs: the locator."""
 
@@ -158,7 +166,13 @@ async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead 
     except Contradiction:
         # The log cleaner may have replaced a segment between two reads.
         await asyncio.sleep(settings.settle_ms / 1000)
+    try:
         return await look.at(due)
+    except Unanswered as error:
+        if error.high_watermark < await here.true_end():
+            # Of the newest segment, which no cleaner touches, a new leader may not show anything yet.
+            raise Unreachable(f"{error}, while not all of it can be read") from error
+        raise
 
 
 async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettings) -> tuple[int, int] | None:
@@ -207,7 +221,7 @@ class Look:
         if not segment.batches:
             readable = segment.last_stable_offset if self._committed else segment.high_watermark
             if readable > due and not await self._is_before_undecided(due, readable):
-                await self._check_nothing(due, readable)
+                await self._check_nothing(due, readable, segment.high_watermark)
             return None
         header, batch = segment.batches[0]
         if header.base_offset <= due:
@@ -267,14 +281,14 @@ class Look:
         ahead = await Look(self._log, self._floor, committed=False).at(due)
         return ahead is not None and ahead.base_offset >= stable
 
-    async def _check_nothing(self, due: int, readable: int) -> None:
+    async def _check_nothing(self, due: int, readable: int, high_watermark: int) -> None:
         """Nothing is answered at ``due``, below the end of what can be read: nothing may stand there."""
         if due > self._floor:
             found = await self._log.read(due - 1, committed=self._committed)
             if found.batches:
                 await self._check_next(due, found.batches[0][0], len(found.batches[0][1]), NOT_SEEN)
         # Compaction leaves the newest segment alone: there is a batch that ends where the log does.
-        raise Contradiction(f"the log can be read to {readable}, and offset {due} is answered with nothing")
+        raise Unanswered(due, readable, high_watermark)
 
     async def _check_next(self, due: int, before: BatchHeader, size: int, expected: int) -> None:
         """Behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""

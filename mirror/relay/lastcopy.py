@@ -54,14 +54,22 @@ async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
 
 
 async def check_seen(here: SourceLog, alignment: Alignment) -> None:
-    """All that the source has could be read when the copies were found to differ from it.
+    """Nothing was said of copies that rests on a part of the source that could not be read.
 
     Raises:
-        NetworkError: it could not, and may have been what was copied: a new leader's high watermark lags behind what
-            the one before has shown; or it cannot be asked now. The next look tells.
+        NetworkError: it does. The next look tells.
     """
-    if not alignment.ended:
-        return
+    if alignment.ended:
+        await check_read(here, alignment)
+
+
+async def check_read(here: SourceLog, alignment: Alignment) -> None:
+    """All that the source has was read.
+
+    Raises:
+        NetworkError: it was not: a new leader's high watermark lags behind what the one before has shown, or more has
+            come by now; or it cannot be asked now. The next look tells.
+    """
     # In this order: what is visible first is seen by the next, and what is there last may be more.
     visible = await here.visible_end()
     if await alignment.goes_on() or visible < await here.true_end():
@@ -142,20 +150,21 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tu
     if last is None or last.destination_end <= sides.log_start or last.source_end <= sides.source_start:
         return None
     at = last.source_end - 1
-    copy, original = await asyncio.gather(
-        sides.there.batch_at(last.destination_end - 1), sides.here.batch_at(last.source_end - 1)
-    )
+    copy, original = await asyncio.gather(sides.there.batch_at(last.destination_end - 1), sides.here.batch_at(at))
     if copy is None or copy[0].is_control or copy[0].producer_id not in own or not _ends(copy[0], last.destination_end):
         return None
+    if original is None and not sides.compacted:
+        if await sides.here.visible_end() <= at:
+            # A new leader's high watermark lags behind what the one before has shown.
+            raise Unreachable(f"{sides.here.name}: offset {at} is there, and not to be read yet")
+        # It may have been shown only now.
+        original = await sides.here.batch_at(at)
     if original is not None and _ends(original[0], last.source_end):
         found = await fit(_look(original), _look(copy), sides.opening)
         if found is not Fit.NONE:
             return original if found is Fit.WHOLE else None
     if sides.compacted and (original is None or not _ends(original[0], last.source_end)):
         return None
-    if original is None and await sides.here.visible_end() <= at:
-        # A new leader's high watermark lags behind what the one before has shown.
-        raise Unreachable(f"{sides.here.name}: offset {at} is there, and not to be read yet")
     raise _truncated(
         sides,
         f"the source's batch at offset {at} is not the one that was copied to offset {last.destination_end - 1}"

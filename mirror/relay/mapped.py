@@ -30,7 +30,7 @@ from mirror.relay.gaps import gap_behind
 from mirror.relay.halts import PartitionHalted, Trouble, halt, overtaken
 from mirror.relay.ids import made_anew
 from mirror.relay.journal import Between, Copied, Journal, write_down
-from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, check_seen, differs
+from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
 from mirror.relay.partition import Location, Partition
 from mirror.relay.pins import COMMITTED, LEVEL, ON_GAP, UNPROVEN, Pins, committed_note, settings_changed
 from mirror.relay.position import Locator, transactional_id
@@ -217,6 +217,7 @@ class _Look:
         self._remaking = start.anew and checkpoint is not None
         await check_end(self._sides, start.source, self._rules.settle_s)
         noted = checkpoint.copied if checkpoint is not None else None
+        partition.forget_read()
         step = self._step(start, own, noted)
         await self._advance(step, end)
         level = checkpoint.isolation_level if checkpoint is not None else ""
@@ -414,6 +415,7 @@ class _Look:
             step.decide()
         except Differs as error:
             raise await self._halt(step, error) from error
+        await check_seen(self._here, step.alignment)
         return found
 
     async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
@@ -461,8 +463,11 @@ class _Look:
                     step.decide()
                 except Differs as error:
                     raise await self._halt(step, error) from error
+                await check_seen(self._here, step.alignment)
                 return
         following = await step.next_of_source()
+        if following is None:
+            await check_read(self._here, step.alignment)
         possible = step.alignment.overtaken or (following is not None and following.length <= most)
         if not possible or self._rules.accept_loss:
             return

@@ -562,9 +562,14 @@ class Partition:
         self.source_id = self.destination_id = None
         self.doubts = self.missing = 0
 
+    def forget_read(self) -> None:
+        """The source may have lost what was read of it, and other batches may stand there: another worker had the
+        partition meanwhile."""
+        self.marks.clear()
+
     def forget_source(self) -> None:
         """Another topic is the source from now on: what is known of the one before says nothing of it."""
-        self.marks.clear()
+        self.forget_read()
         self.source_leader_epoch = -1
 
     def stop(self) -> None:

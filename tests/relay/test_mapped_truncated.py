@@ -203,37 +203,6 @@ async def test_copies_behind_the_checkpoint_that_the_source_has_lost(upto: int, 
             assert reason == ("source_truncated" if asked else "not_a_copy")
 
 
-@pytest.mark.parametrize("asked", [True, False])
-@pytest.mark.parametrize("purged", [False, True])
-async def test_a_new_leader_that_is_behind(purged: bool, asked: bool) -> None:
-    """
-    1. All is copied behind a checkpoint, and the worker killed. The source's next leader has all of it, and its high
-       watermark is behind what the one before has shown; the destination has the copies, or remembers how many.
-    2. It is looked at again, and goes on once they can be read. Without the rule it halts, and says that they are lost.
-    """
-    async with clusters() as (source, destination):
-        await killed(source, destination)
-        log = source.log("t")
-        log.epoch += 1
-        log.hidden = 6
-        if purged:
-            empty(destination)
-        with patch.object(mapped, "check_seen", lastcopy.check_seen if asked else _anything):
-            async with mirroring(source, destination, mapped=True) as flow:
-                if not asked:
-                    assert await flow.halted() == "source_truncated"
-                    return
-                await until(lambda: "not to be read yet" in str(flow.partition().waiting))
-                log.hidden = 0
-                source.store("t", 0, batch(END, 3, leader_epoch=log.epoch))
-                await copied(flow, END + 3)
-        data = [each for each in destination.log("t").batches if not BatchHeader.read(each).is_control]
-        assert len(data) == (1 if purged else END // 3 + 1)
-
-
-async def _anything(*_: object) -> None: ...
-
-
 async def test_other_records_of_the_same_epoch_are_no_truncation() -> None:
     """The source has another leader since, and all of its records; one of them is not what was copied."""
     async with clusters() as (source, destination):

@@ -249,6 +249,22 @@ class PartitionModel:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    def as_known(self, known: int | None) -> Self:
+        """What a leader answers from while it knows of this high watermark; None: of the true one."""
+        if known is None or known >= self.replicated:
+            return self
+        shown = copy.copy(self)
+        shown.replicated = max(known, self.start)
+        shown._open = {}
+        for stored in self.batches[: self.at(shown.replicated)]:
+            # A transaction whose marker is not below the high watermark is an open one.
+            header = stored.header
+            if header.is_control:
+                shown._open.pop(header.producer_id, None)
+            elif header.is_transactional:
+                shown._open.setdefault(header.producer_id, header.base_offset)
+        return shown
+
     @property
     def visible_end(self) -> int | None:
         """What ListOffsets tells consumers; None: OFFSET_NOT_AVAILABLE, the new leader does not know it yet."""

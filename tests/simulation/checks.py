@@ -71,6 +71,7 @@ class Copy:
         """The source's topic was made anew."""
         self.source = source
         self.here.model = source.model
+        self.here.known = None
         self.recreated = True
         self._stays_since = None
         if not self._checked:

@@ -208,7 +208,7 @@ class SimulatedLog:
         def look(model: PartitionModel) -> Segment | Answer:
             if self._by_id and self._topic_id != self._cluster.site.topic_id:
                 return Answer(ErrorCode.UNKNOWN_TOPIC_ID)
-            if not model.start <= offset <= model.replicated:
+            if not model.start <= offset <= model.end:
                 return Answer(ErrorCode.OFFSET_OUT_OF_RANGE)
             stored = model.read(offset, max_bytes, committed=committed)
             aborted = model.aborted(offset, stored[-1].header.last_offset) if committed and stored else []

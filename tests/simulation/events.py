@@ -123,6 +123,18 @@ def clean_source(run: Run) -> None:
         run.trace("source", "the cleaner takes the batch at {} of partition {}", base, copy.index)
 
 
+def lag(run: Run) -> None:
+    """Another broker leads a partition of the source, and does not know for a while how much of it everybody has."""
+    copy = run.chance.choice(run.partitions)
+    site = copy.here
+    bases = [one.header.base_offset for one in site.model.batches]
+    if bases:
+        site.fail_over(crash=run.chance.random() < 0.5)
+        site.known = run.chance.choice([bases[-1], run.chance.choice(bases[-6:]), run.chance.choice(bases)])
+        run.trace("source", "partition {} shows what is before {}", copy.index, site.known)
+        run.loop.call_later(run.chance.choice([0.1, 2.0, 15.0]) * run.chance.random(), site.learn_all)
+
+
 def clean_destination(run: Run) -> None:
     """Its cleaner takes a batch, or a marker: any that is replicated but the last one, which nothing supersedes."""
     model = (site := some(run)).model

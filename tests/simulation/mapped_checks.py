@@ -352,10 +352,18 @@ class Causes:
         # One that is deleted itself tells nobody what stood before it.
         until = min((at for at in fences if at >= self._site.model.start), default=None)
         noted = known.remembered(side_of(name))
-        if noted is None:
-            # Whoever has fenced it before had noted what the leader remembers for the account before this one.
-            within = len(fences) > 1 and gone.within(checkpoint.destination_offset, until)
+        if noted is not None and (noted.producer_id, noted.epoch) == (identity.producer_id, identity.epoch):
+            within = not noted.fenced and gone.within(noted.end, until)
         else:
-            of_it = (noted.producer_id, noted.epoch) == (identity.producer_id, identity.epoch)
-            within = of_it and not noted.fenced and gone.within(noted.end, until)
+            # Whoever has fenced it before had noted what the leader remembers for the account before this one.
+            within = len(fences) + self._later(checkpoint) > 1 and gone.within(checkpoint.destination_offset, until)
         return "deleted between two fences" if within else ""
+
+    def _later(self, checkpoint: Checkpoint) -> int:
+        """Fences behind it of those who have got another producer id."""
+        ids, own = self._site.ids, checkpoint.identity.producer_id
+        return sum(
+            one.header.is_control and one.header.producer_id != own and ids.get(one.header.producer_id) == ids[own]
+            for one in self._site.model.batches
+            if one.header.base_offset >= checkpoint.destination_offset
+        )

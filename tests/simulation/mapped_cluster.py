@@ -35,6 +35,11 @@ class SourceSite(Site):
 
     models: dict[str, PartitionModel]
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.known_of: dict[str, int] = {}
+        """Topic -> the high watermark that its leader shows, while the followers have not told it of a later one."""
+
     @property
     def topics(self) -> dict[str, Topic]:
         """As the controller knows them."""
@@ -53,7 +58,15 @@ class SourceSite(Site):
         model = self.models[name]
         if epoch // ELECTIONS != generation(model):
             return model, ErrorCode.UNKNOWN_TOPIC_ID
-        return model, ErrorCode.NONE if epoch == model.epoch else ErrorCode.FENCED_LEADER_EPOCH
+        if epoch != model.epoch:
+            return model, ErrorCode.FENCED_LEADER_EPOCH
+        return model.as_known(self.known_of.get(name)), ErrorCode.NONE
+
+    def learn_all_of(self, name: str) -> None:
+        """The leader knows the high watermark."""
+        if self.known_of.pop(name, None) is not None:
+            self._trace(self.name, "all of {} is shown", name)
+            self.grown()
 
 
 class Blocks(CoordinatorModel):
@@ -88,6 +101,8 @@ class DestinationSite(Site):
         """What each id's owner had before it renewed it last: that may come again."""
         self.taken_at: dict[tuple[str, str], int] = {}
         """Rows that the internal topic had when a worker took a transactional id."""
+        self.ids: dict[int, str] = {}
+        """Producer id -> the transactional id that had it."""
         self.fences: dict[int, int] = {}
         """Producer id -> the highest epoch of its markers that are replicated."""
         self.strays: dict[tuple[int, int], str] = {}
@@ -126,6 +141,7 @@ class DestinationSite(Site):
         owner = self.coordinator.init_producer_id(name)
         self.taken_at[who, name] = len(self.rows)
         self.used_at[name] = self.now_ms
+        self.ids[owner.producer_id] = name
         self._renewed.pop(name, None)
         self.owned(f"{who} {name}", owner)
         reply(owner)

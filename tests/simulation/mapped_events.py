@@ -32,10 +32,12 @@ async def things_happen(run: "MappedRun") -> None:
             source.bring_back()
         if chance.random() < taste.deleted_here:
             source.delete(run.copies.upto(name))
-        if chance.random() < taste.recreated and not source.model.epoch:
+        if chance.random() < taste.recreated and not generation(source.model):
             await recreate(run, name)
         if taste.truncated and chance.random() < taste.truncated:
             truncate(run, name)
+        if chance.random() < taste.lagging:
+            lag(run, name)
     await happen_there(run)
     if chance.random() < taste.idle:
         await idle(run)
@@ -118,6 +120,7 @@ async def recreate(run: "MappedRun", name: str) -> None:
     sent = any(
         stored.payload.startswith(name.encode()) for stored in run.there.model.batches if not stored.header.is_control
     )
+    run.here.known_of.pop(name, None)
     run.here.models[name] = source.recreate(begun=sent or bool(run.copies.own[name]))
     for _ in range(run.chance.choice([0, 3, 30])):
         source.grow(run.there.now_ms)
@@ -137,6 +140,14 @@ def truncate(run: "MappedRun", name: str) -> None:
         source.grow(run.there.now_ms)
     run.here.grown()
     run.grow()
+
+
+def lag(run: "MappedRun", name: str) -> None:
+    """Another broker leads a source topic, and does not know for a while how much of it everybody has."""
+    known = run.sources[name].elect()
+    if known is not None:
+        run.here.known_of[name] = known
+        run.loop.call_later(run.chance.choice([0.1, 2.0, 15.0]) * run.chance.random(), run.here.learn_all_of, name)
 
 
 async def remake(run: "MappedRun") -> None:
@@ -209,4 +220,5 @@ def at_rest(run: "MappedRun") -> bool:
         and not any(worker.sending or worker.lags for worker in running)
         and not any(link.late or link.waiting for broker in run.there.brokers.values() for link in broker.links)
         and not any(broker.paused for broker in run.there.brokers.values())
+        and not run.here.known_of
     )

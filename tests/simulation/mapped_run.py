@@ -126,6 +126,8 @@ class MappedRun(Run):
         for worker in self.stopping:
             worker.kill()
         self.there.forgetful = 0.0
+        for name in TOPICS:
+            self.here.learn_all_of(name)
         await super()._calm_down()
 
     async def _finish(self) -> None:
@@ -133,8 +135,13 @@ class MappedRun(Run):
         # What is late comes, and must not do any harm; and all of it is written down.
         await asyncio.sleep(15)
         await self._until(lambda: all(map(_written, self.alive[0].partitions)), "the last of it is not written down")
-        if any(self.copies.misplaced[name] and name not in self.halts for name in TOPICS):
+        if any(self._is_misplaced(name) and name not in self.halts for name in TOPICS):
             await self._must_halt()
+
+    def _is_misplaced(self, name: str) -> bool:
+        """A batch stands where it should not, and has not been deleted since."""
+        start = self.there.model.start
+        return any(one.header.next_offset > start for one in self.copies.misplaced[name])
 
     async def _must_halt(self) -> None:
         """Nothing is misplaced in silence: whoever looks next must see it."""
@@ -142,7 +149,7 @@ class MappedRun(Run):
             worker.kill()
         self.hire()
         await self._until(
-            lambda: all(name in self.halts or not self.copies.misplaced[name] for name in TOPICS),
+            lambda: all(name in self.halts or not self._is_misplaced(name) for name in TOPICS),
             "a batch is there twice, and nobody sees it",
         )
 

@@ -46,6 +46,8 @@ class Taste(NamedTuple):
     deleted_there: float = 0.0
     recreated: float = 0.0
     """A source topic is deleted and made anew, each once at most."""
+    lagging: float = 0.0
+    """A source's new leader has all of the log, and for a while shows less of it than the one before did."""
     truncated: float = 0.0
     """A source loses the end of its log in an unclean election. It neither deletes nor cleans then."""
     remade: float = 0.0
@@ -81,6 +83,7 @@ class Taste(NamedTuple):
             forgetful=chance.choice([0.0, 0.1, 0.3]),
             last_epoch=chance.choice([32_766, 32_766, 32_766, 0, 1, 3]),
             blocks=chance.random() < 0.5,
+            lagging=chance.choice([0.0, 0.0, 0.1, 0.3]),
         )
 
 
@@ -231,6 +234,18 @@ class Source(SourceLog):
             self.kept, self.taken = _before(self.kept, end), _before(self.taken, end)
             self.cleaned = {base for base in self.cleaned if base < end}
         return self.model
+
+    def elect(self) -> int | None:
+        """Another leader, with all of the log. The high watermark that it knows; None: there is nothing that it could
+        have missed."""
+        bases = [one.header.base_offset for one in self.model.batches if one.header.base_offset >= self.model.start]
+        if not bases:
+            return None
+        self.model.epoch += 1
+        self.model.epoch_start = self.model.end
+        known = self._chance.choice([bases[-1], self._chance.choice(bases[-6:]), self._chance.choice(bases)])
+        self.trace("source", "{}: epoch {}, which shows what is before {}", self.name, self.model.epoch, known)
+        return known
 
     def _begin_anew(self) -> None:
         """Nothing is open, and there is more to come."""

@@ -19,7 +19,7 @@ from tests.simulation.clock import Stuck, VirtualLoop, run_virtually
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.connection import FETCH_BY_ID, FETCH_VERSION
 from tests.simulation.events import EVENTS as EVENTS
-from tests.simulation.events import clean_destination, clean_source, empty, fail_over, flip, odd_errors, sweep
+from tests.simulation.events import clean_destination, clean_source, empty, fail_over, flip, lag, odd_errors, sweep
 from tests.simulation.network import Process, Trace, Weather
 from tests.simulation.site import Site
 from tests.simulation.source import DAY_MS, Recipe, SourceLog
@@ -150,6 +150,8 @@ class Run:
             clean_destination(self)
         if self.chance.random() < self.recipe.emptied:
             empty(self)
+        if self.chance.random() < self.recipe.lagging and self.here.topic_id is not None:
+            lag(self)
         if self.chance.random() < self.recipe.recreated and self.lives < MOST_LIVES:
             await self._recreate()
 
@@ -241,9 +243,9 @@ class Run:
         """Nothing is left to do, nothing on its way, and who is not stopped is where it should be."""
         running = [worker for worker in self.alive if not worker.process.paused]
         return (
-            all(copy.complete for copy in self.partitions)
+            all(copy.complete and copy.here.known is None for copy in self.partitions)
             and any(worker.settled for worker in running)
-            and not any(worker.sending for worker in running)
+            and not any(worker.sending or worker.lags for worker in running)
             and not any(link.late or link.waiting for broker in self.there.brokers.values() for link in broker.links)
             and not any(broker.paused for broker in self.there.brokers.values())
         )
@@ -254,6 +256,8 @@ class Run:
         self.trace("run", "nothing more goes wrong")
         if self.here.topic_id is None:
             self._make_anew()
+        for one in self.here.partitions:
+            one.learn_all()
         for one in self.there.partitions:
             one.odd = 0.0
             one.model.enough_replicas = True

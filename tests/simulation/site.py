@@ -81,6 +81,8 @@ class Site:
         """Share of the appends that are answered with an error, done or not."""
         self.forgetful = 0.0
         """How likely it is that just before an append old producers are forgotten."""
+        self.known: int | None = None
+        """The high watermark that a new leader shows while the followers have not told it of a later one."""
         self.stalled = False
         """The followers do not follow."""
         self.owner: tuple[str, Ownership] | None = None
@@ -126,7 +128,9 @@ class Site:
             return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
         if epoch < model.epoch:
             return None, ErrorCode.FENCED_LEADER_EPOCH
-        return (model, ErrorCode.NONE) if epoch == model.epoch else (None, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if epoch != model.epoch:
+            return None, ErrorCode.UNKNOWN_LEADER_EPOCH
+        return model if model.deposed else model.as_known(self.known), ErrorCode.NONE
 
     def asked(self, who: str) -> None:
         """It asks the coordinator who the owner is."""
@@ -317,6 +321,13 @@ class Site:
             one.reply(one.answer._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if not self.stalled:
             self._loop.call_later(self._chance.uniform(0.01, 0.5), self._replicate, model.end, model.epoch)
+
+    def learn_all(self) -> None:
+        """The leader knows the true high watermark."""
+        if self.known is not None:
+            self.known = None
+            self._trace(self.name, "all of it is shown")
+            self.grown()
 
     def _learn(self, node_id: int) -> None:
         self._deposed.pop(node_id, None)

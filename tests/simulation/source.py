@@ -44,6 +44,8 @@ class Recipe(NamedTuple):
     """How likely it is, at each event, that the topic is deleted and made anew, with other records."""
     by_id: bool = False
     """Whether topics are fetched by their ids (Kafka 3.1)."""
+    lagging: float = 0.0
+    """How likely it is, at each event, that a partition's new leader shows less than the one before, for a while."""
     emptied: float = 0.0
     """How likely it is, at each event, that a partition's records at the destination expire."""
     buffer_memory: int = 1 << 20
@@ -73,6 +75,7 @@ class Recipe(NamedTuple):
             by_id=chance.random() < 0.7,
             emptied=chance.choice([0.0, 0.0, 0.0, 0.1]),
             buffer_memory=chance.choice([1 << 20, LEAST_MEMORY]),
+            lagging=chance.choice([0.0, 0.0, 0.1, 0.3]),
         )
 
 
@@ -173,7 +176,8 @@ class SourceLog:
     def _end(self, producer_id: int, now_ms: int) -> None:
         del self._open[producer_id]
         kind = ABORT if self._chance.random() < self.recipe.aborted else COMMIT
-        self._store(marker_batch(self.model.end, producer_id, 0, kind=kind, timestamp=now_ms))
+        epoch = self.model.epoch
+        self._store(marker_batch(self.model.end, producer_id, 0, kind=kind, leader_epoch=epoch, timestamp=now_ms))
 
     # -- what a copy of it must be -------------------------------------------------------------------------------------
 

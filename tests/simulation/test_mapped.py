@@ -25,6 +25,7 @@ from mirror.relay.halts import PartitionHalted, Trouble, halt
 from mirror.relay.ids import Ids
 from mirror.relay.lastcopy import Checked, Sides
 from mirror.relay.mapped import MappedLocator
+from mirror.relay.partition import Partition
 from mirror.relay.seeking import Seeking
 from tests.simulation.mapped_run import play
 from tests.simulation.mapped_source import Taste
@@ -158,6 +159,10 @@ async def _unchecked(sides: Sides, last: Any, upto: int, *_: Any) -> Checked:
     return Checked(NO_LEADER_EPOCH, LastCopied(upto, sides.here.leader.epoch))
 
 
+def _no_matter(self: Partition) -> None:
+    """What was read before is what stands there."""
+
+
 async def _nothing(*_: Any) -> None:
     """Not asked."""
 
@@ -279,7 +284,12 @@ MUTATIONS = (
     # Sources that lose their end.
     Mutation("the source has what was copied", ((mapped, "check_copied", _unchecked), _mostly(**TRUNCATED)), 60),
     Mutation("the source ends behind what was copied", ((mapped, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
+    Mutation("what was read before says nothing", ((Partition, "forget_read", _no_matter), _mostly(**TRUNCATED)), 3000),
     Mutation("it has lost what its epochs lack", ((mapped, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
+    # Sources whose new leader shows less than the one before.
+    Mutation(
+        "what cannot be read is not lost", ((mapped, "check_seen", _nothing), _mostly(recreated=0.0, lagging=0.3)), 120
+    ),
     # Topics.
     Mutation("a verdict is on these topics", ((Seeking, "_made_anew", _of_these_topics), _mostly(recreated=0.3)), 600),
     Mutation("what comes back is nobody's yet", ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)), 300),

@@ -232,6 +232,11 @@ class Worker:
         return any(each.outbox or each.in_flight or each.filling for each in self.partitions)
 
     @property
+    def lags(self) -> bool:
+        """Whether it has something to copy yet."""
+        return any(partition.lag for partition in self.partitions if partition.phase is Phase.ACTIVE)
+
+    @property
     def halted(self) -> str:
         """The reasons, if partitions have halted."""
         reasons = {partition.halted.reason for partition in self.partitions if partition.halted is not None}
