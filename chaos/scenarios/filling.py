@@ -2,7 +2,7 @@
 offsets before a source's first record are filled."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from chaos.evidence import (
     ABOVE_WATERMARK,
@@ -184,6 +184,8 @@ def _trimmed(stage: Stage, start: int) -> None:
         _kill_destination(stage, lambda: stage.seen(START_NOT_KEPT, int(_start_not_kept(stage, start))))
         stage.recovered()
         until(trimmed, lambda: f"the destination to begin at {start} again; {stage.told()}")
+    # The clusters are used further: the next scenario may kill their brokers, with the mirror of this one gone.
+    until(lambda: _starts_kept(stage, start, by=all), "every broker to write down where its logs begin")
 
 
 def _lead(side: Side, topic: str, index: int, end: int) -> None:
@@ -194,10 +196,16 @@ def _lead(side: Side, topic: str, index: int, end: int) -> None:
 
 
 def _start_not_kept(stage: Stage, start: int) -> bool:
-    """Whether some partition's log start is in no broker's checkpoint, which is written once a minute."""
+    """Whether some partition's log start is in no broker's checkpoint."""
+    return not _starts_kept(stage, start, by=any)
+
+
+def _starts_kept(stage: Stage, start: int, *, by: Callable[[Iterable[bool]], bool]) -> bool:
+    """Whether each partition's log start is in the checkpoints of any, or of all, brokers, which are written once a
+    minute."""
     kept = [path.read_text() for one in stage.destination.cluster.brokers
             for path in one.data_dir.glob("log-start-offset-checkpoint")]  # fmt: skip
-    return any(all(f"{topic} {index} {start}\n" not in text for text in kept) for topic, index in stage.names)
+    return all(by(f"{topic} {index} {start}\n" in text for text in kept) for topic, index in stage.names)
 
 
 def _kill_destination(stage: Stage, when_dead: Callable[[], None] = lambda: None) -> None:

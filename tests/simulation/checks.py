@@ -55,8 +55,8 @@ class Copy:
         self._taken = 0
         self._wrong: list[Stored] = []
         self._excused: list[Halted] = []
-        self._noted_at: dict[str | None, float] = {}
-        """Source topic's id -> when something of it was noted first."""
+        self._noted_at: dict[tuple[str | None, int], float] = {}
+        """Source topic's id, leader epoch -> when something of it was noted first."""
         self._written = Ledger(lean=True)
         self._read = 0
         self._stays_since: float | None = None
@@ -217,15 +217,15 @@ class Copy:
         for at_s, (key, value) in zip(self.there.remembered_at[self._read :], rows[self._read :], strict=True):
             self._written.apply(key, value)
             for note in self._written.notes(self._side):
-                self._noted_at.setdefault(note.source_id, at_s)
+                self._noted_at.setdefault((note.source_id, note.copied.leader_epoch), at_s)
         self._read = len(rows)
         return self._written
 
     def _noted(self, until_s: float) -> bool:
-        """Whether it was written down what was copied last of the source's topic of now."""
+        """Whether it was written down what was copied last of the source's topic of now, under its leader of now."""
         self._ledger()
-        topic_id = self.here.partitions[0].topic_id
-        return topic_id is not None and self._noted_at.get(topic_id.hex(), until_s) < until_s
+        topic_id, epoch = self.here.partitions[0].topic_id, self.here.model.epoch
+        return topic_id is not None and self._noted_at.get((topic_id.hex(), epoch), until_s) < until_s
 
 
 def wrong_with(stored: Stored, source: SourceLog) -> str:
