@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos audit-faults clean setup
+.PHONY: demo test check bench chaos audit-faults deep clean setup
 
 setup: $(READY)
 
@@ -40,6 +40,10 @@ SEED := 1
 
 audit-faults: $(READY)
 	$(BIN)/python -m tests.audit.faults $(COUNT) $(SEED)
+
+# Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
+deep: $(READY)
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --numprocesses 2
 
 clean:
 	rm -rf $(VENV) build *.egg-info mirror/relay/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

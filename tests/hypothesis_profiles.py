@@ -1,8 +1,9 @@
 """How hard hypothesis looks, chosen by ``HYPOTHESIS_PROFILE``.
 
-``ci`` (the default) is modest and the same on every run, so that a red build is red again; ``thorough`` searches anew
-each time, for some minutes before a release or after a change to ``mirror/records`` or ``mirror/wire``. No profile
-has a deadline: no test may depend on how fast the machine is.
+``ci`` (the default) is modest and the same on every run, so that a red build is red again; ``deep`` (``make deep``)
+searches anew each time, for every night, and after a change to ``mirror/records`` or ``mirror/wire``. What it finds is
+kept in ``.hypothesis`` and tried first the next time; whoever mends it adds it to the test as an ``@example``. No
+profile has a deadline: no test may depend on how fast the machine is.
 """
 
 import os
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("ci", max_examples=25, derandomize=True, database=None, deadline=None)
 settings.register_profile(
-    "thorough",
+    "deep",
     max_examples=1_000,
     deadline=None,
     print_blob=True,

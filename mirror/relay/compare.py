@@ -32,6 +32,9 @@ class Proof(NamedTuple):
     """Why nothing could be compared."""
     cleaned: bool = False
     """Whether that is so because of log cleaners, which have left nothing that both sides still have."""
+    upto: int | None = None
+    """Where the last batch ends that was looked at, if that is not the last data batch: what stands behind it is in its
+    place only if no marker there is in a record's."""
 
 
 class Comparison:
@@ -65,14 +68,16 @@ class Comparison:
         """
         if tail.data is None and end in (0, self._rules.led_to):
             return Proof(proven=True)  # A log that has held nothing, or nothing but filler, needs no proof.
-        why, look = "", tail
+        why, look, upto = "", tail, None
         for _ in range(LOOKS_BACK):
             if look.data is None:
-                return Proof(proven=False, why=why or "the destination's log holds no record", cleaned=bool(why))
+                return Proof(
+                    proven=False, why=why or "the destination's log holds no record", cleaned=bool(why), upto=upto
+                )
             header = look.data[0]
             if header.base_offset < source_start:
                 begins = source_begins(source_start, self._here.floor)
-                return Proof(proven=False, why=why or begins, cleaned=bool(why))
+                return Proof(proven=False, why=why or begins, cleaned=bool(why), upto=upto)
             found = await self._original(header.base_offset)
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
@@ -83,10 +88,11 @@ class Comparison:
             if likeness is Likeness.SAME and found is not None:
                 # Behind markers, the source's batch before the end is another one, whose epoch may be later.
                 epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
-                return Proof(proven=True, epoch=epoch)
+                return Proof(proven=True, epoch=epoch, upto=upto)
             why = why or reason
             look = await self.tail(log_start, header.base_offset)
-        return Proof(proven=False, why=why, cleaned=True)
+            upto = look.holes_from
+        return Proof(proven=False, why=why, cleaned=True, upto=upto)
 
     async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
         """What the source has at a batch's base offset, or next."""

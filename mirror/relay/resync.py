@@ -247,7 +247,8 @@ class Resync:
                 seen = tail.data is not None
                 unseen = Unseen(proof.why, end, source_start, log_start, data=seen, cleaned=proof.cleaned)
                 proof = proof._replace(epoch=await rules.vouch(unseen))
-            filled = await self._comparison.check_holes(tail, source_start, end)
+            holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
+            filled = await self._comparison.check_holes(holes, source_start, end)
         except PartitionHalted as stop:
             if stop.halted.reason in OF_THE_DESTINATION:
                 await self._blame(tail, log_start, source_start)

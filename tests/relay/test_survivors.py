@@ -1,6 +1,7 @@
 """What log cleaners have changed on either side is compared by what they left."""
 
 from typing import Any
+from unittest.mock import ANY, patch
 
 import pytest
 
@@ -8,7 +9,7 @@ from mirror.net.survivors import Common
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader, Codec
 from mirror.relay import compare, survivors
-from mirror.relay.compare import LOOKS_BACK
+from mirror.relay.compare import LOOKS_BACK, Proof
 from tests.records.builders import kafka_batch
 from tests.records.cleaner import SIZE, TIME, cleaned, record, written
 from tests.relay.flows import copies
@@ -197,3 +198,29 @@ def test_the_copies_are_the_flow_s() -> None:
     again = BatchHeader.read(cleaned(copy, [record(1)]))
     assert again.producer_id == BatchHeader.read(copy).producer_id
     assert again.record_count == 1
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_marker_before_a_batch_that_nothing_can_be_compared_with(asked: bool) -> None:
+    """
+    1. A marker of ours stands where the source has a record. The batch behind it is a copy of one that the source has
+       compacted away; the one before is the source's.
+    2. What proves the copy is that one: behind it, no marker may be in a record's place.
+    """
+    async with scene() as at:
+        await copied(at, 1)
+        at.source.store("t", 0, written(SIZE), marker_batch(3 * SIZE, 7, 0))
+        for offset in range(SIZE, 2 * SIZE):
+            at.there.store(marker_batch(offset, at.owner, 1))
+        (copy,) = copies([written(2 * SIZE)], cluster_id=at.source.cluster_id, epoch=2)
+        assert at.there.produce(copy) == (0, 2 * SIZE)
+        usual = compare.Comparison.prove
+
+        async def unasked(*of: Any) -> Proof:
+            return (await usual(*of))._replace(upto=None)
+
+        with patch.object(compare.Comparison, "prove", usual if asked else unasked):
+            if asked:
+                assert await at.halts() == ("overfilled", ANY)
+            else:
+                assert (await at.locate()).offset == 3 * SIZE

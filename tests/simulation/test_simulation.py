@@ -49,4 +49,4 @@ def test_enough_goes_wrong() -> None:
     outcomes: list[Outcome] = [play(seed) for seed in range(1, 61)]
     assert sum(outcome.resyncs for outcome in outcomes) > len(outcomes)
     assert sum(outcome.markers for outcome in outcomes) > 5 * len(outcomes)
-    assert any(outcome.strays for outcome in outcomes) or len(outcomes) < 200
+    assert any(play(seed).strays for seed in range(1, 2001))
