@@ -189,6 +189,11 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
             FLOW,
             AT_FLOW + "exclude[0]: 'a[' is not a valid regular expression (unterminated ",
         ),
+        (
+            {"flow": "exclude: ['.*']"},
+            FLOW,
+            AT_FLOW + "exclude: it leaves out all that topics has, so that nothing is mirrored; take out what is to be",
+        ),
         ({"flow": "exclude: ['']"}, FLOW, AT_FLOW + "exclude[0]: '' is empty; write a topic's name, or a regular"),
         (
             {"flow": "exclude: ['a, b']"},

@@ -230,6 +230,21 @@ class FlowSettings(Settings):
         """Whether the flow mirrors this topic."""
         return self.selection.selects(topic)
 
+    @field_validator("exclude")
+    @classmethod
+    def _check_exclude(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        topics = info.data.get("topics", ())
+        selection = Selection(topics, value)
+        if topics and all(
+            entry in value or (is_topic_name(entry) and not selection.selects(entry)) for entry in topics
+        ):
+            raise refused(
+                "it leaves out all that topics has, so that nothing is mirrored",
+                "take out what is to be mirrored, or set enabled: false",
+                at="topics",
+            )
+        return value
+
     @field_validator("identity")
     @classmethod
     def _check_identity(cls, value: str, info: ValidationInfo) -> str:
