@@ -11,7 +11,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.pins import header_digest
 from mirror.relay import evidence, lastcopy, mapped, pins
 from mirror.relay.halts import PartitionHalted, Trouble, halt
-from mirror.relay.partition import Committed
+from mirror.relay.partition import Committed, Mark, Partition, Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
@@ -201,6 +201,30 @@ async def test_copies_behind_the_checkpoint_that_the_source_has_lost(upto: int, 
             assert reason == "unproven"
         else:
             assert reason == ("source_truncated" if asked else "not_a_copy")
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+async def test_what_was_read_before_another_had_it(forgotten: bool) -> None:
+    """
+    A worker takes a partition over again. What it read before may not be what stands at the source now, and is not
+    noted any more (without the rule, ``source_truncated`` at the next takeover: simulation, "what was read before").
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination, mapped=True) as flow:
+            await flow.copied()
+            partition = flow.partition()
+            read, before = Mark(END, 0, batch(END - 3, 3, b"other" * 9)), partition.copied
+            partition.marks.append(read)
+            assert before is not None
+            before.astray = True
+            with patch.object(Partition, "forget_read", Partition.forget_read if forgotten else _keep):
+                flow.relay.doubt_now(partition, "test", "looked for again")
+                await until(lambda: partition.copied is not before and partition.phase is Phase.ACTIVE)
+            assert (read in partition.marks) != forgotten
+
+
+def _keep(partition: Partition) -> None: ...
 
 
 async def test_other_records_of_the_same_epoch_are_no_truncation() -> None:

@@ -135,7 +135,7 @@ TRUNCATED = {"equal": False, "recreated": 0.0, "cleaned_here": 0.0, "deleted_her
 
 def _mostly(**changes: Any) -> tuple[Any, str, Any]:
     """Runs of this kind only, so that fewer seeds are needed."""
-    changes = {"truncated": 0.0, "remade": 0.0} | changes
+    changes = {"truncated": 0.0, "remade": 0.0, "lagging": 0.0} | changes
     return Taste, "draw", lambda chance: _draw(chance)._replace(**changes)
 
 
@@ -248,7 +248,7 @@ MUTATIONS = (
         60,
     ),
     Mutation("originals may be gone", ((Alignment, "_room", _no_room), _mostly(deleted_here=0.3)), 100),
-    Mutation("originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 60),
+    Mutation("originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300),
     # What is gone at the destination.
     Mutation("what is gone is counted", ((mapped._Look, "_count_gone", _uncounted),), 100),
     Mutation("the leader is asked", ((mapped, "look_before", _unasked), _mostly(deleted_there=0.6)), 60),
@@ -275,7 +275,7 @@ MUTATIONS = (
     Mutation(
         "what went before a fence may have been ours",
         ((Beginning, "_is_gone_behind", _nothing_gone), _mostly(recreated=0.4, deleted_there=0.4, forgetful=0.3)),
-        60,
+        200,
     ),
     Mutation(
         "the destination topic has an id", ((Beginning, "_start_from", _of_any_destination), _mostly(**REMADE)), 60
@@ -284,7 +284,12 @@ MUTATIONS = (
     # Sources that lose their end.
     Mutation("the source has what was copied", ((mapped, "check_copied", _unchecked), _mostly(**TRUNCATED)), 60),
     Mutation("the source ends behind what was copied", ((mapped, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
-    Mutation("what was read before says nothing", ((Partition, "forget_read", _no_matter), _mostly(**TRUNCATED)), 3000),
+    Mutation(
+        "what was read before says nothing",
+        ((Partition, "forget_read", _no_matter), _mostly(**TRUNCATED | {"lagging": 0.3})),
+        100,
+        first=601,
+    ),
     Mutation("it has lost what its epochs lack", ((mapped, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
     # Sources whose new leader shows less than the one before.
     Mutation(

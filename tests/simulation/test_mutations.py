@@ -196,7 +196,7 @@ MUTATIONS = (
         ((Freshness, "another_id", _another_id), _mostly(batches=32, max_epoch=0)),
         1500,
     ),
-    Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 300),
+    Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 1000),
     Mutation(
         "which topic was copied outlives every process",
         ((Pins, "recall", _forgotten), (pins, "vouch", _vouches), _mostly(recreated=0.3, emptied=0.1, by_id=True)),
