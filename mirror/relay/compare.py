@@ -29,7 +29,7 @@ class Proof(NamedTuple):
     epoch: int = NO_EPOCH
     """Leader epoch of the source batch before the destination's end; -1: not known."""
     why: str = ""
-    """Why nothing could be compared."""
+    """Why nothing could be compared, or only an earlier batch."""
     cleaned: bool = False
     """Whether that is so because of log cleaners, which have left nothing that both sides still have."""
     upto: int | None = None
@@ -81,18 +81,26 @@ class Comparison:
             found = await self._original(header.base_offset)
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
-                if found is not None:
-                    await self._check_place(look.data, found, source_start)
+                await self._check_place(look.data, found, source_start)
                 detail = f"the batches at offset {header.base_offset} differ"
-                raise await self.parted(detail, log_start, source_start, source_end, end)
+                stop = await self.parted(detail, log_start, source_start, source_end, end)
+                if found is not None and found[0].base_offset > header.base_offset:
+                    # Only a source that has lost its end has a gap there in a copy's place.
+                    raise stop if stop.halted.reason == Trouble.TRUNCATED.reason else self._displaced(header, found[0])
+                raise stop
             if likeness is Likeness.SAME and found is not None:
                 # Behind markers, the source's batch before the end is another one, whose epoch may be later.
                 epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
-                return Proof(proven=True, epoch=epoch, upto=upto)
+                return Proof(proven=True, epoch=epoch, why=why, upto=upto)
             why = why or reason
             look = await self.tail(log_start, header.base_offset)
             upto = look.holes_from
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
+
+    async def _is_original(self, copy: Data) -> bool:
+        """Whether the source has that batch, as far as can be compared."""
+        compared = await self._compare(copy, await self._original(copy[0].base_offset))
+        return compared.likeness is not Likeness.DIFFERENT
 
     async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
         """What the source has at a batch's base offset, or next."""
@@ -112,22 +120,25 @@ class Comparison:
             )
         return found
 
-    async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes], source_start: int) -> None:
+    async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes] | None, source_start: int) -> None:
         """The source's batch has not got another base offset, which no checksum covers, and is not passed over for it:
-        no other source has a gap there, or the same records elsewhere. Not so if it is the copy that is displaced."""
+        no other source has the same records elsewhere. Not so if it is the copy that is displaced."""
+        if found is None:
+            return
         header, other = copy[0], found[0]
         moved = (other._replace(base_offset=header.base_offset), found[1])
-        if other.base_offset > header.base_offset or (
-            other.base_offset < header.base_offset
-            and same_batch(copy, moved, strict=self._rules.strict)
-            and not await self._stands(other, source_start)
+        if same_batch(copy, moved, strict=self._rules.strict) and (
+            other.base_offset > header.base_offset or not await self._stands(other, source_start)
         ):
-            raise halt(
-                Trouble.CORRUPT,
-                f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
-                f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}"
-                f"{'' if self._rules.terms.compacted else WAS_COMPACTED}",
-            )
+            raise self._displaced(header, other)
+
+    def _displaced(self, header: BatchHeader, other: BatchHeader) -> PartitionHalted:
+        return halt(
+            Trouble.CORRUPT,
+            f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
+            f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}"
+            f"{'' if self._rules.terms.compacted else WAS_COMPACTED}",
+        )
 
     async def _stands(self, header: BatchHeader, source_start: int) -> bool:
         """Whether the source's batch is found at its base offset, too. Without gaps, something else is found there if
@@ -152,7 +163,10 @@ class Comparison:
             PartitionHalted: a batch of somebody else's stands before that.
         """
         holes_from = max(tail.holes_from, source_end)
-        if tail.holes_from <= source_end and await _Markers(self._there, holes_from, end).within(holes_from, end - 1):
+        only_filled = tail.holes_from <= source_end and (
+            tail.data is None or tail.data[0].base_offset < source_start or await self._is_original(tail.data)
+        )
+        if only_filled and await _Markers(self._there, holes_from, end).within(holes_from, end - 1):
             return halt(
                 Trouble.OVERFILLED,
                 f"{self._rules.name}: the destination ends at {end} and the source at {source_end}; there are only "
@@ -179,7 +193,7 @@ class Comparison:
             PartitionHalted: a batch of somebody else's stands before that.
         """
         name = self._rules.name
-        agreed = await self._last_agreed(max(log_start, source_start), source_end, end)
+        agreed, after = await self._last_agreed(max(log_start, source_start), source_end, end)
         ends = f"the source ends at {source_end}, the destination at {end}"
         if agreed is None and source_end < end and self._rules.pinned:
             alone = f"only the destination can have what the source had at offsets {source_end} to {end - 1}"
@@ -188,20 +202,19 @@ class Comparison:
             )
         if agreed is None:
             return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {ends}")
-        behind = agreed.next_offset
-        after = await self._here.batch_at(behind) if behind < source_end else None
-        both = f"both agree up to offset {behind - 1}, of leader epoch {agreed.leader_epoch}"
-        if after is not None and after[0].leader_epoch <= agreed.leader_epoch:
+        both = f"both agree up to offset {agreed.last_offset}, of leader epoch {agreed.leader_epoch}"
+        if after is not None and after.leader_epoch <= agreed.leader_epoch:
             return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
-        goes_on = (
-            "ends there" if after is None else f"goes on with other records, of leader epoch {after[0].leader_epoch}"
-        )
-        alone = f"only the destination has what the source had at offsets {behind} to {end - 1}"
+        goes_on = "ends there" if after is None else f"goes on with other records, of leader epoch {after.leader_epoch}"
+        alone = f"only the destination has what the source had at offsets {agreed.next_offset} to {end - 1}"
         return halt(Trouble.TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
 
-    async def _last_agreed(self, low: int, source_end: int, high: int) -> BatchHeader | None:
-        """The source's last batch that the destination has as well, found by halves; None if there is none."""
+    async def _last_agreed(self, low: int, source_end: int, high: int) -> tuple[BatchHeader | None, BatchHeader | None]:
+        """(The source's last batch that the destination has as well, found by halves, None if there is none; what the
+        source has where the destination's next batch is, or behind that). What was filled in between is no batch of the
+        destination's: the source may have lost its end behind that only."""
         agreed: BatchHeader | None = None
+        after: BatchHeader | None = None
         start = low
         while low < high:
             middle = (low + high + 1) // 2
@@ -213,12 +226,12 @@ class Comparison:
             found = await self._original(base) if base < source_end else None
             likeness = (await self._compare(data, found)).likeness
             if likeness is Likeness.DIFFERENT:
-                high = base
+                high, after = base, found[0] if found is not None else None
             else:
                 low = max(middle, data[0].next_offset)
                 if likeness is Likeness.SAME and found is not None:
                     agreed = found[0]
-        return agreed
+        return agreed, after
 
     # -- holes -------------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ class Unseen(NamedTuple):
     cleaned: bool = False
     """Whether the source has that batch as well, only that its cleaner has changed it, or that nothing but offsets that
     are not copied come behind it."""
+    differs: bool = False
+    """Whether the destination has something else than the source: nobody takes that on trust."""
 
 
 class Known(NamedTuple):

@@ -266,7 +266,7 @@ class Pins:
         try:
             return await vouch(here, known, unseen)
         except PartitionHalted:
-            if not partition.accept_unproven:
+            if not partition.accept_unproven or unseen.differs:
                 raise
             # Of a topic in another's place, also what the source never had.
             begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start

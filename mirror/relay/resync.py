@@ -247,9 +247,13 @@ class Resync:
                 seen = tail.data is not None
                 unseen = Unseen(proof.why, end, source_start, log_start, data=seen, cleaned=proof.cleaned)
                 proof = proof._replace(epoch=await rules.vouch(unseen))
+            if proof.proven and proof.why:
+                await self._check_lost(proof.why, log_start, source_start, end)
             holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
             filled = await self._comparison.check_holes(holes, source_start, end)
         except PartitionHalted as stop:
+            if stop.halted.reason == Trouble.NOT_A_COPY.reason:
+                await self._check_lost(stop.halted.detail, log_start, source_start, end)
             if stop.halted.reason in OF_THE_DESTINATION:
                 await self._blame(tail, log_start, source_start)
             raise
@@ -287,6 +291,21 @@ class Resync:
         """Nobody else has written between our batches, also if the last one equals the source's."""
         if tail.data is not None and not self._rules.strict:
             await check_run(self._there, tail.data[0], log_start, self._rules)
+
+    async def _check_lost(self, why: str, log_start: int, source_start: int, end: int) -> None:
+        """The last batch is not the source's, or the source has nothing in its place: by what was written down, it may
+        have lost it.
+
+        Raises:
+            PartitionHalted: source_truncated.
+        """
+        if self._rules.vouch is None:
+            return
+        try:
+            await self._rules.vouch(Unseen(why, end, source_start, log_start, data=True, differs=True))
+        except PartitionHalted as stop:
+            if stop.halted.reason == Trouble.TRUNCATED.reason:
+                raise
 
     async def _blame(self, tail: Tail, log_start: int, source_start: int) -> None:
         """The last batch is ours, and does not fit the source. If somebody else has written just before it, or a marker

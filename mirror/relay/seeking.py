@@ -6,7 +6,7 @@ import time
 from typing import Protocol
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster
+from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
 from mirror.relay.assignment import Key
 from mirror.relay.fence import NotOurs
@@ -59,9 +59,17 @@ class Seeking:
         self._owner = owner
         self._seats: dict[int, asyncio.Semaphore] = {}
         self._refreshing = asyncio.Lock()
+        self._looked_at: dict[Partition, Leader | None] = {}
+        """The source's leader whose log was looked at last, while the position is sought."""
 
     async def seek(self, partition: Partition, *, takeover: bool) -> None:
         """Finds the position, however long it takes, and puts the partition to work."""
+        try:
+            await self._seek(partition, takeover=takeover)
+        finally:
+            self._looked_at.pop(partition, None)
+
+    async def _seek(self, partition: Partition, *, takeover: bool) -> None:
         owner, settings, began = self._owner, self._owner.settings, time.monotonic()
         partition.wait("where it goes on is looked for")
         backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
@@ -126,11 +134,13 @@ class Seeking:
                 halted = await owner.verdicts.confirmed(partition)
                 if halted is not None and not await self._made_anew(partition, halted):
                     return halted
+            self._looked_at[partition] = owner.source.leader(partition.topic, partition.index)
             return await owner.locator.locate(partition, takeover=takeover)
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
         """Whether a verdict is about another topic than was meant, or may be: a log's ends are asked for by its topic's
-        name, which another one may have by now. The next look says so."""
+        name, which another one may have by now. Or about a log that is the source's no more: a leader that was deposed
+        in an unclean election shows what it had until it hears of that. The next look says so."""
         if halted.at_ms or halted.reason == Trouble.RECREATED.reason:
             return False
         try:
@@ -140,7 +150,8 @@ class Seeking:
             return stop.halted.reason == Trouble.RECREATED.reason
         except NetworkError:
             return True  # not to be known now
-        return False
+        leader = self._owner.source.leader(partition.topic, partition.index)
+        return self._looked_at.get(partition, leader) != leader
 
     def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
         """Those at the destination broker that leads the partition, as last heard; -1: nobody does."""

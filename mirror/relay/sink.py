@@ -121,6 +121,9 @@ class Lane(Link):
         self._partitions.add(partition)
         partition.lane = self
         if self.stalled:
+            # What it had may have come into doubt before it was sent: then no answer will ever come.
+            self._recover()
+        if self.stalled:
             partition.parked = 1
 
     def detach(self, partition: Partition) -> None:

@@ -102,3 +102,19 @@ def test_a_window_that_has_become_1_waits_for_all_that_is_under_way(*, rule: boo
             lane.pump()
             left.append(len(partition.outbox))
         assert left == ([3, 3, 3, 3, 2] if rule else [2, 1, 0, 0, 0])
+
+
+def test_a_stalled_lane_with_nothing_under_way() -> None:
+    """
+    1. What a lane was to send came into doubt while it had no connection: no answer will come, and nothing is sent.
+    2. A partition whose position was found is fetched for, all the same.
+    """
+    owner: Any = SimpleNamespace(
+        settings=RelaySettings(flow="a->b", selects=lambda _: True), stats=Stats(), drained=lambda: None
+    )
+    lane = Lane(owner, 1, version=VERSION)
+    lane.stall(SimpleNamespace())  # type: ignore[arg-type]
+    partition = Partition("t", 0)
+    lane.attach(partition)
+    assert not lane.stalled
+    assert not partition.parked

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.admit import Terms
+from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.pins import LastCopied, Note, header_digest
 from mirror.relay.compare import Comparison
 from mirror.relay.halts import Trouble
 from tests.records.builders import sealed
@@ -70,6 +72,37 @@ async def test_truncated_with_holes() -> None:
         assert "only the destination has what the source had at offsets 11 to 23" in detail
 
 
+async def test_truncated_behind_a_hole() -> None:
+    """What both still have ends with an aborted batch, of which the destination has markers: the source goes on in a
+    later epoch behind that."""
+    async with scene() as at:
+        at.copy(batches(2))
+        at.source.store("t", 0, batch(6, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL))
+        at.source.store("t", 0, marker_batch(9, 7, 0), batch(10, payload=b"lost"))
+        for _ in range(4):
+            at.there.store(marker_batch(at.there.end, at.owner, 1))
+        (copy,) = copies(at.here.batches[-1:], cluster_id=at.source.cluster_id, epoch=2)
+        assert at.there.produce(copy)[0] == 0
+        at.here.truncate(10)
+        at.source.store("t", 0, batch(10, payload=b"later", leader_epoch=1))
+        reason, detail = await _halts(at)
+        assert reason == "source_truncated"
+        assert "both agree up to offset 5, of leader epoch 0" in detail
+
+
+async def test_records_and_markers_behind_the_end_of_the_source() -> None:
+    """Behind the source's end there are only markers; but the last record is one that it has lost."""
+    async with scene() as at:
+        at.copy(batches(3))
+        for _ in range(6):
+            at.there.store(marker_batch(at.there.end, at.owner, 1))
+        at.here.truncate(6)
+        at.source.store("t", 0, batch(6, payload=b"later", leader_epoch=1), batch(9, leader_epoch=1))
+        reason, detail = await _halts(at)
+        assert reason == "source_truncated"
+        assert "the source ends at 12, the destination at 15" in detail
+
+
 async def test_other_records_in_the_same_epoch() -> None:
     """A leader writes one batch at an offset: the copy is wrong, not the source."""
     async with scene() as at:
@@ -88,6 +121,59 @@ async def test_nothing_agrees() -> None:
         reason, detail = await _halts(at)
         assert reason == "not_a_copy"
         assert "the source ends at 6, the destination at 12" in detail
+
+
+async def _note(at: Scene, copied: LastCopied) -> None:
+    """Located once, and written down by somebody."""
+    await at.locate(takeover=True)
+    source_id, destination_id = at.pins.ids(at.partition)
+    side = at.partition.side
+    note = Note(side=side, writer="w", source_id=source_id, destination_id=destination_id, copied=copied, at_ms=0)
+    await at.pins.state.save([note])
+
+
+@pytest.mark.parametrize("noted", [True, False])
+async def test_nothing_agrees_with_what_was_noted(noted: bool) -> None:
+    """The source has lost all that it had, or all that the destination still has: only a note tells that from a log
+    that never was the copied one. A marker in the place of a record is not to blame for it."""
+    async with scene() as at:
+        at.there.store(marker_batch(0, at.owner, 1))
+        at.source.store("t", 0, batch(0, 1, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL))
+        at.source.store("t", 0, batch(1), marker_batch(4, 7, 0))
+        (copy,) = copies(at.here.batches[1:2], cluster_id=at.source.cluster_id, epoch=2)
+        assert at.there.produce(copy)[0] == 0
+        if noted:
+            await _note(at, LastCopied(4, 0, header_digest(at.here.batches[1]), 4))
+        at.here.truncate(0)
+        at.source.store("t", 0, *(batch(3 * n, payload=b"later %d" % n, leader_epoch=1) for n in range(3)))
+        assert (await at.halts())[0] == ("source_truncated" if noted else "overfilled")
+
+
+@pytest.mark.parametrize("noted", [True, False])
+async def test_a_compacted_source_that_has_nothing_there_may_have_lost_it(noted: bool) -> None:
+    """The last copy's original is gone, and the one before is there. Where the epoch that it was copied under ends
+    before it, no cleaner took it."""
+    async with scene() as at:
+        at.partition.terms = Terms(compacted=True)
+        at.copy(batches(3))
+        if noted:
+            await _note(at, LastCopied(9, 0, header_digest(at.here.batches[-1]), 9))
+        at.here.truncate(6)
+        at.source.store("t", 0, batch(10, payload=b"later", leader_epoch=1))
+        if noted:
+            assert (await at.halts())[0] == "source_truncated"
+        else:
+            assert (await at.locate()).offset == 9
+
+
+async def test_a_compacted_source_that_goes_on_inside_of_the_last_copy() -> None:
+    """Its batches begin elsewhere since it has lost its end: nobody has changed what the source stores."""
+    async with scene() as at:
+        at.partition.terms = Terms(compacted=True)
+        at.copy(batches(3))
+        at.here.truncate(6)
+        at.source.store("t", 0, batch(7, payload=b"later", leader_epoch=1))
+        assert (await _halts(at))[0] == "source_truncated"
 
 
 @pytest.mark.parametrize(("known", "expected"), [(True, "source_truncated"), (False, "not_a_copy")])
@@ -119,8 +205,8 @@ async def test_markers_behind_the_end_of_the_source() -> None:
 async def test_without_a_common_past_a_truncated_source_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: where both last agreed is not looked for."""
 
-    async def nowhere(*_: Any) -> None:
-        return None
+    async def nowhere(*_: Any) -> tuple[None, None]:
+        return None, None
 
     monkeypatch.setattr(Comparison, "_last_agreed", nowhere)
     async with scene() as at:

@@ -59,6 +59,30 @@ async def test_a_verdict_on_the_same_topics_stands() -> None:
                 assert await flow.halted() == "source_truncated"
 
 
+async def test_a_verdict_on_the_log_of_a_leader_that_was_deposed() -> None:
+    """
+    1. The source's leader has lost its office in an unclean election, and does not know it: it goes on showing a log
+       that is the source's no more, and of which the destination has no copy.
+    2. By the metadata of a moment later another one leads: it is looked again, at that one's log.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        looks = 0
+
+        async def locate(self: Locator, partition: Partition, *, takeover: bool) -> Location:
+            nonlocal looks
+            looks += 1
+            if looks > 1:
+                return await _locate(self, partition, takeover=takeover)
+            source.log("t").epoch += 1
+            raise halt(Trouble.TRUNCATED, "the source goes on with other records")
+
+        with patch.object(Locator, "locate", locate):
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
+                assert looks == 2
+
+
 async def test_where_the_topics_of_now_are_not_to_be_known_it_is_looked_again() -> None:
     """
     1. All was copied, and the source's topic was made anew, with fewer records, just behind a look at the topics.

@@ -311,6 +311,15 @@ class PartitionModel:
             for one in self._aborted
         )
 
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch: the latest epoch up to this one that the log has, and where its records end; -1, -1
+        where it has no such epoch."""
+        if epoch == self.epoch:
+            return epoch, self.end
+        later = [one.header.base_offset for one in self.batches if one.header.leader_epoch > epoch]
+        until = [one.header.leader_epoch for one in self.batches if one.header.leader_epoch <= epoch]
+        return (max(until, default=epoch), min(later, default=self.end)) if epoch < self.epoch else (-1, -1)
+
     # -- the log's ends ----------------------------------------------------------------------------------------------
 
     def delete_before(self, offset: int) -> int:
@@ -361,18 +370,21 @@ class PartitionModel:
 
     # -- leaders come and go -----------------------------------------------------------------------------------------
 
-    def fail_over(self, keep: int) -> Self:
+    def fail_over(self, keep: int, *, unclean: bool = False) -> Self:
         """The old leader's log, as it goes on for those who still talk to it; this one is the new leader from now on.
 
-        ``keep``: what the new leader had of the log. It was in sync, so that is never below the high watermark.
+        ``keep``: what the new leader had of the log. It was in sync, so that is never below the high watermark, unless
+        the election was ``unclean``.
         """
-        assert self.replicated <= keep <= self.end
+        assert unclean or self.replicated <= keep
+        assert self.start <= keep <= self.end
         old = copy.copy(self)
         old.batches = list(self.batches)
         old.producers = copy.deepcopy(self.producers)
         old.deposed = True
         self.batches = [stored for stored in self.batches if stored.header.base_offset < keep]
         self.end = keep
+        self.replicated = min(self.replicated, keep)
         self.epoch += 1
         self.epoch_start = self.end
         self._reload()

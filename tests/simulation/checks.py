@@ -5,6 +5,7 @@ halts has a cause, and stays halted.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 from mirror.records.state import Ledger, Side
@@ -47,8 +48,11 @@ class Copy:
         """Base offset -> (offsets, payload) of each batch that consumers of the destination have seen."""
         self.strays = 0
         self.damaged = False
-        self.recreated = self.emptied = False
-        """Whether the source's topic was made anew, and the destination's records have expired."""
+        self.recreated = self.emptied = self.truncated = False
+        """Whether the source's topic was made anew, the destination's records have expired, and the source has lost the
+        end of its log."""
+        self._least_cut = sys.maxsize
+        """Where the source has ended after an unclean election."""
         self._trace = trace
         self._located_at = located_at
         self._checked = 0
@@ -76,6 +80,20 @@ class Copy:
         self._stays_since = None
         if not self._checked:
             self.fits.append(source)
+
+    def lose_end(self, former: SourceLog) -> None:
+        """The source has lost the end of its log. ``former``: what it was before. A copy of both has none of the
+        records that were lost. It may have markers in their place: the source shows in time whether it has records
+        there."""
+        self.truncated = True
+        self._least_cut = min(self._least_cut, self.source.cut_at)
+        if self.source in self.fits:
+            copied = any(base >= self.source.cut_at for base in self.seen)
+            self.fits = [
+                *(one for one in self.fits if one is not self.source),
+                former,
+                *([] if copied else [self.source]),
+            ]
 
     def _is_owner(self, who: str) -> bool:
         return self.there.owner is None or self.there.owner[0] == who
@@ -118,9 +136,8 @@ class Copy:
         self._taken += header.last_offset_delta + 1
         if not header.is_control:
             self.seen[header.base_offset] = (header.last_offset_delta + 1, stored.payload)
-        fits = [source for source in self.fits if not wrong_with(stored, source)]
-        if fits:
-            self.fits = fits
+        if any(not wrong_with(stored, source) for source in self.fits):
+            self.fits = [source for source in self.fits if not wrong_for_good(stored, source)]
             return
         wrong = wrong_with(stored, self.fits[0])
         self._trace("run", "WRONG: {}", wrong)
@@ -201,11 +218,30 @@ class Copy:
         """Whether something was played until then that may halt it so."""
         if reason == Trouble.UNPROVEN.reason:
             return self.emptied and not self._noted(at_s - LOOK_S)
-        if self.source not in self.fits and reason in AFTER_STRAYS:
+        if self.recreated and self.source not in self.fits and reason in AFTER_STRAYS:
             return True  # the topic before's first batch came when the one of now had been begun with
+        if self.truncated and self._lost(reason):
+            return True
         if reason in (Trouble.RECREATED.reason, Trouble.TOPIC_MISSING.reason):
             return self.recreated
         return bool(self.strays) and reason in AFTER_STRAYS
+
+    def _lost(self, reason: str) -> bool:
+        """Whether it may halt so because the source has lost its end: records that were copied, or, of all that it has
+        lost, only what was filled."""
+        source, model, written = self.source, self.there.model, self.source.written
+        self.look_at_new()
+        if not any(base not in written or written[base].payload != payload for base, (_, payload) in self.seen.items()):
+            return (
+                reason in (Trouble.FILLED_RECORD.reason, Trouble.TRUNCATED.reason) and self._checked > self._least_cut
+            )
+        shared = any(
+            not one.header.is_control and one.header.next_offset > model.start and not wrong_with(one, source)
+            for one in model.batches
+        )
+        # Where nothing is left that both have, only notes could tell.
+        untold = (Trouble.NOT_A_COPY.reason, Trouble.FILLED_RECORD.reason)
+        return reason == Trouble.TRUNCATED.reason or (reason in untold and not shared)
 
     @property
     def _side(self) -> Side:
@@ -246,6 +282,14 @@ def wrong_with(stored: Stored, source: SourceLog) -> str:
     if there.header.last_offset != last or there.payload != stored.payload:
         return f"the batch at offset {base} is not the source's"
     return "" if last < origin.last_stable else f"offset {base} was copied before it was stable"
+
+
+def wrong_for_good(stored: Stored, source: SourceLog) -> str:
+    """The same, unless it is a marker that stands where a log that has lost its end has nothing yet."""
+    header = stored.header
+    if header.is_control and source.cut_at >= 0 and header.base_offset >= source.model.last_stable:
+        return ""
+    return wrong_with(stored, source)
 
 
 def is_record(stored: Stored, source: SourceLog) -> bool:

@@ -245,11 +245,8 @@ class SimulatedLog:
     async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
         """OffsetForLeaderEpoch."""
 
-        def look(model: PartitionModel) -> EpochEnd:
-            later = [one.header.base_offset for one in model.batches if one.header.leader_epoch > epoch]
-            return EpochEnd(epoch, min(later, default=model.end))
-
-        found: EpochEnd = await self._look(f"end of epoch {epoch}", look)
+        found = await self._look(f"end of epoch {epoch}", lambda model: EpochEnd(*model.end_of_epoch(epoch)))
+        assert isinstance(found, EpochEnd)
         return found
 
     async def write_markers(self, marker: Marker, count: int) -> None:

@@ -49,6 +49,8 @@ _FOUND = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _RECORDS = struct.Struct(">ii")
 """Preferred replica, size."""
+_DIVERGES = struct.Struct(">BBBiqB")
+"""One tag, which it is, its size, epoch, end offset, no tags of its own."""
 
 
 class _Asked(NamedTuple):
@@ -57,6 +59,7 @@ class _Asked(NamedTuple):
     partition: int
     epoch: int
     offset: int
+    last_epoch: int
     most: int
 
 
@@ -68,6 +71,8 @@ class _Found(NamedTuple):
     model: PartitionModel
     aborted: Sequence[tuple[int, int]] = ()
     records: bytes = b""
+    diverging: tuple[int, int] | None = None
+    """The log never went on to the offset in the epoch of the batch before: up to which epoch and offset it has it."""
 
 
 class _InFlight(NamedTuple):
@@ -161,7 +166,8 @@ class SimulatedConnection:
         fields = head.unpack_from(frame, at)
         at += head.size
         wanted = each.iter_unpack(frame[at : at + (fields[-1] - by_id) * each.size])
-        asked = [_Asked(partition, epoch, offset, most) for partition, epoch, offset, *_, most in wanted]
+        # Before v12 there is the log start in its place, which consumers do not know: -1.
+        asked = [_Asked(one[0], one[1], one[2], one[3], one[-1]) for one in wanted]
         self._request("fetch", correlation_id, self._fetch(correlation_id, version, fields, asked))
 
     def _request(self, what: str, correlation_id: int, execute: Callable[[Reply], None]) -> None:
@@ -202,7 +208,7 @@ class SimulatedConnection:
                     one = self._find(each, room, committed=committed)
                     found.append(one)
                     room -= len(one.records)
-                if any(one.error or one.records for one in found) or self._loop.time() >= answer_at:
+                if any(one.error or one.records or one.diverging for one in found) or self._loop.time() >= answer_at:
                     reply(_fetched(correlation_id, topic_id, found))
                 else:
                     site.when_grown(answer_at, again)
@@ -214,12 +220,14 @@ class SimulatedConnection:
 
     def _find(self, asked: _Asked, room: int, *, committed: bool) -> _Found:
         """One partition's part of an answer: its first batch comes whole if it is the answer's first."""
-        index, epoch, offset, most = asked
+        index, epoch, offset, last_epoch, most = asked
         site = self._site.partitions[index]
 
         def look(model: PartitionModel) -> _Found:
             if not model.start <= offset <= model.end:
                 return _Found(index, ErrorCode.OFFSET_OUT_OF_RANGE, model)
+            if last_epoch >= 0 and model.end_of_epoch(last_epoch) < (last_epoch, offset):
+                return _Found(index, 0, model, diverging=model.end_of_epoch(last_epoch))
             stored = model.read(offset, min(most, room), committed=committed) if room > 0 else []
             aborted = model.aborted(offset, stored[-1].header.last_offset) if stored and committed else []
             return _Found(index, 0, model, aborted, b"".join(one.data for one in stored))
@@ -293,12 +301,13 @@ def _produced(correlation_id: int, answers: list[tuple[int, Answer]]) -> bytes:
 def _fetched(correlation_id: int, topic_id: bytes, found: list[_Found]) -> bytes:
     """A Fetch response v11, or v13 if there is a topic id."""
     parts = []
-    for index, error, model, aborted, records in found:
+    for index, error, model, aborted, records, diverging in found:
         parts.append(_FOUND.pack(index, error, model.replicated, model.last_stable, model.start))
         if topic_id:
             parts.append(_varint(len(aborted) + 1))
             parts += [_ABORTED.pack(*one) + b"\0" for one in aborted]
-            parts += [b"\xff\xff\xff\xff", _varint(len(records) + 1), records, b"\0"]
+            parts += [b"\xff\xff\xff\xff", _varint(len(records) + 1), records]
+            parts.append(_DIVERGES.pack(1, 0, 13, *diverging, 0) if diverging is not None else b"\0")
         else:
             parts.append(struct.pack(">i", len(aborted)))
             parts += [_ABORTED.pack(*one) for one in aborted]

@@ -135,6 +135,28 @@ def lag(run: Run) -> None:
         run.loop.call_later(run.chance.choice([0.1, 2.0, 15.0]) * run.chance.random(), site.learn_all)
 
 
+def truncate(run: Run) -> None:
+    """A partition of the source has an unclean election: its log ends before, and goes on with other records. What the
+    old leader shows to those who have not heard of it is what it had."""
+    copy = run.chance.choice(run.partitions)
+    source, site, cuts = copy.source, copy.here, copy.source.cuts()
+    if not cuts:
+        return
+    end = run.chance.choice([cuts[-1], run.chance.choice(cuts[-4:]), run.chance.choice(cuts)])
+    copy.look_at_new()
+    former = source.before_it_is_cut()
+    site.known = None
+    site.fail_over(crash=run.chance.random() < 0.5, lose_from=end)
+    source.cut()
+    copy.lose_end(former)
+    run.trace("source", "partition {} has lost what was behind {}", copy.index, end)
+    for _ in range(run.chance.choice([0, 3, 30])):
+        if not source.finished:
+            source.grow(run.there.now_ms)
+    site.grown()
+    run.go_on_growing()
+
+
 def clean_destination(run: Run) -> None:
     """Its cleaner takes a batch, or a marker: any that is replicated but the last one, which nothing supersedes."""
     model = (site := some(run)).model

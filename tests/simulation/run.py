@@ -13,13 +13,13 @@ from mirror.records.admit import Terms
 from mirror.records.identity import MAX_EPOCH
 from mirror.relay import parking
 from mirror.relay.partition import Phase
+from tests.simulation import events
 from tests.simulation.checks import Copy
 from tests.simulation.checks import Violation as Violation
 from tests.simulation.clock import Stuck, VirtualLoop, run_virtually
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.connection import FETCH_BY_ID, FETCH_VERSION
 from tests.simulation.events import EVENTS as EVENTS
-from tests.simulation.events import clean_destination, clean_source, empty, fail_over, flip, lag, odd_errors, sweep
 from tests.simulation.network import Process, Trace, Weather
 from tests.simulation.site import Site
 from tests.simulation.source import DAY_MS, Recipe, SourceLog
@@ -46,6 +46,8 @@ class Outcome(NamedTuple):
     appended: int
     seconds: float
     """Of virtual time."""
+    truncated: bool = False
+    """The source has lost the end of its log."""
 
 
 class Run:
@@ -145,13 +147,15 @@ class Run:
         if self.chance.random() < self.recipe.idle:
             await self._idle()
         if self.chance.random() < self.recipe.cleaner:
-            clean_source(self)
+            events.clean_source(self)
         if self.chance.random() < self.recipe.cleaner_there:
-            clean_destination(self)
+            events.clean_destination(self)
         if self.chance.random() < self.recipe.emptied:
-            empty(self)
+            events.empty(self)
         if self.chance.random() < self.recipe.lagging and self.here.topic_id is not None:
-            lag(self)
+            events.lag(self)
+        if self.chance.random() < self.recipe.truncated:
+            events.truncate(self)
         if self.chance.random() < self.recipe.recreated and self.lives < MOST_LIVES:
             await self._recreate()
 
@@ -170,7 +174,7 @@ class Run:
         self.here.grown()
         for _ in self.partitions:
             if self.chance.random() < 0.6:
-                empty(self)
+                events.empty(self)
         if self.chance.random() < 0.3:
             self.hire()
         await asyncio.sleep(self.chance.choice([0.1, 1.0, 10.0]) * self.chance.random())
@@ -186,8 +190,7 @@ class Run:
             copy.begin_anew(self._source(copy.index, self.lives))
         self._write_some()
         self.trace("source", "the topic is made anew; its ends: {}", [one.source.model.end for one in self.partitions])
-        if self._growing.done():
-            self._growing = self.loop.create_task(self._grow())
+        self.go_on_growing()
 
     async def _until_copying(self) -> None:
         """Mostly, things go wrong when somebody is at work; now and then while everybody looks for the position."""
@@ -195,6 +198,11 @@ class Run:
         while self.loop.time() < until and not any(worker.copying for worker in self.alive):
             await asyncio.sleep(0.05)
             self.check_workers()
+
+    def go_on_growing(self) -> None:
+        """There is more to come."""
+        if self._growing.done():
+            self._growing = self.loop.create_task(self._grow())
 
     async def _grow(self) -> None:
         """The rest of the source, over a few seconds."""
@@ -231,12 +239,12 @@ class Run:
             days = self.chance.uniform(1, 3)
             self.loop.skipped_s += days * DAY_MS / 1000
             self.trace("run", "nothing is written for {:.1f} days", days)
-            sweep(self)
+            events.sweep(self)
             for _ in range(self.chance.choice([0, 6])):
                 self._write(self.partitions)
             self.here.grown()
             if self.chance.random() < 0.7:
-                odd_errors(self)
+                events.odd_errors(self)
         self.resting = False
 
     def _at_rest(self) -> bool:
@@ -281,6 +289,7 @@ class Run:
         # What is late comes, and must not do any harm.
         await asyncio.sleep(15)
         self.check_workers()
+        await self._until_done()
         for copy in self.partitions:
             copy.judge()
         if any(each.phase is Phase.ACTIVE and not (each.checking or each.proven) for each in worker.partitions):
@@ -321,7 +330,7 @@ class Run:
         for worker in self.alive:
             worker.kill()
         for _ in halted:
-            empty(self)
+            events.empty(self)
         self.hire()
         await self._see_damage(halted)
         await asyncio.sleep(5)
@@ -378,9 +387,9 @@ class Run:
         elif draw < 0.8:
             self.loop.call_later(soon, self._replace, worker)
         elif draw < 0.9:
-            self.loop.call_later(soon, fail_over, self)
+            self.loop.call_later(soon, events.fail_over, self)
         else:
-            self.loop.call_later(soon, flip, self)
+            self.loop.call_later(soon, events.flip, self)
 
     def _cut(self, worker: Worker) -> None:
         if self.calm:
@@ -409,6 +418,7 @@ class Run:
             sum(stored.header.is_control for stored in batches),
             len(batches),
             self.loop.time(),
+            any(copy.truncated for copy in self.partitions),
         )
 
 

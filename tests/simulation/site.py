@@ -290,22 +290,22 @@ class Site:
 
     # -- leaders come and go -----------------------------------------------------------------------------------------
 
-    def fail_over(self, *, crash: bool, to: int | None = None) -> None:
+    def fail_over(self, *, crash: bool, to: int | None = None, lose_from: int | None = None) -> None:
         """Another broker leads. ``crash``: the old one is dead, and what else it led is led by others as well; else it
-        may take itself for the leader for a while."""
+        may take itself for the leader for a while. ``lose_from``: it was not in sync, and has nothing from there on."""
         old_node = self.leader
         for one in self.partitions if crash else [self]:
             if one.leader == old_node:
-                one._elect(crash=crash, to=to)
+                one._elect(crash=crash, to=to, lose_from=lose_from if one is self else None)
 
-    def _elect(self, *, crash: bool, to: int | None) -> None:
+    def _elect(self, *, crash: bool, to: int | None, lose_from: int | None) -> None:
         model = self.model
         old_node = self.leader
         # At the very least what is acknowledged survives; of the rest, what the new leader happened to have.
         bases = [stored.header.base_offset for stored in model.batches if stored.header.base_offset >= model.replicated]
-        keep = self._chance.choice([*bases, model.end])
+        keep = self._chance.choice([*bases, model.end]) if lose_from is None else lose_from
         lost = model.end - keep
-        deposed = model.fail_over(keep)
+        deposed = model.fail_over(keep, unclean=lose_from is not None)
         self.leader = to or self._chance.choice([node for node in self.brokers if node != old_node])
         self.brokers[self.leader].up = True
         self._deposed.pop(self.leader, None)

@@ -1,5 +1,6 @@
 """What the source holds in one run, drawn from a seed: records in and out of transactions, markers, gaps."""
 
+import copy
 import random
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -49,6 +50,8 @@ class Recipe(NamedTuple):
     emptied: float = 0.0
     """How likely it is, at each event, that a partition's records at the destination expire."""
     buffer_memory: int = 1 << 20
+    truncated: float = 0.0
+    """How likely it is, at each event, that a partition loses the end of its log and goes on with other records."""
 
     @classmethod
     def draw(cls, chance: random.Random) -> "Recipe":
@@ -63,7 +66,7 @@ class Recipe(NamedTuple):
 
     def mixed(self, chance: random.Random) -> "Recipe":
         """The same with more that goes on in years, in exact mode."""
-        return self._replace(
+        mixed = self._replace(
             old=chance.choice([0.0, 0.0, 0.0, 0.3, 1.0]),
             cleaner=chance.choice([0.0, 0.1, 0.3]) if self.gaps else 0.0,
             cleaner_there=chance.choice([0.0, 0.1, 0.3]) if self.gaps else 0.0,
@@ -76,7 +79,12 @@ class Recipe(NamedTuple):
             emptied=chance.choice([0.0, 0.0, 0.0, 0.1]),
             buffer_memory=chance.choice([1 << 20, LEAST_MEMORY]),
             lagging=chance.choice([0.0, 0.0, 0.1, 0.3]),
+            truncated=chance.choice([0.0, 0.0, 0.0, 0.1]),
         )
+        if not mixed.truncated:
+            return mixed
+        # What a log has no more is a cleaner's doing, or the election's: where nothing was noted, nobody can say which.
+        return mixed._replace(gaps=0.0, cleaner=0.0, cleaner_there=0.0, recreated=0.0)
 
 
 class SourceLog:
@@ -88,7 +96,9 @@ class SourceLog:
         self._name = name
         self.model = PartitionModel()
         self.written: dict[int, Stored] = {}
-        """Base offset -> every batch that there ever was."""
+        """Base offset -> every batch that there ever was; of a log that has lost its end, since then."""
+        self.cut_at = -1
+        """From here on it has other records than the log that it was before it lost its end; -1: it has not lost it."""
         self._chance = chance
         self._open: dict[int, int] = {}
         """Producer id -> batches that its transaction has."""
@@ -163,6 +173,38 @@ class SourceLog:
         base = model.batches[at].header.base_offset
         del model.batches[at]
         return base
+
+    def cuts(self) -> list[int]:
+        """Where it may end after an unclean election: with any batch behind which no transaction was decided that had
+        begun by then."""
+        open_now: dict[int, int] = {}
+        cuts: list[int] = []
+        end = 0
+        for stored in self.model.batches:
+            header = stored.header
+            if open_now.items() <= self.model._open.items():
+                cuts.append(end)
+            end = header.next_offset
+            if header.is_control:
+                open_now.pop(header.producer_id, None)
+            elif header.is_transactional:
+                open_now.setdefault(header.producer_id, header.base_offset)
+        return cuts
+
+    def before_it_is_cut(self) -> "SourceLog":
+        """A log as this one is now. It will not change any more."""
+        former = copy.copy(self)
+        former.model = copy.copy(self.model)
+        former.model.batches = list(self.model.batches)
+        return former
+
+    def cut(self) -> None:
+        """The log has lost its end. There is more to come, with other words."""
+        end = self.cut_at = self.model.end
+        self.written = {base: stored for base, stored in self.written.items() if base < end}
+        self._open = dict.fromkeys(self.model._open, 1)
+        self._left += self._chance.choice([0, 4, 12])
+        self._name = f"{self._name}later, "
 
     def _gap(self, now_ms: int) -> None:
         """Compaction left nothing there, or an empty batch to keep the offsets; the next batch is an ordinary one."""

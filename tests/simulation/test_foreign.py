@@ -115,7 +115,7 @@ def _is_foreign(stored: Stored) -> bool:
 
 def _alone(self: Recipe, chance: random.Random, mixed: Callable[..., Recipe] = Recipe.mixed) -> Recipe:
     """One partition, of which nothing is deleted."""
-    return mixed(self, chance)._replace(partitions=1, recreated=0.0, emptied=0.0, cleaner_there=0.0)
+    return mixed(self, chance)._replace(partitions=1, recreated=0.0, emptied=0.0, cleaner_there=0.0, truncated=0.0)
 
 
 def play(seed: int) -> Shared:
