@@ -253,7 +253,7 @@ class Resync:
             filled = await self._comparison.check_holes(holes, source_start, end)
         except PartitionHalted as stop:
             if stop.halted.reason == Trouble.NOT_A_COPY.reason:
-                await self._check_lost(stop.halted.detail, log_start, source_start, end)
+                await self._check_lost(stop.halted.detail, log_start, source_start, end, differs=True)
             if stop.halted.reason in OF_THE_DESTINATION:
                 await self._blame(tail, log_start, source_start)
             raise
@@ -292,7 +292,9 @@ class Resync:
         if tail.data is not None and not self._rules.strict:
             await check_run(self._there, tail.data[0], log_start, self._rules)
 
-    async def _check_lost(self, why: str, log_start: int, source_start: int, end: int) -> None:
+    async def _check_lost(
+        self, why: str, log_start: int, source_start: int, end: int, *, differs: bool = False
+    ) -> None:
         """The last batch is not the source's, or the source has nothing in its place: by what was written down, it may
         have lost it.
 
@@ -302,7 +304,7 @@ class Resync:
         if self._rules.vouch is None:
             return
         try:
-            await self._rules.vouch(Unseen(why, end, source_start, log_start, data=True, differs=True))
+            await self._rules.vouch(Unseen(why, end, source_start, log_start, data=True, differs=differs))
         except PartitionHalted as stop:
             if stop.halted.reason == Trouble.TRUNCATED.reason:
                 raise

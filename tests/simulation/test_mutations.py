@@ -16,6 +16,7 @@ from mirror.net.errors import NetworkError
 from mirror.records.identity import Identity
 from mirror.records.state import Side
 from mirror.relay import fill, pins, resync
+from mirror.relay.compare import Comparison, Proof
 from mirror.relay.freshness import Freshness
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.pins import Pins
@@ -147,6 +148,28 @@ async def _vouches(*_: Any) -> int:
     return -1
 
 
+async def _a_copy(*_: Any) -> Proof:
+    """Whatever the destination ends with is taken for the source's."""
+    return Proof(proven=True)
+
+
+async def _is_original(*_: Any) -> bool:
+    """Behind the source's end, only the markers are looked at."""
+    return True
+
+
+_last_agreed = Comparison._last_agreed
+
+
+async def _parts_right_behind(self: Comparison, low: int, source_end: int, high: int) -> Any:
+    """What was filled behind the last copy that both agree on is taken for a part of what was lost."""
+    agreed, after = await _last_agreed(self, low, source_end, high)
+    if agreed is not None and agreed.next_offset < source_end:
+        found = await self._here.batch_at(agreed.next_offset)
+        after = found[0] if found is not None else None
+    return agreed, after
+
+
 _first = property(lambda self: Side(self.topic, 0, self.destination))
 _generation = property(lambda self: self.generation, lambda self, _: None)
 
@@ -206,6 +229,22 @@ MUTATIONS = (
         "what is written down is of one partition",
         ((Partition, "side", _first), _mostly(partitions=3, emptied=0.3)),
         300,
+    ),
+    Mutation(
+        "what was copied last is the source's", ((Comparison, "prove", _a_copy), _mostly(truncated=0.1, gaps=0.0)), 30
+    ),
+    Mutation(
+        "what was copied before the markers is the source's",
+        (
+            (Comparison, "_is_original", _is_original),
+            _mostly(truncated=0.3, gaps=0.0, batches=16, transactional=0.7, aborted=1.0),
+        ),
+        300,
+    ),
+    Mutation(
+        "where both logs part is where the next copy stands",
+        ((Comparison, "_last_agreed", _parts_right_behind), _mostly(truncated=0.3, gaps=0.0)),
+        100,
     ),
 )
 
