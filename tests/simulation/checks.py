@@ -87,13 +87,15 @@ class Copy:
         there."""
         self.truncated = True
         self._least_cut = min(self._least_cut, self.source.cut_at)
-        if self.source in self.fits:
-            copied = any(base >= self.source.cut_at for base in self.seen)
-            self.fits = [
-                *(one for one in self.fits if one is not self.source),
-                former,
-                *([] if copied else [self.source]),
-            ]
+        self.fits = [former if one is self.source else one for one in self.fits]
+        if not self._has_lost:
+            self.fits.append(self.source)
+
+    @property
+    def _has_lost(self) -> bool:
+        """Whether consumers of the destination have seen records that the source has no more."""
+        written = self.source.written
+        return any(base not in written or written[base].payload != payload for base, (_, payload) in self.seen.items())
 
     def _is_owner(self, who: str) -> bool:
         return self.there.owner is None or self.there.owner[0] == who
@@ -229,16 +231,12 @@ class Copy:
     def _lost(self, reason: str) -> bool:
         """Whether it may halt so because the source has lost its end: records that were copied, or, of all that it has
         lost, only what was filled."""
-        source, model, written = self.source, self.there.model, self.source.written
         self.look_at_new()
-        if not any(base not in written or written[base].payload != payload for base, (_, payload) in self.seen.items()):
-            return (
-                reason in (Trouble.FILLED_RECORD.reason, Trouble.TRUNCATED.reason) and self._checked > self._least_cut
-            )
-        shared = any(
-            not one.header.is_control and one.header.next_offset > model.start and not wrong_with(one, source)
-            for one in model.batches
-        )
+        if not self._has_lost:
+            filled = reason in (Trouble.FILLED_RECORD.reason, Trouble.TRUNCATED.reason)
+            return filled and self._checked > self._least_cut
+        data = (one for one in self.there.model.batches if not one.header.is_control)
+        shared = not self.emptied and any(not wrong_with(one, self.source) for one in data)
         # Where nothing is left that both have, only notes could tell.
         untold = (Trouble.NOT_A_COPY.reason, Trouble.FILLED_RECORD.reason)
         return reason == Trouble.TRUNCATED.reason or (reason in untold and not shared)
