@@ -132,10 +132,12 @@ async def _note(at: Scene, copied: LastCopied) -> None:
     await at.pins.state.save([note])
 
 
+@pytest.mark.parametrize("accepted", [True, False])
 @pytest.mark.parametrize("noted", [True, False])
-async def test_nothing_agrees_with_what_was_noted(noted: bool) -> None:
+async def test_nothing_agrees_with_what_was_noted(noted: bool, accepted: bool) -> None:
     """The source has lost all that it had, or all that the destination still has: only a note tells that from a log
-    that never was the copied one. A marker in the place of a record is not to blame for it."""
+    that never was the copied one. A marker in the place of a record is not to blame for it. What differs is not taken
+    on trust, whatever an operator accepts."""
     async with scene() as at:
         at.there.store(marker_batch(0, at.owner, 1))
         at.source.store("t", 0, batch(0, 1, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL))
@@ -146,6 +148,7 @@ async def test_nothing_agrees_with_what_was_noted(noted: bool) -> None:
             await _note(at, LastCopied(4, 0, header_digest(at.here.batches[1]), 4))
         at.here.truncate(0)
         at.source.store("t", 0, *(batch(3 * n, payload=b"later %d" % n, leader_epoch=1) for n in range(3)))
+        at.partition.accept_unproven = accepted
         assert (await at.halts())[0] == ("source_truncated" if noted else "overfilled")
 
 

@@ -1,5 +1,6 @@
 """A topic is made anew while its position is sought: the partition halts, and for that reason."""
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +22,25 @@ _locate = Locator.locate
 _refresh = Seeking._refresh
 
 
+class Looks:
+    """For a position: the first ends with what ``first`` returns, the others are the usual ones."""
+
+    def __init__(self, first: Callable[[], PartitionHalted]) -> None:
+        self.count = 0
+        self._first = first
+
+    def patched(self) -> Any:
+        """While they are so."""
+
+        async def locate(locator: Locator, partition: Partition, *, takeover: bool) -> Location:
+            self.count += 1
+            if self.count > 1:
+                return await _locate(locator, partition, takeover=takeover)
+            raise self._first()
+
+        return patch.object(Locator, "locate", locate)
+
+
 async def test_the_reason_is_of_the_topics_of_now() -> None:
     """
     1. All was copied. While the next start looks, the source's topic is made anew, with fewer records.
@@ -31,20 +51,16 @@ async def test_the_reason_is_of_the_topics_of_now() -> None:
         async with mirroring(source, destination) as flow:
             await flow.copied()
 
-        looks = 0
-
-        async def locate(self: Locator, partition: Partition, *, takeover: bool) -> Location:
-            nonlocal looks
-            looks += 1
-            if looks > 1:
-                return await _locate(self, partition, takeover=takeover)
+        def first() -> PartitionHalted:
             recreate(source, *batches(3))
-            raise halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+            return halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
 
-        with patch.object(Locator, "locate", locate):
+        looks = Looks(first)
+
+        with looks.patched():
             async with mirroring(source, destination) as flow:
                 assert await flow.halted() == "recreated"
-                assert looks == 2
+                assert looks.count == 2
 
 
 async def test_a_verdict_on_the_same_topics_stands() -> None:
@@ -67,20 +83,17 @@ async def test_a_verdict_on_the_log_of_a_leader_that_was_deposed() -> None:
     """
     async with clusters() as (source, destination):
         fill(source)
-        looks = 0
 
-        async def locate(self: Locator, partition: Partition, *, takeover: bool) -> Location:
-            nonlocal looks
-            looks += 1
-            if looks > 1:
-                return await _locate(self, partition, takeover=takeover)
+        def first() -> PartitionHalted:
             source.log("t").epoch += 1
-            raise halt(Trouble.TRUNCATED, "the source goes on with other records")
+            return halt(Trouble.TRUNCATED, "the source goes on with other records")
 
-        with patch.object(Locator, "locate", locate):
+        looks = Looks(first)
+
+        with looks.patched():
             async with mirroring(source, destination) as flow:
                 await flow.copied()
-                assert looks == 2
+                assert looks.count == 2
 
 
 async def test_where_the_topics_of_now_are_not_to_be_known_it_is_looked_again() -> None:
@@ -93,27 +106,24 @@ async def test_where_the_topics_of_now_are_not_to_be_known_it_is_looked_again() 
         async with mirroring(source, destination) as flow:
             await flow.copied()
 
-        looks = failed = 0
-
-        async def locate(self: Locator, partition: Partition, *, takeover: bool) -> Location:
-            nonlocal looks
-            looks += 1
-            if looks > 1:
-                return await _locate(self, partition, takeover=takeover)
+        def first() -> PartitionHalted:
             recreate(source, *batches(3))
-            raise halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+            return halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+
+        looks = Looks(first)
+        failed = 0
 
         async def refresh(self: Seeking, since: float) -> None:
             nonlocal failed
-            if looks == 1 and not failed:
+            if looks.count == 1 and not failed:
                 failed += 1
                 raise Unreachable("no answer")
             await _refresh(self, since)
 
-        with patch.object(Locator, "locate", locate), patch.object(Seeking, "_refresh", refresh):
+        with looks.patched(), patch.object(Seeking, "_refresh", refresh):
             async with mirroring(source, destination) as flow:
                 assert await flow.halted() == "recreated"
-                assert looks > 1
+                assert looks.count > 1
                 assert failed == 1
 
 

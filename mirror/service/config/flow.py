@@ -241,7 +241,6 @@ class FlowSettings(Settings):
             raise refused(
                 "it leaves out all that topics has, so that nothing is mirrored",
                 "take out what is to be mirrored, or set enabled: false",
-                at="topics",
             )
         return value
 
