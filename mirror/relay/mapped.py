@@ -6,6 +6,7 @@ wrote since then is found by its producer ids and compared with the source, batc
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -148,6 +149,8 @@ class _Look:
         self._bounds = Bounds(0, 0, 0)
         self._known: Sequence[Producer] | None = None
         self._noted: LastCopied | None = None
+        self._settled = False
+        """Whether nothing of ours that was sent before can arrive any more."""
         self._remaking = False
         """Whether the map was lost, and is made anew out of both logs."""
         self._accounts = Ledger()
@@ -437,6 +440,7 @@ class _Look:
         while True:
             await asyncio.sleep(self._rules.settle_s)
             if not await self._advance(step, await barrier(self._there, self._log)):
+                self._settled = True
                 return
 
     async def _count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
@@ -601,6 +605,7 @@ class _Look:
             coordinator_epoch=0,
             source_start=self._bounds.source_start,
             floor=self._here.floor,
+            settled_at=0.0 if self._settled else time.monotonic() + self._rules.settle_s,
         )
 
 

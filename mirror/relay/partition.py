@@ -123,6 +123,8 @@ class Location(NamedTuple):
     accepted: tuple[int, int] | None = None
     """From where up to where markers stand, or are to stand, in the place of records, by a decision of now, which is
     written down."""
+    settled_at: float = 0.0
+    """By this process' clock, in s: nothing that was sent before the position was found arrives after this."""
 
 
 class Ahead(NamedTuple):
@@ -241,6 +243,7 @@ class Partition:
         "reconfirming",
         "record_size",
         "released",
+        "settled_at",
         "source_id",
         "source_leader",
         "source_leader_epoch",
@@ -299,7 +302,9 @@ class Partition:
         self.filling = False
         """Whether markers are being written for the hole at the head of the outbox; nothing is under way then."""
         self.unsettled = False
-        """Markers were sent and not seen since: they may still arrive, so the next position is settled first."""
+        """Something was sent that may still arrive and do harm: the next position is settled first."""
+        self.settled_at = 0.0
+        """See ``Location``."""
         self.ownership: Ownership | None = None
         """What the coordinator gave us at takeover; compared before each hole. None: it could not be had."""
         self.coordinator_epoch = 0
@@ -470,6 +475,7 @@ class Partition:
         self.confirmed_at = time.monotonic()
         self.proven = self.unsettled = self.forgotten = False
         self.old, self.waits_old = True, False
+        self.settled_at = location.settled_at
         self.freshness.clear()
         self.generation += 1
         self.positions += 1
@@ -506,6 +512,12 @@ class Partition:
         self.old = self.freshness.least_ms(self.acknowledged) < forgotten_ms
         self.waits_old = self.old and self.freshness.waits_older(forgotten_ms)
         self.window = most if self.proven and not self.old else 1
+
+    @property
+    def must_settle(self) -> bool:
+        """Whether something waits with which the destination may forget who we are, while a repeat of what was sent
+        before the position was found may still arrive: it would be appended once more."""
+        return self.waits_old and time.monotonic() < self.settled_at
 
     def pop_hole(self) -> Hole:
         """The hole at the head of the outbox is filled."""

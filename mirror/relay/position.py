@@ -1,6 +1,7 @@
 """The two logs of a partition found in their clusters, and looked at: where it goes on (``relay.resync``)."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -149,6 +150,7 @@ class Locator:
             holes_from=found.holes_from,
             fill_to=found.fill_to,
             accepted=found.accepted,
+            settled_at=0.0 if found.settled else time.monotonic() + self._settings.settle_ms / 1000,
         )
 
     async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:

@@ -579,6 +579,12 @@ class Relay:
             if partition.emptied():
                 self.emptied(partition)
 
+    def settle(self, partition: Partition) -> None:
+        """See ``SourceOwner``."""
+        partition.unsettled = True
+        detail = "a batch is due with which the destination may forget the producer, and what was sent before may still"
+        self.doubt_now(partition, "unsettled", f"{detail} arrive: it would not be known for a repeat")
+
     def forgets_before_ms(self) -> float:
         """See ``SourceOwner``."""
         return time.time() * 1000 - self._remembers_ms

@@ -153,6 +153,9 @@ class Found(NamedTuple):
     """What is left of the source's batch that ``offset`` lies inside of is filled up to here; else not above it."""
     accepted: tuple[int, int] | None = None
     """From where up to where markers stand, or are to stand, in the place of records, by a decision of now."""
+    settled: bool = True
+    """Whether nothing that was sent before can arrive any more. Else the leader knows it for a repeat, as long as it
+    remembers the producer."""
 
 
 async def barrier(there: Readable, log: Log) -> int:
@@ -237,7 +240,8 @@ class Resync:
         known = await there.producers()
         end = await barrier(there, self._log)
         tail = await self._comparison.tail(log_start, end, whole=True)
-        if settle or not armed(tail, known) or await self._is_late_wrong(source_start, end):
+        settle = settle or not armed(tail, known) or await self._is_late_wrong(source_start, end)
+        if settle:
             known, end, tail = await self._stand_still(log_start, end, tail)
         await self._check_run(tail, log_start)
         try:
@@ -272,6 +276,7 @@ class Resync:
             holes_from=tail.holes_from,
             fill_to=filled.until,
             accepted=(end, source_start) if source_start > max(end, rules.gaps_to) else filled.accepted,
+            settled=settle,
         )
 
     async def _stand_still(self, log_start: int, end: int, tail: Tail) -> tuple[list[Producer] | None, int, Tail]:

@@ -99,6 +99,9 @@ class SourceOwner(Protocol):
     def reconfirm(self, partition: Partition) -> None:
         """Offers the partition to its lane once its log end was looked at again."""
 
+    def settle(self, partition: Partition) -> None:
+        """Seeks its position again and waits ``settle.ms``, before an old batch is sent (``Partition.must_settle``)."""
+
     def forgets_before_ms(self) -> float:
         """See ``SinkOwner``."""
 
@@ -325,9 +328,9 @@ class Fetcher(Link):
             if partition.last_epoch != epoch:
                 self._check_epoch(partition, epoch)
             if partition.old or partition.freshness.bound_ms < forgotten_ms:
-                partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
-                if partition.window == 1 and partition.in_flight and partition.lane is not None:
-                    partition.lane.withhold(partition)
+                self._widen(partition, forgotten_ms)
+                if partition.phase is not Phase.ACTIVE:
+                    return
         if found is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
             size = fetched.end - fetched.start
@@ -348,6 +351,14 @@ class Fetcher(Link):
             self._owner.halt_when_drained(partition, halted_by_batch(halt))
         elif isinstance(found, Unproven):
             self._owner.look(partition)
+
+    def _widen(self, partition: Partition, forgotten_ms: float) -> None:
+        """What came may be old: then as much goes at once as is safe, or nothing before the position is settled."""
+        partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
+        if partition.must_settle:
+            self._owner.settle(partition)
+        elif partition.window == 1 and partition.in_flight and partition.lane is not None:
+            partition.lane.withhold(partition)
 
     def _gave_nothing(self, partition: Partition, *, alone: bool) -> None:
         """Not for want of room. ``alone``: nor did any other partition of the answer."""

@@ -86,7 +86,7 @@ class MappedRun(Run):
             await self._until_copying()
             await asyncio.sleep(self.chance.choice([0.01, 0.1, 1.0]) * self.chance.random())
             await things_happen(self)
-            self.chance.choices(*exact.EVENTS)[0](self)
+            self.chance.choices(*self.events)[0](self)
             self.check_workers()
         await self._calm_down()
         await self._growing

@@ -6,6 +6,7 @@ prints its trace.
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import NamedTuple
 
 from mirror.records import identity
@@ -54,6 +55,7 @@ class Run:
     """See the module's text."""
 
     copy_type = Copy
+    events = EVENTS
 
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         self.seed = seed
@@ -127,7 +129,7 @@ class Run:
             await self._until_copying()
             await asyncio.sleep(self.chance.choice([0.01, 0.1, 1.0]) * self.chance.random())
             await self._things_happen()
-            self.chance.choices(*EVENTS)[0](self)
+            self.chance.choices(*self.events)[0](self)
             self.check_workers()
         await self._calm_down()
         await self._growing
@@ -422,7 +424,7 @@ class Run:
         )
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int, make: Callable[[int, VirtualLoop], Run] = Run) -> Outcome:
     """One run.
 
     Raises:
@@ -434,7 +436,7 @@ def play(seed: int) -> Outcome:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        runs.append(Run(seed, loop))
+        runs.append(make(seed, loop))
         await runs[0].play()
 
     try:
