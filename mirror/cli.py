@@ -167,7 +167,8 @@ def status(path: Path, at: str | None, shape: str) -> None:
     from mirror.service.status import as_text
 
     try:
-        now = client.fetch_status(_address(path, at))
+        address, flow_id = _mirror_of(path, at)
+        now = client.fetch_status(address, flow_id=flow_id)
     except client.NotAnswered as error:
         _fail(str(error), EXIT_FAILED)
     click.echo(json.dumps(now, indent=2) if shape == "json" else as_text(now), nl=shape == "json")
@@ -217,7 +218,8 @@ def resume(
         raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
     accept = [name for name, wanted in accepted.items() if wanted]
     try:
-        found = client.resume(_address(path, at), topic, number, accept=accept)
+        address, flow_id = _mirror_of(path, at)
+        found = client.resume(address, topic, number, accept=accept, flow_id=flow_id)
     except (client.NotAnswered, client.NotDone) as error:
         _fail(f"nothing is resumed: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
     for each in found.outcomes:
@@ -314,15 +316,16 @@ def validate(path: Path) -> None:
     click.echo(f"{path}: flow {config.enabled_flow().name} is valid")
 
 
-def _address(path: Path, at: str | None) -> tuple[str, int]:
-    """Where the mirror of this configuration listens."""
+def _mirror_of(path: Path, at: str | None) -> tuple[tuple[str, int], str]:
+    """Where the mirror of this configuration listens, and the id of its flow."""
     config = _load(path)
+    flow_id = config.enabled_flow().id
     if at is None:
-        return config.http_listen
+        return config.http_listen, flow_id
     host, _, port = at.rpartition(":")
     if not port.isdecimal():
         raise click.UsageError(f"{at} is not host:port")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return (host.strip("[]") or "127.0.0.1", int(port)), flow_id
 
 
 @main.group()

@@ -19,7 +19,7 @@ from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, Defa
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader, no_leader
-from mirror.net.errors import NetworkError, Refused, Unreachable
+from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
 from mirror.net.log import PartitionLog
 from mirror.records.chunks import Chunk, joined
 from mirror.records.header import BatchHeader
@@ -58,6 +58,19 @@ class StateUnusable(NetworkError):
     """The internal topic is not what it has to be; the message says what to do."""
 
     slug = "state_unusable"
+
+
+UNREADABLE = (Refused, StateUnusable, Damaged)
+"""Why another flow's internal topic cannot be read. It holds nobody up: see ``passes``."""
+
+
+def passes(error: NetworkError) -> bool:
+    """Whether asking again may help: not where it is not permitted, nor where its log is damaged on a broker's disk."""
+    return (
+        isinstance(error, Refused)
+        and not isinstance(error, Unreadable)
+        and outcome_of(error.code) is not Outcome.HALT
+    )
 
 
 def state_topic(flow: str) -> str:

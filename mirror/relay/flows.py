@@ -16,8 +16,8 @@ from typing import NamedTuple
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Refused
-from mirror.net.state import PREFIX, Memory, Shared, State, StateUnusable, state_topic
+from mirror.net.errors import NetworkError
+from mirror.net.state import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic
 from mirror.records.fields import id_text
 from mirror.records.filler import filler_id
 from mirror.records.identity import MIRROR_BIT, producer_id, same_owner
@@ -26,7 +26,6 @@ from mirror.records.state import Entry, Ledger, Side
 from mirror.relay.halts import GAPS, Halted, PartitionHalted, Trouble
 from mirror.relay.partition import Partition
 from mirror.relay.topics import PATIENCE_S
-from mirror.wire.errors import Outcome, outcome_of
 
 LOOKED_UP_FOR_S = 60.0
 """What was found holds for so long: many partitions ask at the same time."""
@@ -194,8 +193,8 @@ class Flows:
                 await state.load()
             elif not await state.open(create=False):
                 return None
-        except (Refused, StateUnusable) as error:
-            if isinstance(error, Refused) and outcome_of(error.code) is not Outcome.HALT:
+        except UNREADABLE as error:
+            if passes(error):
                 raise
             self._there.pop(name, None)
             return None

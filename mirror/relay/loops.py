@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Refused, Unreachable
-from mirror.net.state import PREFIX, Memory, Shared, State, StateUnusable
+from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
+from mirror.net.state import PREFIX, UNREADABLE, Memory, Shared, State, passes
 from mirror.records.pins import AcceptedLoop, Flow
 from mirror.records.state import Ledger, Side
 from mirror.relay.assignment import Key
@@ -24,7 +24,6 @@ from mirror.relay.halts import GAPS, Halted, Trouble, halt
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.pins import Pins
 from mirror.relay.resync import Log
-from mirror.wire.errors import Outcome, outcome_of
 
 LOOK_EVERY_S = 60.0
 """Where there are flows the other way, internal topics of the source are read this often; else with topics only."""
@@ -223,8 +222,8 @@ class Loops:
                 await state.load()
             elif not await state.open(create=False):
                 return
-        except (Refused, StateUnusable) as error:
-            if isinstance(error, Refused) and outcome_of(error.code) is not Outcome.HALT:
+        except UNREADABLE as error:
+            if passes(error):
                 raise
             self._there.pop(name, None)
             if name not in self._told:
@@ -232,8 +231,8 @@ class Loops:
                 self._owner.log.warning(
                     "loops_not_seen",
                     detail=f"{name} at {self._owner.source.name} cannot be read: {error}",
-                    remedy="grant the mirror's principal Read and Describe on mirror-internal.* at the source, too; a "
-                    "topic that is mirrored both ways is else copied to and fro without end",
+                    remedy=f"{_remedy(error, name)}; a topic that is mirrored both ways is else copied to and fro "
+                    "without end",
                 )
             return
         self._there[name] = state
@@ -242,3 +241,9 @@ class Loops:
             for flow in state.ledger.flows:
                 kept.put(flow)
             state.ledger = kept
+
+
+def _remedy(error: NetworkError, name: str) -> str:
+    if isinstance(error, Damaged | Unreadable):
+        return f"see that broker's disk; if the flow of {name} is not used any more, delete that topic"
+    return "grant the mirror's principal Read and Describe on mirror-internal.* at the source, too"

@@ -22,31 +22,54 @@ class NotAnswered(Exception):
     """Nobody answers there, or not a mirror."""
 
 
+class OtherFlow(NotAnswered):
+    """A mirror answers there, with another configuration."""
+
+
 class NotDone(Exception):
     """The supervisor says why not."""
 
 
-def fetch_status(address: tuple[str, int]) -> Status:
+def fetch_status(address: tuple[str, int], *, flow_id: str = "") -> Status:
     """The status of the mirror that listens there.
+
+    Args:
+        address: host and port.
+        flow_id: the flow that it must run; empty: whichever it runs.
 
     Raises:
         NotAnswered: none does.
+        OtherFlow: it runs another one.
     """
     code, body = _ask(address, "GET", "/api/v1/status", timeout_s=STATUS_TIMEOUT_S)
     if code != http.client.OK or not isinstance(body, dict):
         raise NotAnswered(f"{_text(address)} answers with {code}: no mirror, it seems")
+    running = str(body.get("flow_id", ""))
+    if flow_id and running and running != flow_id:
+        raise OtherFlow(
+            f"the mirror at {_text(address)} runs flow {body.get('flow')} (id {running}), and not {flow_id} as this "
+            "configuration says; give each flow an http.listen of its own, or --at HOST:PORT"
+        )
     return body
 
 
 def resume(
-    address: tuple[str, int], topic: str | None = None, partition: int | None = None, *, accept: Iterable[str] = ()
+    address: tuple[str, int],
+    topic: str | None = None,
+    partition: int | None = None,
+    *,
+    accept: Iterable[str] = (),
+    flow_id: str = "",
 ) -> Resumed:
-    """Has a halted partition, all of a topic, or all there are looked at anew.
+    """Has a halted partition, all of a topic, or all there are looked at anew. ``flow_id``: see ``fetch_status``.
 
     Raises:
         NotAnswered: no mirror listens there.
+        OtherFlow: it runs another flow.
         NotDone: it asked nobody, because there is no such partition, or no worker is ready.
     """
+    if flow_id:
+        fetch_status(address, flow_id=flow_id)
     parts = [quote(topic, safe="")] if topic is not None else []
     parts += [str(partition)] if partition is not None else []
     query = "&".join(f"{name}=true" for name in accept)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Unreachable
+from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.net.state import State
 from mirror.records.identity import Identity
 from mirror.records.pins import LastCopied
@@ -240,6 +240,28 @@ async def test_an_internal_topic_that_cannot_be_read() -> None:
             await flow.relay.loops.renew()
             (told,) = flow.log.of("loops_not_seen")
             assert "mirror-internal.of_somebody at source" in told["detail"]
+
+
+@pytest.mark.parametrize("failure", [Damaged("source", "a wrong checksum"), Unreadable("source", "Fetch", 2)])
+async def test_an_internal_topic_that_is_damaged_on_disk(failure: NetworkError) -> None:
+    """Somebody else's, at either side: partitions that have nothing to do with it are copied, and none halts."""
+
+    async def damaged(self: State, *args: Any, **options: Any) -> bool:
+        if "somebody" in self.topic:
+            raise failure
+        return await whole(self, *args, **options)
+
+    whole = State.open
+    async with clusters() as (source, destination):
+        fill(source)
+        for cluster in (source, destination):
+            cluster.add_topic("mirror-internal.of_somebody", configs={"cleanup.policy": "compact"})
+        with patch.object(State, "open", damaged):
+            async with mirroring(source, destination, **ONLY_T) as flow:
+                await flow.copied(("t", 0))
+                assert not flow.log.of("halted")
+                (seen,) = flow.log.of("loops_not_seen")
+                assert "delete that topic" in seen["remedy"]
 
 
 async def test_not_to_be_known_now() -> None:

@@ -105,6 +105,28 @@ async def test_something_else_listens_there() -> None:
             await asyncio.to_thread(client.fetch_status, where)
 
 
+async def test_another_flows_mirror_listens_there() -> None:
+    """All configurations have the same address unless they say otherwise: nothing is shown or done of the wrong one."""
+    seen: list[str] = []
+
+    async def answer(request: Request) -> Response:
+        seen.append(request.method)
+        return Response(HTTPStatus.OK, b'{"flow": "west->east", "flow_id": "west->east"}')
+
+    server = Server(("127.0.0.1", 0), answer, asyncio.get_running_loop())
+    server.open()
+    try:
+        where = ("127.0.0.1", int(server.address.rpartition(":")[2]))
+        told = await asyncio.to_thread(client.fetch_status, where, flow_id="west->east")
+        assert told["flow"] == "west->east"
+        for call in (client.fetch_status, client.resume):
+            with pytest.raises(client.OtherFlow, match=r"runs flow west->east .*and not north->south.*http\.listen"):
+                await asyncio.to_thread(call, where, flow_id="north->south")
+    finally:
+        server.close()
+    assert set(seen) == {"GET"}
+
+
 def test_a_supervisor_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket takes connections, and nobody answers."""
     monkeypatch.setattr(client, "STATUS_TIMEOUT_S", 0.1)
