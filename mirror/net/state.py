@@ -67,9 +67,7 @@ UNREADABLE = (Refused, StateUnusable, Damaged)
 def passes(error: NetworkError) -> bool:
     """Whether asking again may help: not where it is not permitted, nor where its log is damaged on a broker's disk."""
     return (
-        isinstance(error, Refused)
-        and not isinstance(error, Unreadable)
-        and outcome_of(error.code) is not Outcome.HALT
+        isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Outcome.HALT
     )
 
 

@@ -31,6 +31,7 @@ from mirror.relay.ids import Ids
 from mirror.relay.limits import Warnings
 from mirror.relay.loops import Loops
 from mirror.relay.mapped import MappedLocator
+from mirror.relay.memory import ProducerMemory
 from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
 from mirror.relay.pins import ON_GAP, UNPROVEN
 from mirror.relay.plain import InnerLoop
@@ -44,7 +45,7 @@ from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stalls import Stalls
 from mirror.relay.stats import Stats
-from mirror.relay.topics import PATIENCE_S, Pair, pair_topics, producer_memory_ms
+from mirror.relay.topics import PATIENCE_S, Pair, pair_topics
 from mirror.relay.verdicts import Verdicts
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
@@ -117,7 +118,7 @@ class Relay:
         """Entries of ``topics`` that no topic of the source matches, by the last look; None: there was none yet."""
         self.gone = GoneTopics(source, destination, settings, self.books.state, log)
         self._narrower = Warnings(log, destination.name)
-        self._remembers_ms = 0.0
+        self.memory = ProducerMemory(destination, log)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -161,7 +162,7 @@ class Relay:
                 "topics keep their names: each would be copied into itself; check bootstrap.servers of both"
             )
         await self._choose_produce_version()
-        self._remembers_ms = await producer_memory_ms(self.destination)
+        await self.memory.ask()
         await self.books.open()
         found = await self._find_topics()
         if not found:
@@ -172,7 +173,8 @@ class Relay:
         self._spawn(self._look_for_topics())
         self._spawn(self.books.keep())
         self._spawn(self.books.watch())
-        self._spawn(self._renewal.keep(self._remembers_ms))
+        self._spawn(self.memory.keep())
+        self._spawn(self._renewal.keep())
         self._spawn(Ends(self).keep())
         self._spawn(self.loops.keep())
         self._spawn(Idle(self).keep())
@@ -587,7 +589,7 @@ class Relay:
 
     def forgets_before_ms(self) -> float:
         """See ``SourceOwner``."""
-        return time.time() * 1000 - self._remembers_ms
+        return self.memory.forgets_before_ms()
 
     def drained(self) -> None:
         """Partitions may be done, and there may be something to fetch."""

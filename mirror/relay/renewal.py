@@ -14,10 +14,10 @@ from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.relay.assignment import Key
 from mirror.relay.fill import NOT_OWNER, NotOwner
+from mirror.relay.memory import ProducerMemory, transactional_memory_ms
 from mirror.relay.partition import Partition, Phase
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
-from mirror.relay.topics import transactional_memory_ms
 
 SHARE = 4
 """An id is used so many times within its life."""
@@ -31,6 +31,7 @@ class RenewalOwner(Protocol):
     destination: Cluster
     log: Log
     locator: Locator
+    memory: ProducerMemory
     partitions: dict[Key, Partition]
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
@@ -45,11 +46,11 @@ class Renewal:
         self._used: dict[Partition, tuple[Ownership, float]] = {}
         """When each partition's ownership was first seen as it is."""
 
-    async def keep(self, fences_ms: float) -> None:
-        """Renews what is due, until cancelled. ``fences_ms``: how long leaders remember a fence at least."""
+    async def keep(self) -> None:
+        """Renews what is due, until cancelled."""
         expires_ms = await transactional_memory_ms(self._owner.destination)
-        every_s = min(expires_ms, 2 * fences_ms) / SHARE / 1000
         while True:
+            every_s = min(expires_ms, 2 * self._owner.memory.ms) / SHARE / 1000
             await asyncio.sleep(every_s / LOOKS)
             for partition in self._due(every_s):
                 try:

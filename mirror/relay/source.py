@@ -441,6 +441,10 @@ class Fetcher(Link):
             return
         owner = self._owner
         owner.log.warning("source_connection_lost", cluster=owner.source.name, broker=self.node_id, detail=str(error))
+        for partition in list(self._rotation):
+            # By name, another topic may answer from here on: one that was made anew meanwhile. Nothing else tells.
+            if partition.source_id is None and partition.phase is Phase.ACTIVE:
+                self._doubt(partition, error.slug, str(error))
         self._pump_later(self._backoff.next_s())
 
 

@@ -21,11 +21,6 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
-PRODUCER_EXPIRATION = "producer.id.expiration.ms"
-PRODUCER_EXPIRATION_MS = 86_400_000
-TRANSACTIONAL_EXPIRATION = "transactional.id.expiration.ms"
-TRANSACTIONAL_EXPIRATION_MS = 604_800_000
-EXPIRATION_MARGIN_MS = 15 * 60_000
 PATIENCE_S = 5.0
 """At the start, brokers that do not answer are waited for so long, once another one has answered."""
 CREATE_TIMEOUT_MS = 30_000
@@ -181,26 +176,7 @@ def _pair(
     )
 
 
-async def producer_memory_ms(cluster: Cluster) -> float:
-    """How long the cluster's brokers remember a producer at least: ``producer.id.expiration.ms``, less a margin,
-    because it counts from the timestamps of records. Kafka's default where no broker tells."""
-    expiration_ms = await _broker_ms(cluster, PRODUCER_EXPIRATION, PRODUCER_EXPIRATION_MS)
-    return max(expiration_ms - EXPIRATION_MARGIN_MS, expiration_ms / 2)
-
-
-async def transactional_memory_ms(cluster: Cluster) -> float:
-    """How long its coordinators remember a transactional id that nobody uses: ``transactional.id.expiration.ms``.
-    Kafka's default where no broker tells."""
-    return await _broker_ms(cluster, TRANSACTIONAL_EXPIRATION, TRANSACTIONAL_EXPIRATION_MS)
-
-
-async def _broker_ms(cluster: Cluster, name: str, default: int) -> int:
-    """A broker's setting, of several the least; ``default`` where no broker tells."""
-    told = await _describe_brokers(cluster, [name])
-    return min((int(value) for values in told for value in values.values()), default=default)
-
-
-async def _describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str, str]]:
+async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str, str]]:
     """Of each broker that answers, those of its settings that it knows; none where they may not be asked."""
 
     async def ask(node_id: int) -> dict[str, str]:
@@ -220,7 +196,7 @@ async def _describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str
 
 async def _defaults(cluster: Cluster) -> dict[str, str]:
     """The limits that a new topic has by its brokers' settings: of those that all of them know, the least."""
-    told = [values for values in await _describe_brokers(cluster, list(OF_BROKERS)) if values]
+    told = [values for values in await describe_brokers(cluster, list(OF_BROKERS)) if values]
     known = [name for name in OF_BROKERS if told and all(name in values for values in told)]
     return {OF_BROKERS[name]: min((values[name] for values in told), key=int) for name in known}
 

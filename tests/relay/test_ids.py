@@ -112,6 +112,23 @@ async def test_the_source_goes_on_into_the_new_one(rule: bool) -> None:
                     assert len(payloads(destination.log("t"))) == 1
 
 
+async def test_a_source_without_ids_that_is_another_one_when_its_connection_comes_back() -> None:
+    """
+    1. All is copied, from brokers before 2.8. The source's connection ends, its topic is made anew, and has grown past
+       the copy when it is back.
+    2. Nothing of the new one is copied behind the old one's: it halts. (A name is all that a fetch says.)
+    """
+    async with clusters(versions={"Metadata": (0, 9), "Fetch": (4, 11)}) as (source, destination):
+        fill(source, count=5)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            end = destination.log("t").end
+            recreate(source, *batches(9, size=40))
+            source.drop(1)
+            assert await flow.halted() == "source_truncated"
+            assert destination.log("t").end == end
+
+
 @pytest.mark.parametrize("running", [True, False])
 async def test_a_mapped_copy_into_a_new_topic(running: bool) -> None:
     """

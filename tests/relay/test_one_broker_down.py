@@ -11,16 +11,16 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import ConnectionOptions
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
 from mirror.relay import resync, seeking
+from mirror.relay.memory import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerMemory
 from mirror.relay.partition import Partition
 from mirror.relay.resync import LOOKS
 from mirror.relay.seeking import Seeking
-from mirror.relay.topics import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, producer_memory_ms
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import PRODUCE_KEY
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import batches, clusters, mirroring
+from tests.relay.flows import Log, batches, clusters, mirroring
 
 BROKERS = (1, 2, 3)
 HOUR_MS = 3_600_000
@@ -75,7 +75,7 @@ async def test_topics_are_created_while_one_broker_is_down(down: int) -> None:
 async def test_what_brokers_remember_is_the_least_that_one_answers() -> None:
     """
     1. Brokers that do not answer, or may not be asked, say nothing; of the others the least counts.
-    2. Nobody says anything: Kafka's default, less a margin.
+    2. Nobody says anything: Kafka's default, less a margin, and a warning; or what was known before.
     """
     async with (
         clusters(brokers=3) as (_, destination),
@@ -84,10 +84,20 @@ async def test_what_brokers_remember_is_the_least_that_one_answers() -> None:
         destination.producer_id_expiration_ms = 10 * HOUR_MS
         destination.next("DescribeConfigs", faults.disconnect(), node_id=1)
         destination.next("DescribeConfigs", faults.refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), node_id=3)
-        assert await producer_memory_ms(cluster) == 10 * HOUR_MS - EXPIRATION_MARGIN_MS
+        memory = ProducerMemory(cluster, log := Log())
+        await memory.ask()
+        assert memory.ms == 10 * HOUR_MS - EXPIRATION_MARGIN_MS
+        assert not log.lines
         for node_id in BROKERS:
             destination.next("DescribeConfigs", faults.disconnect(), node_id=node_id)
-        assert await producer_memory_ms(cluster) == PRODUCER_EXPIRATION_MS - EXPIRATION_MARGIN_MS
+        fresh = ProducerMemory(cluster, log)
+        await fresh.ask()
+        assert fresh.ms == PRODUCER_EXPIRATION_MS - EXPIRATION_MARGIN_MS
+        assert log.of("producer_memory_assumed")
+        for node_id in BROKERS:
+            destination.next("DescribeConfigs", faults.disconnect(), node_id=node_id)
+        await memory.ask()
+        assert memory.ms == 10 * HOUR_MS - EXPIRATION_MARGIN_MS
 
 
 async def test_the_version_is_one_that_every_broker_speaks() -> None:
