@@ -175,8 +175,9 @@ def test_on_the_command_line(
 ) -> None:
     asked: list[Any] = []
 
-    def resume(_: object, topic: str | None, partition: int | None, *, accept: list[str]) -> Resumed:
+    def resume(_: object, topic: str | None, partition: int | None, *, accept: list[str], flow_id: str) -> Resumed:
         asked.append((topic, partition, accept))
+        assert flow_id == "source->destination"
         return found
 
     monkeypatch.setattr(client, "resume", resume)

@@ -13,7 +13,7 @@ from mirror.relay.halts import Halted, Trouble, is_durable
 from mirror.relay.partition import Partition, Phase
 from tests.simulation.broker import Stored
 from tests.simulation.network import Trace
-from tests.simulation.site import TOPIC, Site
+from tests.simulation.site import TOPIC, Site, Unknown
 from tests.simulation.source import SourceLog
 from tests.simulation.worker import SETTLE_S, Worker
 
@@ -58,6 +58,8 @@ class Copy:
         self._checked = 0
         self._taken = 0
         self._wrong: list[Stored] = []
+        self._of_another_topic: set[int] = set()
+        """Where a batch was appended that tells nothing of what the copy is of."""
         self._excused: list[Halted] = []
         self._noted_at: dict[tuple[str | None, int], float] = {}
         """Source topic's id, leader epoch -> when something of it was noted first."""
@@ -68,6 +70,7 @@ class Copy:
         there.on_replicated = self.look_at_new
         there.on_markers = self._markers_come
         there.on_forgotten = self._forgotten_comes
+        there.on_unknown = self._unknown_comes
 
     # -- what is played ------------------------------------------------------------------------------------------------
 
@@ -117,6 +120,17 @@ class Copy:
         if late_by > SETTLE_S or not self._is_owner(who):
             self._stray(who, "this batch has outlived all that is done about it")
 
+    def _unknown_comes(self, unknown: Unknown) -> None:
+        """The same, where the leader knows nothing of the producer: what a worker that is not the owner any more has
+        appended is deleted, and (before Kafka 2.4) the producer forgotten with it, so that it comes twice; or the topic
+        was made anew, and the first batch of the one before comes later than ``settle``."""
+        twice = unknown.gone and not (self._is_owner(unknown.gone) and self._is_owner(unknown.who))
+        other = self.recreated and unknown.late_by > SETTLE_S
+        if twice or other:
+            self._stray(unknown.who, "nothing shows that this batch is a repeat, or of another topic")
+        if other:
+            self._of_another_topic.add(unknown.base_offset)
+
     def _stray(self, who: str, what: str) -> None:
         self.strays += 1
         self._trace(f"{who}/{self.index}" if self.index else who, "STRAY: {}", what)
@@ -138,6 +152,9 @@ class Copy:
         self._taken += header.last_offset_delta + 1
         if not header.is_control:
             self.seen[header.base_offset] = (header.last_offset_delta + 1, stored.payload)
+        if header.base_offset in self._of_another_topic:
+            self._wrong.append(stored)
+            return
         if any(not wrong_with(stored, source) for source in self.fits):
             self.fits = [source for source in self.fits if not wrong_for_good(stored, source)]
             return

@@ -50,6 +50,16 @@ class _Waiting(NamedTuple):
     reply: Callable[[Answer], None]
 
 
+class Unknown(NamedTuple):
+    """Data of a producer that the leader does not know, appended."""
+
+    who: str
+    base_offset: int
+    late_by: float
+    gone: str
+    """Who had the same appended before, if that is deleted; else empty."""
+
+
 class Site:
     """See the module's text. ``lag``: (least, most) seconds until the followers have an append."""
 
@@ -99,6 +109,10 @@ class Site:
         """Called before markers are appended: whose, and how long ago their sender let go of them."""
         self.on_forgotten: Callable[[str, float], None] = lambda who, late_by: None
         """The same for data of a producer that the leader has forgotten, or will have at its next sweep."""
+        self.on_unknown: Callable[[Unknown], None] = lambda unknown: None
+        """Called when data was appended whose producer the leader did not know."""
+        self._appended: dict[tuple[int, int, int], tuple[str, int]] = {}
+        """Producer id, epoch, first sequence -> who had it appended last, and where."""
         self.on_replicated: Callable[[], None] = lambda: None
         self._deposed: dict[int, PartitionModel] = {}
         self._loop = loop
@@ -206,8 +220,16 @@ class Site:
         forgotten = header.producer_id in model.swept and header.producer_id not in model.producers
         if forgotten or header.max_timestamp < self.now_ms - DAY_MS:
             self.on_forgotten(who, self.brokers[node_id].late_by)
+        known = header.producer_id in model.producers
         answer = model.produce(batch)
         new = model.end != end
+        if new:
+            key = (header.producer_id, header.producer_epoch, header.base_sequence)
+            if not known:
+                before, base = self._appended.get(key, ("", -1))
+                gone = before if 0 <= base < model.start else ""
+                self.on_unknown(Unknown(who, end, self.brokers[node_id].late_by, gone))
+            self._appended[key] = (who, end)
         self._trace(who, "data {} at broker {}: {}", told, node_id, _told(answer, new=new, deposed=model.deposed))
         if answer.error:
             reply(answer)
