@@ -19,13 +19,19 @@ _MADE_HERE = ("selects", "wanted", "destination_of")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """The consumer group at the source. ``instance_id``: static membership, empty for dynamic."""
+    """The consumer group at the source. ``instance_id``: static membership, empty for dynamic. ``flow``: its id."""
 
     group_id: str
     protocol: str = "classic"
     instance_id: str = ""
     session_timeout_ms: int = 10_000
     commit_interval_ms: int = 5_000
+    flow: str = ""
+
+    @property
+    def mark(self) -> str:
+        """How the client ids of the flow's members end, and nobody else's: only they copy what the group gives them."""
+        return f"-group-of-{self.flow}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

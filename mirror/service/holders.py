@@ -24,11 +24,13 @@ class Holders(NamedTuple):
 
     members: int
     unassigned: int | None
-    """Partitions that no member holds; None: it is sharing them out at this moment, or cannot tell."""
+    """Partitions that no mirror of the flow holds; None: it is sharing them out at this moment, or cannot tell."""
+    strangers: tuple[str, ...] = ()
+    """Members that are no mirrors of the flow, and hold some of these partitions: client id and host."""
 
 
-async def holders(cluster: Cluster, group_id: str, keys: Collection[Key]) -> Holders:
-    """Asks the group's coordinator who holds these partitions.
+async def holders(cluster: Cluster, group_id: str, keys: Collection[Key], *, mark: str = "") -> Holders:
+    """Asks the group's coordinator who holds these partitions. ``mark``: how the client ids of the flow's members end.
 
     Raises:
         Refused: no coordinator can be found.
@@ -40,13 +42,18 @@ async def holders(cluster: Cluster, group_id: str, keys: Collection[Key]) -> Hol
     if group.error_code not in (0, GROUP_ID_NOT_FOUND) or group.group_state not in SETTLED:
         return Holders(len(group.members), None)
     held: set[Key] = set()
+    strangers: list[str] = []
     try:
         for member in group.members:
-            held |= _held(member.member_assignment)
+            has = _held(member.member_assignment)
+            if member.client_id.endswith(mark):
+                held |= has
+            elif not has.isdisjoint(keys):
+                strangers.append(f"{member.client_id} at {member.client_host.removeprefix('/')}")
     except Exception as error:
         # kafka.protocol raises whatever its codecs meet.
         raise ConnectionLost(f"{cluster.name}: DescribeGroups of {group_id}: malformed assignment") from error
-    return Holders(len(group.members), sum(key not in held for key in keys))
+    return Holders(len(group.members), sum(key not in held for key in keys), tuple(sorted(strangers)))
 
 
 def _held(assignment: Any) -> set[Key]:

@@ -355,7 +355,7 @@ def consumer_config(
     """librdkafka's settings for a consumer that never consumes, with as little memory as can be."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
-        "client.id": f"{client_id}-group",
+        "client.id": f"{client_id}{settings.mark}",
         "group.id": settings.group_id,
         "group.protocol": settings.protocol,
         "enable.auto.commit": False,

@@ -69,6 +69,7 @@ def group_settings(config: Config, number: int) -> GroupSettings:
         instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else "",
         session_timeout_ms=config.session_timeout_ms,
         commit_interval_ms=config.offset_commit_interval_ms,
+        flow=config.enabled_flow().id,
     )
 
 

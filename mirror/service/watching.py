@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from mirror.net.pulse import Pulse
 from mirror.net.unreached import Unreached
 from mirror.relay.assignment import Key
 from mirror.relay.relay import Relay
+from mirror.relay.resync import Log
 from mirror.service.handover import GroupSettings
 from mirror.service.holders import holders
 
@@ -61,9 +62,10 @@ class Watching:
             task.cancel()
         self._pulses.clear()
 
-    async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings) -> None:
+    async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings, log: Log) -> None:
         """Asks the group regularly who holds the flow's partitions, until cancelled. Where this worker holds them all,
         that is known."""
+        told: tuple[str, ...] = ()
         while True:
             every_s, now = ASK_GROUP_EVERY_S, time.monotonic()
             held = len(relay.partitions)
@@ -72,7 +74,10 @@ class Watching:
                 self._heard(0, now + FRESH_FOR * every_s, relay, held)
             elif settings.protocol == "classic":
                 with suppress(NetworkError):
-                    found = await holders(source, settings.group_id, missing)
+                    found = await holders(source, settings.group_id, missing, mark=settings.mark)
+                    if found.strangers and found.strangers != told:
+                        _tell_strangers(found.strangers, settings, log)
+                    told = found.strangers
                     every_s = max(every_s, found.members)
                     self._heard(found.unassigned, now + FRESH_FOR * every_s, relay, held)
             await asyncio.sleep(every_s)
@@ -111,3 +116,12 @@ class Watching:
             for cluster, errors in self._errors.items()
             for (api, error), count in errors.items()
         }
+
+
+def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: Log) -> None:
+    log.warning(
+        "group_shared",
+        detail=f"group {settings.group_id} has members that are no mirrors of flow {settings.flow}, and hold "
+        f"partitions of it: {', '.join(strangers)}; nobody copies these partitions",
+        remedy="stop them, or give them another group.id",
+    )

@@ -242,7 +242,7 @@ class Worker:
         member.on_unknown_topic = relay.look_now
         telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
-        self._spawn(self._watching.ask_group(relay, relay.source, handover.group))
+        self._spawn(self._watching.ask_group(relay, relay.source, handover.group, self._log))
         try:
             await self._watch(relay, member, handover.group.commit_interval_ms / 1000)
             drained, pending = await relay.drain(), relay.pending

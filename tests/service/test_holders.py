@@ -20,7 +20,7 @@ from tests.service.running import PATIENCE_S
 pytestmark = pytest.mark.broker
 
 
-def asked(cluster: Cluster, group: str, topic: str, partitions: int) -> Holders:
+def asked(cluster: Cluster, group: str, topic: str, partitions: int, *, mark: str = "") -> Holders:
     """As the coordinator says; one that is still being made is waited for."""
 
     async def ask() -> Holders:
@@ -30,7 +30,8 @@ def asked(cluster: Cluster, group: str, topic: str, partitions: int) -> Holders:
             deadline = time.monotonic() + PATIENCE_S
             while True:
                 with suppress(Refused):
-                    found = await holders(client, group, [(topic, index) for index in range(partitions)])
+                    keys = [(topic, index) for index in range(partitions)]
+                    found = await holders(client, group, keys, mark=mark)
                     if found.unassigned is not None:
                         return found
                 assert time.monotonic() < deadline
@@ -49,7 +50,7 @@ def until(condition: Callable[[], Any], consumer: Consumer) -> None:
 def test_who_holds_what(source_cluster: Cluster, topic_name: str) -> None:
     """
     1. A group that nobody has joined: all partitions are held by nobody.
-    2. A member holds those of one topic. Of another, nobody does.
+    2. A member holds those of one topic. Of another, nobody does. Nor does it where it is no mirror of the flow.
     3. It leaves.
     """
     other = f"{topic_name}-other"
@@ -66,5 +67,7 @@ def test_who_holds_what(source_cluster: Cluster, topic_name: str) -> None:
     consumer.subscribe([topic_name])
     until(lambda: asked(source_cluster, topic_name, topic_name, 3) == Holders(1, 0), consumer)
     assert asked(source_cluster, topic_name, other, 3) == Holders(1, 3)
+    stranger = asked(source_cluster, topic_name, topic_name, 3, mark="-group-of-f")
+    assert stranger == Holders(1, 3, ("rdkafka at 127.0.0.1",))
     consumer.close()
     assert asked(source_cluster, topic_name, topic_name, 3) == Holders(0, 3)

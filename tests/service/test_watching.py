@@ -2,15 +2,18 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
 from mirror.service import watching
+from mirror.service.handover import GroupSettings
 from mirror.service.holders import Holders
 from mirror.service.watching import Watching
 from tests.fakes.loop import until
+from tests.relay.flows import Log
 
 KEYS = [("t", index) for index in range(4)]
 
@@ -26,7 +29,7 @@ async def test_a_session_that_is_lost(monkeypatch: pytest.MonkeyPatch, held: int
     asked: list[Any] = []
     away = False
 
-    async def holders(*told: Any) -> Holders:
+    async def holders(*told: Any, mark: str) -> Holders:
         asked.append(told)
         if away:
             raise Unreachable("gone")
@@ -38,8 +41,8 @@ async def test_a_session_that_is_lost(monkeypatch: pytest.MonkeyPatch, held: int
     relay: Any = SimpleNamespace(keys=KEYS, partitions=dict.fromkeys(KEYS[:held]))
     seen = Watching()
     assert seen.unassigned is None
-    settings: Any = SimpleNamespace(protocol="classic", group_id="g")
-    asking = asyncio.ensure_future(seen.ask_group(relay, SimpleNamespace(), settings))  # type: ignore[arg-type]
+    settings, source, log = GroupSettings(group_id="g"), cast(Cluster, None), Log()
+    asking = asyncio.ensure_future(seen.ask_group(relay, source, settings, log))
     try:
         await until(lambda: seen.unassigned == 0)
         away = True
@@ -52,3 +55,29 @@ async def test_a_session_that_is_lost(monkeypatch: pytest.MonkeyPatch, held: int
         await until(lambda: seen.unassigned == 0)
     finally:
         asking.cancel()
+    assert not log.lines
+
+
+async def test_strangers_in_the_group_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    strangers = ("consumer at 192.0.2.1",)
+
+    async def holders(*_: Any, mark: str) -> Holders:
+        asked.append(mark)
+        return Holders(2, 1, strangers)
+
+    monkeypatch.setattr(watching, "holders", holders)
+    monkeypatch.setattr(watching, "ASK_GROUP_EVERY_S", 0.01)
+    relay: Any = SimpleNamespace(keys=KEYS, partitions=dict.fromkeys(KEYS[:3]))
+    seen, log = Watching(), Log()
+    settings = GroupSettings(group_id="g", flow="west->east")
+    asking = asyncio.ensure_future(seen.ask_group(relay, cast(Cluster, None), settings, log))
+    try:
+        await until(lambda: len(asked) > 3)
+        assert seen.unassigned == 1
+    finally:
+        asking.cancel()
+    (told,) = log.of("group_shared")
+    assert "no mirrors of flow west->east" in told["detail"]
+    assert "consumer at 192.0.2.1" in told["detail"]
+    assert set(asked) == {"-group-of-west->east"}
