@@ -21,8 +21,8 @@ class HaltReason(Enum):
     )
     UNEXPLAINED_GAP = (
         "unexplained_gap",
-        "the source has no batch for these offsets, and a topic that is not compacted, and never was, has none "
-        "missing: look for lost segments in the source broker's log directory and log; "
+        "the source has no batch for these offsets, and a topic that is not compacted has none missing: if it was "
+        "compacted before, that is why; else look for lost segments in the source broker's log directory and log; "
         "`mirror partition resume TOPIC PARTITION --accept-gap` goes on behind this gap, on.gap: continue behind "
         "every one; both record it",
     )

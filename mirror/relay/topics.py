@@ -62,7 +62,10 @@ class Pair:
     def halt_of(self, index: int) -> Halted | None:
         """Why this partition cannot be mirrored, if so."""
         if self.halted is None and index >= self.partitions_there:
-            detail = f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions"
+            detail = (
+                f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions, "
+                f"the source has {len(self.source.leaders)}"
+            )
             return Halted(Trouble.FEWER_PARTITIONS.reason, detail, Trouble.FEWER_PARTITIONS.remedy)
         return self.halted
 

@@ -247,7 +247,7 @@ async def test_fewer_partitions() -> None:
         destination.add_topic("t", partitions=2)
         found = (await pair())["t"]
         assert [reason(found, index) for index in range(3)] == [None, None, "fewer_partitions"]
-        assert "t-2: the destination has 2 partitions" in str(found.halt_of(2))
+        assert "t-2: the destination has 2 partitions, the source has 3" in str(found.halt_of(2))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_remedy(reason: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "PARTITION" not in shown
     asked: list[tuple[Any, ...]] = []
 
-    def resume(address: tuple[str, int], *of: Any, accept: list[str]) -> Resumed:
+    def resume(address: tuple[str, int], *of: Any, accept: list[str], flow_id: str) -> Resumed:
         asked.append((*of, *accept))
         return Resumed([Outcome("orders", 7, "")], [])
 
