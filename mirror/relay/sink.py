@@ -79,9 +79,6 @@ class SinkOwner(Protocol):
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The first batch after a resync was acknowledged where it belongs."""
 
-    def settle(self, partition: Partition) -> None:
-        """See ``SourceOwner``."""
-
     def forgets_before_ms(self) -> float:
         """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
         time: their producer's state expires by it."""
@@ -296,9 +293,6 @@ class Lane(Link):
             # The hot path builds plain tuples: no names.
             partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
             partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
-            if partition.must_settle:
-                self._owner.settle(partition)
-                return
         if partition.window == 1 and partition.in_flight:
             # Sent before the window was 1: each answer would let go another one, so that there are never fewer.
             self.withhold(partition)
