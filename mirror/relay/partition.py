@@ -218,6 +218,7 @@ class Partition:
         "generation",
         "halted",
         "heard_at",
+        "held_back",
         "high_watermark",
         "identity",
         "in_flight",
@@ -361,6 +362,8 @@ class Partition:
         """The source's end, as last heard: what a consumer of the configured isolation level may read. -1: never."""
         self.heard_at = -math.inf
         """When that was, by this process' clock."""
+        self.held_back = 0
+        """Offsets that the source has behind it, and that a transaction that is still open keeps from consumers."""
         self.max_timestamp = -1
         """Of the last batch forwarded, ms since 1970."""
         self.batch_size = 0
@@ -603,7 +606,7 @@ class Partition:
             # That nothing waits is true only as long as the source is heard of.
             self.heard_at = -math.inf
         self.ending = None
-        self.parked = 0
+        self.parked = self.held_back = 0
         self.generation += 1
         self.positions += 1
         if self.in_flight and self.in_flight[-1][3] is None:

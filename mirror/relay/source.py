@@ -291,6 +291,7 @@ class Fetcher(Link):
                 self._refused(partition, fetched, fetch)
                 continue
             partition.heard(fetched.last_stable_offset if committed else fetched.high_watermark, now)
+            partition.held_back = fetched.high_watermark - partition.high_watermark
             if fetched.diverging is not None:
                 epoch, end_offset = fetched.diverging
                 detail = (

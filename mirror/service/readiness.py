@@ -5,7 +5,9 @@ import time
 from mirror.service.fleet import QUIET_S, Fleet
 
 MOST = 5
-"""So many topics that are gone are shown one by one; /metrics has all."""
+"""So many topics that are gone, or partitions that are held back, are shown one by one."""
+HELD_S = 60.0
+"""A transaction that is open for so long is told: as long as a producer's may be by default, until brokers abort it."""
 
 
 def _silent(fleet: Fleet) -> list[str]:
@@ -38,7 +40,21 @@ def remarks(fleet: Fleet) -> list[str]:
         for topic in fleet.gone_topics
     ]
     more = [f"and so {len(gone) - MOST} more topics"] if len(gone) > MOST else []
-    return [*down, *unmatched, *gone[:MOST], *more]
+    return [*down, *unmatched, *gone[:MOST], *more, *_held_back(fleet, source)]
+
+
+def _held_back(fleet: Fleet, source: str) -> list[str]:
+    """Lag counts what a read_committed consumer may read: nothing, behind a transaction that nobody ends."""
+    now = time.time()
+    held = (row for _, row in fleet.rows if 0 < row.held_since < now - HELD_S)
+    rows = sorted(held, key=lambda row: row.held_since)
+    told = [
+        f"{row.topic}-{row.partition}: a transaction that is open at cluster {source} for {now - row.held_since:.0f} s "
+        f"or longer keeps back {row.held_back:,} offsets from {row.source_end:,} on, here and for every read_committed "
+        "consumer; if nobody ends it, kafka-transactions find-hanging names it"
+        for row in rows[:MOST]
+    ]
+    return [*told, *([f"and so {len(rows) - MOST} more partitions"] if len(rows) > MOST else [])]
 
 
 def unready(fleet: Fleet, *, started: bool) -> list[str]:

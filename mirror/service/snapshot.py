@@ -43,6 +43,10 @@ class Row(NamedTuple):
     """Why it is not copied for now, without being halted; empty: it is."""
     waits_since: float
     """Since 1970; 0: it does not wait."""
+    held_back: int
+    """Offsets at the source that a transaction that is still open keeps from read_committed consumers."""
+    held_since: float
+    """Since when that transaction is known to keep back whatever comes, since 1970; 0: there is none."""
     stint: Stint
     """What was replicated since it was assigned."""
 
@@ -85,6 +89,8 @@ class Snapshots:
         self._stints: dict[Partition, int] = {}
         """The number of each one's stint."""
         self._told: dict[Key, Row] = {}
+        self._held: dict[Key, tuple[int, float]] = {}
+        """The offset that consumers are kept at by an open transaction, and since when."""
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
         """The state of now, for JSON."""
@@ -121,6 +127,7 @@ class Snapshots:
             gone.append(Gone(*key, self._stint(partition)))
             self._stints.pop(partition, None)
             self._told.pop(key, None)
+            self._held.pop(key, None)
         relay.let_go.clear()
         return gone
 
@@ -156,8 +163,21 @@ class Snapshots:
             halted.remedy if halted else "",
             waiting.reason if waiting else "",
             waiting.since_s if waiting else 0.0,
+            partition.held_back,
+            self._held_since(key, partition),
             self._stint(partition),
         )
+
+    def _held_since(self, key: Key, partition: Partition) -> float:
+        if partition.held_back <= 0:
+            self._held.pop(key, None)
+            return 0.0
+        at, since = self._held.get(key, (-1, 0.0))
+        if at != partition.high_watermark:
+            # What was held back before was decided meanwhile: this is another transaction.
+            since = time.time()
+            self._held[key] = (partition.high_watermark, since)
+        return since
 
     def _counters(self, relay: Relay) -> dict[str, float]:
         stats = relay.stats

@@ -343,7 +343,7 @@ def _fetched_partition(
         partition_index=index,
         error_code=code,
         high_watermark=log.high_watermark if log and not code else -1,
-        last_stable_offset=log.high_watermark if log and not code else -1,
+        last_stable_offset=log.last_stable if log and not code else -1,
         log_start_offset=log.start if log and not code else -1,
         diverging_epoch=diverging,
         current_leader=leader,

@@ -30,6 +30,8 @@ class FakeLog:
     epoch: int = 0
     start: int = 0
     hidden: int = 0
+    open_from: int | None = None
+    """A transaction that is open begins here: consumers get nothing from there on."""
     max_batch_size: int = DEFAULT_MAX_BATCH
     batches: list[bytes] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
@@ -39,6 +41,11 @@ class FakeLog:
     def high_watermark(self) -> int:
         """The end that consumers see."""
         return self.end - self.hidden
+
+    @property
+    def last_stable(self) -> int:
+        """The end that consumers of what is decided see."""
+        return self.high_watermark if self.open_from is None else min(self.high_watermark, self.open_from)
 
     def store(self, batch: bytes) -> None:
         """Puts a batch there as it is, whatever it holds: a log that others have written."""
@@ -128,9 +135,9 @@ class FakeLog:
         out = bytearray()
         for batch in self.batches:
             header = BatchHeader.read(batch)
-            if header.last_offset < offset or (out and header.base_offset >= self.high_watermark):
+            if header.last_offset < offset or (out and header.base_offset >= self.last_stable):
                 continue
-            if header.base_offset >= self.high_watermark:
+            if header.base_offset >= self.last_stable:
                 break
             if not out and whole_first and len(batch) > most:
                 return batch

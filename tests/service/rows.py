@@ -10,7 +10,7 @@ def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
     usual: dict[str, Any] = {
         "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
         "source_end": 50, "position": 50, "committed": 40, "reason": "", "detail": "", "remedy": "",
-        "waits": "", "waits_since": 0.0, "stint": stint(),
+        "waits": "", "waits_since": 0.0, "held_back": 0, "held_since": 0.0, "stint": stint(),
     }  # fmt: skip
     return Row(**(usual | changes))
 

@@ -171,6 +171,19 @@ def test_entries_that_match_nothing() -> None:
     assert sample(found, "mirror_topic_unmatched") is None
 
 
+def test_what_open_transactions_keep_back() -> None:
+    """Not before it is open for long; those that are open longest, and how many more there are."""
+    found, now = fleet(), time.time()
+    rows = [row(partition=at, held_back=1_000 + at, held_since=now - 100 - at) for at in range(7)]
+    found.heard(1, snapshot(*rows, row(partition=7, held_back=9, held_since=now - 1), row(partition=8)))
+    found.heard(2, snapshot())
+    remarks = told(found)["remarks"]
+    assert [each.split(":")[0] for each in remarks[:-1]] == ["t-6", "t-5", "t-4", "t-3", "t-2"]
+    assert "open at cluster source for 106 s or longer keeps back 1,006 offsets from 50 on" in remarks[0]
+    assert remarks[-1] == "and so 2 more partitions"
+    assert told(found)["ready"]
+
+
 def test_topics_that_are_gone() -> None:
     """A series for each and an alert; some remarks, however many they are; gone with the worker that tells."""
     found = fleet()

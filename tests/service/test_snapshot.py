@@ -10,7 +10,8 @@ from mirror.relay.relay import Relay
 from mirror.service import snapshot
 from mirror.service.pauses import Pauses
 from mirror.service.snapshot import FRESH_S, Snapshots
-from tests.relay.flows import clusters, fill, mirroring
+from tests.fakes.loop import until
+from tests.relay.flows import batches, clusters, fill, mirroring
 from tests.relay.noting import recreate
 
 
@@ -53,6 +54,38 @@ async def test_mutation_an_end_counts_for_ever(monkeypatch: pytest.MonkeyPatch) 
             await flow.copied()
             unheard(flow.partition())
             assert lag(flow.relay) == 0
+
+
+async def test_what_an_open_transaction_keeps_back() -> None:
+    """
+    1. Nothing is open. 2. A transaction is, and others write behind it: lag is 0, and what is kept back is told, with
+       the time since which it is. 3. More behind it changes nothing of that time. 4. It ends.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            taken = Snapshots(Pauses())
+
+            def held() -> tuple[int, float]:
+                row = taken._row(("t", 0), flow.partition(), -1, 0.0)
+                assert row.lag_records == 0
+                return row.held_back, row.held_since
+
+            assert held() == (0, 0.0)
+            log = source.log("t")
+            log.open_from = log.end
+            source.store("t", 0, *batches(2, first=60))
+            await until(lambda: held()[0] == 6)
+            _, since = held()
+            assert 0 < since <= time.time()
+            source.store("t", 0, *batches(1, first=66))
+            await until(lambda: held()[0] == 9)
+            assert held() == (9, since)
+            log.open_from = None
+            source.changed()
+            await flow.copied()
+            assert held() == (0, 0.0)
 
 
 @pytest.mark.parametrize("rule", [True, False])
