@@ -14,7 +14,10 @@ from mirror.records.admit import Halt as BatchHalt
 from mirror.records.admit import HaltReason, Terms
 from mirror.wire.errors import HALTING, ErrorCode, error_name
 
-_ANEW = "delete the destination topic and run `mirror partition resume TOPIC`: it is created and copied anew"
+_ANEW = (
+    "delete the destination topic and run `mirror partition resume TOPIC`: it is created and copied anew (those of its "
+    "partitions that had not halted do so then, recreated: run it once more)"
+)
 _ANEW_MAPPED = (
     "give the flow another destination topic (topic.rename) and restart the mirror; or, if nobody else writes to this "
     "one, delete it and run `mirror partition resume TOPIC`: it is created and copied anew. With offsets: mapped, "
