@@ -86,7 +86,7 @@ class Scenario:
         workers: of the mirror.
         rate: records a second and topic; of transactional ones, transactions a second.
         bare: the act itself makes the topics, starts the stream and the mirror.
-        damages: the clusters are of no use afterwards.
+        damages: the clusters are of no use afterwards: a broker may not start again over what it has on disk.
         exact: equal offsets are expected (else the same records in the same order).
         acknowledged: what the writers were acknowledged has to be held by both sides, too.
     """

@@ -213,7 +213,7 @@ def tell(stage: Stage, halted: list[Flipped]) -> None:
 
 
 @scenario("disk-source", group=GROUP, full=504, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH), bare=True,
-          struck=(DAMAGED,),
+          damages=True, struck=(DAMAGED,),
           does="bits turn over in the source's segments, each byte of a header in turn; kill -9")  # fmt: skip
 def source(stage: Stage) -> None:
     stage.create_topics()
@@ -252,7 +252,7 @@ def source(stage: Stage) -> None:
 
 
 @scenario("disk-destination", group=GROUP, full=216, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH),
-          bare=True, struck=(DAMAGED,),
+          bare=True, damages=True, struck=(DAMAGED,),
           does="the same in the destination's segments, mostly in the last batch; kill -9")  # fmt: skip
 def destination(stage: Stage) -> None:
     stage.create_topics()

@@ -52,6 +52,12 @@ def test_every_scenario_names_its_evidence() -> None:
     assert all(one.struck for one in SCENARIOS.values())
 
 
+def test_clusters_with_damaged_headers_are_not_used_again() -> None:
+    """A broker that has to recover such a log may not start: "Split operation is only permitted for segments with
+    overflow" (seen with Kafka 4.3). No other scenario may have to restart it."""
+    assert all(one.damages for one in SCENARIOS.values() if one.name.startswith("disk-"))
+
+
 def test_what_is_missing() -> None:
     record = Record()
     record.note(BROKER_KILLED, 2)
