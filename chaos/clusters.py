@@ -4,7 +4,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from chaos.proxy import Proxy
+from chaos.proxy import MIRROR_HOST, Proxy
+from chaos.rights import AUTHORIZER
 from chaos.scenario import Shape
 from chaos.sides import Pair
 from mirror.sandbox import Cluster, start_together
@@ -52,11 +53,15 @@ class Clusters:
         if self._pair is None or shape != self._shape:
             self.drop()
             versions = [shape.version or DEFAULT, shape.destination_version or shape.version or DEFAULT]
-            networks = [self._networks.enter_context(Proxy(shape.brokers)) for _ in range(2 if shape.proxied else 0)]
+            host = MIRROR_HOST if shape.authorized else "127.0.0.1"
+            networks = [
+                self._networks.enter_context(Proxy(shape.brokers, host=host)) for _ in range(2 if shape.proxied else 0)
+            ]
+            usual = {**_PROPERTIES, **(AUTHORIZER if shape.authorized else {})}
             source, destination = (
                 Cluster(
                     name, version=versions[at], brokers=shape.brokers,
-                    properties=_PROPERTIES | {"default.replication.factor": str(shape.brokers)} | dict(own),
+                    properties=usual | {"default.replication.factor": str(shape.brokers)} | dict(own),
                     heap_mb=_HEAP_MB, quick=True,
                     proxied=networks[at].ports if networks else (),
                 )

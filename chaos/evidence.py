@@ -112,6 +112,7 @@ THROTTLED = Evidence(
 LOG_CUT_BACK = Evidence("acknowledged records lost", "the log end before the election and after it")
 START_NOT_KEPT = Evidence("log start not yet on disk", "the brokers' own checkpoint files when they were killed")
 LANE_HELD = Evidence("backlog held back", "the sizes of the logs on disk: it had a backlog, and took none of it")
+RIGHT_MISSED = Evidence("right missed", "an authorizer's error code in a broker's answer to the mirror, by the proxy")
 
 # -- the network, by the proxy's record --------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from chaos.sides import Name
 
-__all__ = ["Halting", "judge"]
+__all__ = ["Halting", "judge", "judge_order"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +56,19 @@ def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mappin
     if least and not right:
         found.append(f"{label} halted, and nothing of the source was known to compare it with")
     return found
+
+
+def judge_order(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes]) -> list[str]:
+    """The same of a copy at offsets of its own: the source's first records, each once, in their order.
+
+    ``halting.ends`` are numbers of records then.
+    """
+    label = f"{name[0]}-{name[1]}"
+    right, held = list(here.values()), list(there.values())
+    least, most = halting.ends
+    if not least <= len(held) <= most:
+        return [f"{label} halted, and its copy has {len(held)} records instead of {least} to {most}"]
+    if held != right[: len(held)]:
+        at = next((at for at, (a, b) in enumerate(zip(held, right, strict=False)) if a != b), len(right))
+        return [f"{label} halted, and its copy differs from the source at record {at}"]
+    return []

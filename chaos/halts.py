@@ -32,6 +32,7 @@ class Halts:
         self.permitted: dict[Name, set[str]] = {}
         self.passing: dict[Name, set[str]] = {}
         self.looked_on = False
+        self._alone = False
 
     def announce(
         self, topic: str, reason: str, *, ends: tuple[int, int], right: Mapping[int, bytes] | None = None,
@@ -50,15 +51,24 @@ class Halts:
         """From now on this partition may halt with one of these reasons, or go on: the act itself looks at it."""
         self.permitted.setdefault(name, set()).update(reasons)
 
+    def no_more(self, name: Name) -> None:
+        """From now on a partition that was tolerated may not halt: whatever it halted for is over, and it goes on."""
+        del self.permitted[name]
+
     def pass_over(self, name: Name, *reasons: str) -> None:
         """From now on this partition may halt with one of these reasons, which is to heal by itself."""
         self.passing.setdefault(name, set()).update(reasons)
+        self.may_be_alone()
+
+    def may_be_alone(self) -> None:
+        """From now on a mirror may have been given nothing but what has halted, and say so: others have the rest."""
+        self._alone = True
         for mirror in self._stage.mirrors:
             self.begun(mirror)
 
     def begun(self, mirror: MirrorProcess) -> None:
-        """A mirror runs, which may have been given nothing but what has halted for a while."""
-        if self.passing:
+        """Another mirror runs."""
+        if self._alone:
             mirror.conduct.allow("all_halted")
 
     def expect(self, topic: str) -> None:

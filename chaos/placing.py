@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 from chaos.evidence import LED_ELSEWHERE
 from chaos.sides import Name, PartitionView, Side
+from chaos.topics import TopicPlan
 from chaos.waiting import until
 
-__all__ = ["lead_elsewhere", "move", "widen"]
+__all__ = ["lead_elsewhere", "make", "move", "widen"]
 
 _PREFERRED = 0
 _EVERY_S = 0.5
@@ -51,6 +52,22 @@ def widen(side: Side, topic: str, partitions: int) -> None:
         return bool(_views(side, names))
 
     until(widened, f"{partitions} partitions of {topic} on the {side.name} cluster", every_s=_EVERY_S)
+
+
+def make(side: Side, plan: TopicPlan) -> None:
+    """Create a topic, however often it has to be asked for, while brokers come and go; waits for its leaders."""
+    names = [(plan.name, index) for index in range(plan.partitions)]
+    new = NewTopic(
+        plan.name, num_partitions=plan.partitions, replication_factor=plan.replicas, config=dict(plan.configs)
+    )  # fmt: skip
+
+    def made() -> bool:
+        future = side.admin.create_topics([new])[plan.name]
+        with suppress(KafkaException, TimeoutError):
+            future.result(_TIMEOUT_S)
+        return bool(_views(side, names))
+
+    until(made, f"{plan.name} to be made on the {side.name} cluster", every_s=_EVERY_S)
 
 
 def _views(side: Side, names: Sequence[Name]) -> dict[Name, PartitionView]:

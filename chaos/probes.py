@@ -12,13 +12,14 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from chaos.ask import ask
 from chaos.raw import batches
 from chaos.sides import Side
+from mirror.sandbox import Broker
 
 __all__ = ["above_watermark", "config", "known_as", "log_end", "markers_since", "producers", "topic_id"]
 
 _TIMEOUT_S = 10.0
 _LIST_OFFSETS_VERSION = 5
 _LATEST = -1
-_A_REPLICA = 1_000_000
+_NO_REPLICA, _A_REPLICA = -1, 1_000_000
 """A replica id >= 0 in ListOffsets is answered with the log end, not with the high watermark."""
 
 
@@ -28,24 +29,31 @@ def _row(answer: Any) -> Any:
 
 def log_end(side: Side, topic: str, index: int = 0) -> int | None:
     """The end of the leader's log, replicated or not; None while it does not answer."""
+    return _latest(side.leader(topic, index), topic, index, _A_REPLICA)
+
+
+def above_watermark(leader: Broker, topic: str, index: int = 0) -> int:
+    """Offsets of a leader's log above its high watermark; 0 if that is not to be had.
+
+    Nobody else is asked: where brokers are frozen, Kafka's clients may ask one of them, and wait for longer than
+    records stand there. Asked in this order, a log that grows makes it too small, never too large.
+    """
+    end = _latest(leader, topic, index, _A_REPLICA)
+    watermark = _latest(leader, topic, index, _NO_REPLICA)
+    return 0 if end is None or watermark is None else max(0, end - watermark)
+
+
+def _latest(leader: Broker, topic: str, index: int, replica: int) -> int | None:
     kind = ListOffsetsRequest.ListOffsetsTopic
     one = kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=_LATEST)
     request = ListOffsetsRequest(
-        replica_id=_A_REPLICA, isolation_level=0, topics=[kind(name=topic, partitions=[one])], timeout_ms=5_000
+        replica_id=replica, isolation_level=0, topics=[kind(name=topic, partitions=[one])], timeout_ms=5_000
     )
     try:
-        row = _row(ask(side.leader(topic, index).address, request, _LIST_OFFSETS_VERSION, timeout_s=_TIMEOUT_S))
+        row = _row(ask(leader.address, request, _LIST_OFFSETS_VERSION, timeout_s=_TIMEOUT_S))
     except OSError:
         return None
     return None if row.error_code else int(row.offset)
-
-
-def above_watermark(side: Side, topic: str, index: int = 0) -> int:
-    """Offsets of the leader's log above its high watermark; 0 if that is not to be had. Asked in this order, a log that
-    grows makes it too small, never too large."""
-    end = log_end(side, topic, index)
-    watermark = side.ends([(topic, index)])
-    return max(0, end - watermark[topic, index]) if end is not None and watermark else 0
 
 
 def producers(side: Side, topic: str, index: int = 0) -> int | None:

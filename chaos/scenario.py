@@ -43,6 +43,8 @@ class Shape:
         version: Kafka's; empty for the sandbox's default.
         destination_version: of the destination, where it is another one.
         proxied: the mirror reaches both sides through proxies that fail on order.
+        authorized: both sides ask Kafka's own authorizer, to which the mirror is another host than everybody else
+            (``chaos.rights``); proxied, too.
     """
 
     brokers: int = 3
@@ -51,6 +53,7 @@ class Shape:
     version: str = ""
     destination_version: str = ""
     proxied: bool = False
+    authorized: bool = False
 
     def joined(self, other: "Shape") -> "Shape":
         """A shape that serves the scenarios of both: it has the properties of both, and a proxy that may be passed by.
@@ -64,7 +67,7 @@ class Shape:
             return other
         return replace(
             other, source=tuple(sorted(source)), destination=tuple(sorted(destination)),
-            proxied=self.proxied or other.proxied,
+            proxied=self.proxied or other.proxied, authorized=self.authorized or other.authorized,
         )  # fmt: skip
 
 

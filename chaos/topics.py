@@ -63,6 +63,7 @@ NEMESES = (
     TopicPlan(name="widened", writing="idempotent", codec="gzip"),
     TopicPlan(name="trimmed", writing="idempotent", codec="lz4"),
     TopicPlan(name="compacted", writing="keyed", configs=SUBDUED),
+    TopicPlan(name="remade", writing="nobody", replicas=2),
 )
 """Topics that have a nemesis of their own."""
 

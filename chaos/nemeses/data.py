@@ -1,4 +1,5 @@
-"""Nemeses of the data: partitions that are added, records that the source deletes, compaction at both sides.
+"""Nemeses of the data: partitions that are added, records that the source deletes, compaction at both sides, and a
+topic that the source deletes and makes again.
 
 Each has a topic of its own, whose other partitions, topics and mirrors go on being struck by others.
 """
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from chaos.errors import ChaosError
-from chaos.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RETAINED, TRIMMED_BEHIND
+from chaos.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RECREATED, RETAINED, TRIMMED_BEHIND
 from chaos.nemeses.places import GROUP, MIRRORS
 from chaos.nemeses.processes import up
 from chaos.nemeses.schedule import Strike, nemesis
-from chaos.placing import widen
+from chaos.placing import make, widen
+from chaos.probes import topic_id
 from chaos.raw import batches
 from chaos.reading import read
 from chaos.sides import Name, Side
 from chaos.waiting import until
+from chaos.writing import write
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
@@ -27,6 +30,8 @@ DATA_S = 60.0
 """Evidence that comes with the data may take so long while brokers are away."""
 AHEAD = 20
 """Records that are due when the source deletes some of them."""
+OLD_ONES, NEW_ONES = 200, 300
+"""Records of a topic that is deleted, and of the one that is made in its place."""
 
 
 @nemesis("partition-added", places=("widened",), struck=PARTITION_ADDED)
@@ -80,6 +85,29 @@ def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
     yield
     for mirror in stage.mirrors[: len(MIRRORS)]:
         mirror.start()
+
+
+@nemesis("topic-remade", places=("remade",), struck=RECREATED)
+def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
+    """The whole source topic is deleted while it is copied, and made again with other records, soon or late: its copy
+    is left as it is, whoever takes it over."""
+    topic = stage.topic(strike.place)
+    (plan,) = (plan for plan in stage.topics if plan.name == topic)
+    write(stage.source, topic, OLD_ONES)
+    until(lambda: _copied(stage, (topic, 0)) > 0, lambda: f"some records of {topic} to be copied; {stage.told()}")
+    right, before = stage.holds(topic), topic_id(stage.source, topic)
+    most = max(right) + 1 if stage.scenario.exact else len(right)
+    for reason in ("topic_missing", "recreated"):
+        stage.halts.announce(topic, reason, ends=(1, most), right=right)
+    stage.halts.may_be_alone()
+    _delete_topic(stage, topic)
+    if not strike.chance % 2:
+        yield
+    make(stage.source, plan)
+    if strike.chance % 2:
+        yield
+    write(stage.source, topic, NEW_ONES, seed=1)
+    stage.seen(RECREATED, int(topic_id(stage.source, topic) not in ("", before)))
 
 
 @nemesis("retention", places=("retained",), struck=RETAINED)
@@ -159,3 +187,15 @@ def _delete(stage: "Stage", name: Name, before: int) -> None:
         return True
 
     until(deleted, f"the records of {name} before {before} to be deleted")
+
+
+def _delete_topic(stage: "Stage", topic: str) -> None:
+    """However often it has to be asked for, while brokers come and go."""
+
+    def deleted() -> bool:
+        with suppress(KafkaException, TimeoutError):
+            stage.source.delete([topic])
+            return topic not in stage.source.topics()
+        return False
+
+    until(deleted, f"{topic} to be deleted at {stage.source.name}")

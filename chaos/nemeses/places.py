@@ -19,7 +19,7 @@ MIRRORS = ("mirror 1", "mirror 2")
 GROUP = ("the group",)
 """Of these two, which a third one joins."""
 
-TOPICS = ("widened", "trimmed", "compacted", "overtaken", "retained")
+TOPICS = ("widened", "trimmed", "compacted", "remade", "overtaken", "retained")
 """Topics of the stage that have one nemesis each, by the part of their name that they end with."""
 
 

@@ -19,10 +19,11 @@ from chaos.proxy.faults import (
     watch_request,
 )
 from chaos.proxy.frames import Direction, Frame
-from chaos.proxy.proxy import BOTH, Proxy
+from chaos.proxy.proxy import BOTH, MIRROR_HOST, Proxy
 
 __all__ = [
     "BOTH",
+    "MIRROR_HOST",
     "Direction",
     "Fault",
     "Frame",

@@ -25,6 +25,8 @@ from mirror.sandbox import Cluster
 from mirror.sandbox.ports import Reservation
 
 BOTH = (Direction.REQUESTS, Direction.ANSWERS)
+MIRROR_HOST = "127.0.0.2"
+"""Where the mirror's connections to brokers come from, if the proxy is told so: all of 127.0.0.0/8 is loopback."""
 _BACKLOG = 128
 _STREAM_LIMIT = 1 << 20
 
@@ -48,6 +50,7 @@ class Proxy:
 
     Args:
         brokers: how many; node ids are 1 and so on.
+        host: where the connections that it makes come from.
 
     Attributes:
         ports: of 127.0.0.1, in the order of the node ids: for ``Cluster(proxied=...)``.
@@ -57,7 +60,8 @@ class Proxy:
         errors: what should not have been: bytes that are no Kafka, bugs. Raised on leaving.
     """
 
-    def __init__(self, brokers: int = 1) -> None:
+    def __init__(self, brokers: int = 1, *, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._gates = {node_id: _Gate(node_id) for node_id in range(1, brokers + 1)}
         self.record = Record()
         self._links: dict[int, Link] = {}
@@ -343,7 +347,9 @@ class Proxy:
 
     async def _upstream(self, gate: _Gate) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         assert gate.upstream is not None
-        return await asyncio.open_connection("127.0.0.1", gate.upstream, limit=_STREAM_LIMIT)
+        return await asyncio.open_connection(
+            "127.0.0.1", gate.upstream, limit=_STREAM_LIMIT, local_addr=(self._host, 0)
+        )
 
     def _run(self, work: Coroutine[Any, Any, T], timeout_s: float = WAIT_S) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)

@@ -7,6 +7,7 @@ from chaos.scenarios import stalls  # isort: skip
 from chaos.scenarios import network  # isort: skip
 from chaos.scenarios import data  # isort: skip
 from chaos.scenarios import hands  # isort: skip
+from chaos.scenarios import rights  # isort: skip
 from chaos.scenarios import disk  # isort: skip
 from chaos.scenarios import numbers  # isort: skip
 from chaos.scenarios import mapped  # isort: skip
@@ -25,5 +26,6 @@ __all__ = [
     "numbers",
     "processes",
     "promises",
+    "rights",
     "stalls",
 ]

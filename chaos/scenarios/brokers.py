@@ -139,7 +139,7 @@ def await_too_few(stage: Stage, plan: TopicPlan) -> None:
     def waits(index: int) -> bool:
         view = stage.destination.view([plan.name]).get((plan.name, index))
         few = view is not None and len(view.in_sync) < len(view.replicas)
-        return few and above_watermark(stage.destination, plan.name, index) > 0
+        return few and above_watermark(stage.destination.leader(plan.name, index), plan.name, index) > 0
 
     seen = stage.destination.network.arm("Produce", watch_answer(), where=refused)
     stage.await_that(lambda: seen.came or any(map(waits, range(plan.partitions))), TOO_FEW_REPLICAS, COMES_S)

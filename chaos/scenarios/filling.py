@@ -47,7 +47,7 @@ def follower_freeze(stage: Stage) -> None:
         held = _hold(stage, dense, ("WriteTxnMarkers", "Produce")[at % 2], leader.node_id)
         stage.destination.pause(follower)
         held.deliver()
-        above = lambda: above_watermark(stage.destination, dense)  # noqa: E731
+        above = lambda: above_watermark(leader, dense)  # noqa: B023, E731
         stage.await_that(above, ABOVE_WATERMARK)
         stage.mirror.kill_worker()
         stage.moment(FREEZE_MOST_S)

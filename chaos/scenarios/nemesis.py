@@ -30,7 +30,7 @@ STRUCK_ALL = (STRUCK.times(len(USUAL)),)
 WHAT = (
     "several at once, drawn from a seed: workers and supervisors killed, frozen and restarted, a third mirror that "
     "comes and goes; brokers of both sides killed, frozen and restarted, leaders and partitions moved; partitions "
-    "added, copied records deleted at the source, compaction at both sides"
+    "added, copied records deleted at the source, compaction at both sides, a source topic deleted and made again"
 )
 
 
@@ -43,6 +43,8 @@ def _play(stage: Stage) -> None:
         play(stage, schedule)
         stage.pair.heal()
         stage.recovered()
+        for topic, _ in list(stage.halts.expected):
+            stage.halts.expect(topic)
 
 
 @scenario(
@@ -95,4 +97,22 @@ def from_older(stage: Stage) -> None:
     exact=False, struck=STRUCK_ALL, acknowledged=True, does=f"mapped: the same from Kafka {NEWER} to {OLDER}",
 )  # fmt: skip
 def to_older(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-transaction", group=GROUP, full=5, quick=1, shape=SHAPE, topics=TOPICS, top=TOP,
+    flow={**FLOW, "fill": "transaction"}, workers=2, struck=STRUCK_ALL, acknowledged=True,
+    does="as nemeses-exact with fill: transaction: holes are filled by transactions that end aborted",
+)  # fmt: skip
+def by_transactions(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-gaps-from-3.9", group=GROUP, full=5, quick=1, topics=(*TOPICS, *GAPS), top=TOP, flow=GOES_ON, workers=2,
+    shape=Shape(source=BROKERS, destination=BROKERS, version=OLDER, destination_version=NEWER),
+    struck=(STRUCK.times(len(EVERY)),), acknowledged=True, does=f"as nemeses-gaps, from Kafka {OLDER} to {NEWER}",
+)  # fmt: skip
+def gaps_from_older(stage: Stage) -> None:
     _play(stage)

@@ -15,8 +15,8 @@ from mirror.audit.mapped import MappedPartition, freeze_mapped
 from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition, Undecided
 from mirror.audit.offsets import LATEST, list_offsets, log_spans
 from mirror.audit.policies import compacted
-from mirror.net.cluster import Cluster, ClusterOptions
-from mirror.net.connection import ConnectionOptions
+from mirror.net.cluster import Cluster
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.records.fields import id_text
 from mirror.wire.errors import ErrorCode, error_name
 

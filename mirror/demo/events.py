@@ -45,6 +45,8 @@ class Halt:
     reason: str
     detail: str
     remedy: str
+    at: str = ""
+    """When it was said: ISO 8601, UTC."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} halted, {self.reason}: {self.detail}\n    remedy: {self.remedy}"
@@ -86,6 +88,7 @@ def halt(event: Mapping[str, Any]) -> Halt | None:
         reason=str(event.get("reason", "")),
         detail=str(event.get("detail", "")),
         remedy=str(event.get("remedy", "")),
+        at=str(event.get("timestamp", "")),
     )
 
 

@@ -18,8 +18,9 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
-from mirror.net.connection import READ_AHEAD, Asked, Connection, ConnectionOptions, connect
+from mirror.net.connection import READ_AHEAD, Asked, Connection, connect
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.unreached import Unreached
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
@@ -50,21 +51,6 @@ class Topic:
     leaders: dict[int, Leader] = field(default_factory=dict)
     down: dict[int, str] = field(default_factory=dict)
     """Of partitions without a leader, which of their replicas' brokers are down, in words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """``bootstrap``: (host, port) pairs, tried in order. Times in the units of their names."""
-
-    bootstrap: tuple[tuple[str, int], ...]
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    backoff_ms: int = 50
-    backoff_max_ms: int = 10_000
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The addresses as Kafka's own clients take them: "host:port,host:port"."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap)
 
 
 class Cluster:

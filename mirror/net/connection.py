@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -24,6 +23,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from mirror.net.buffers import Frame
 from mirror.net.codes import error_codes
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
+from mirror.net.options import ConnectionOptions
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.header import LAST_CORRELATION_ID, SIZE, request_header
 from mirror.wire.primitives import MalformedFrame
@@ -49,19 +49,6 @@ LOW_WATER = 1 << 23
 """Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): a whole answer as a rule. The kernel
 takes it for half of what its receive buffer may grow to (net.ipv4.tcp_rmem) if that is less."""
 WORTH_GATHERING = 32 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """Settings shared by all connections to a cluster. Buffer sizes in bytes, -1 leaves the system's choice."""
-
-    client_id: str = "mirror"
-    request_timeout_s: float = 30.0
-    setup_timeout_s: float = 10.0
-    receive_buffer: int = -1
-    send_buffer: int = -1
-    user_timeout_ms: int = 0
-    """TCP_USER_TIMEOUT: how long bytes of a dead process may still arrive. 0: the system's default (minutes)."""
 
 
 class Asked(NamedTuple):

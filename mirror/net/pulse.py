@@ -9,9 +9,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.options import UP_FOR_S
 
-UP_FOR_S = 6.0
-"""A cluster of which not one byte came for so long is away."""
 ASK_AFTER_S = 2.0
 """Nothing came for so long: it is asked."""
 LOOK_EVERY_S = 0.5

@@ -5,7 +5,8 @@ A lane of its own kind, so that the one for exact offsets pays nothing for it.
 
 from mirror.net.connection import Connection, Piece
 from mirror.relay.acks import Acknowledged, bases_of
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.position import FENCED
 from mirror.relay.sink import Lane, SinkOwner
 from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected

@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 from mirror.records import fields
 from mirror.records.fields import id_text
 from mirror.records.pins import header_digest
-from mirror.relay.partition import Committed, Partition, Phase
+from mirror.relay.partition import Committed, Partition
+from mirror.relay.phases import Phase
 
 Key = tuple[str, int]
 """Topic and partition index."""

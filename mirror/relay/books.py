@@ -13,7 +13,8 @@ from mirror.records.state import Side
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Account, save
-from mirror.relay.partition import Committed, Partition, Phase
+from mirror.relay.partition import Committed, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.pins import ON_GAP, Pins, is_first
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log

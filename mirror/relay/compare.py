@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Segment
 from mirror.records.header import BatchHeader
-from mirror.relay.halts import WAS_COMPACTED, PartitionHalted, Trouble, halt, source_begins
+from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, Trouble, halt, source_begins
 from mirror.relay.runs import foreign
 from mirror.relay.superseded import Lost, Superseded, records_of
 from mirror.relay.survivors import DIFFERENT, Compared, Likeness, compare, same_batch
@@ -137,7 +137,7 @@ class Comparison:
             Trouble.CORRUPT,
             f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
             f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}"
-            f"{'' if self._rules.terms.compacted else WAS_COMPACTED}",
+            f"{MAY_STAND_ELSEWHERE if self._rules.terms.compacted else WAS_COMPACTED}",
         )
 
     async def _stands(self, header: BatchHeader, source_start: int) -> bool:

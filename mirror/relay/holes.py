@@ -10,7 +10,8 @@ from mirror.relay.assignment import Key
 from mirror.relay.fill import NOT_OWNER, Moved, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.parking import park
-from mirror.relay.partition import Batch, Hole, Partition, Phase
+from mirror.relay.partition import Batch, Hole, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 from mirror.relay.stats import Stats

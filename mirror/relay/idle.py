@@ -14,7 +14,8 @@ from mirror.net.cluster import Cluster, Leader
 from mirror.net.questions import LATEST, TRUE_END
 from mirror.relay.asking import Asking
 from mirror.relay.assignment import Key
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 
 LOOK_EVERY_S = 30.0
 """A look costs some 40 µs of CPU a partition: with 5,000 that stand still, less than a hundredth of a core."""

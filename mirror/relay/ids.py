@@ -14,7 +14,8 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.fields import id_shown
 from mirror.relay.assignment import Key
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 
 LOOK_EVERY_S = 30.0
 """A look costs at most 20 µs of CPU a partition and side: with 5,000, less than a hundredth of a core."""

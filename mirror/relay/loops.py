@@ -21,7 +21,8 @@ from mirror.records.state import Ledger, Side
 from mirror.relay.assignment import Key
 from mirror.relay.flows import digest_of
 from mirror.relay.halts import GAPS, Halted, Trouble, halt
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.pins import Pins
 from mirror.relay.resync import Log
 

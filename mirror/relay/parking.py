@@ -12,7 +12,8 @@ from typing import cast
 from mirror.net.buffers import FramePool
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.partition import Ahead, Batch, Hole, Partition, Phase, Sent
+from mirror.relay.partition import Ahead, Batch, Hole, Partition, Sent
+from mirror.relay.phases import Phase
 
 MOST_BYTES = 128 * 1024
 """Copied out per partition at the most: a hundred small transactions. Less where many partitions have copies."""

@@ -3,7 +3,6 @@
 import math
 import time
 from collections import deque
-from enum import Enum
 from typing import NamedTuple, Protocol
 
 from mirror.net.buffers import Frame
@@ -19,6 +18,7 @@ from mirror.relay.halts import UNPLACED, Halted, Suspicion
 from mirror.relay.journal import Copied, Jump
 from mirror.relay.leading import Begun
 from mirror.relay.native import new_outbox
+from mirror.relay.phases import MOVES, Phase
 from mirror.relay.tally import Counts, Tally
 
 NEVER = (1 << 63) - 1
@@ -26,31 +26,6 @@ NEVER = (1 << 63) - 1
 IN_DOUBT = -(1 << 63) - 1
 """``acknowledged`` while in doubt: no base offset of an answer, 64 bits with a sign, can match it."""
 
-
-class Phase(Enum):
-    """The names are stable: metrics, logs and the status page carry them."""
-
-    LOCATING = "locating"
-    ACTIVE = "active"
-    DOUBT = "doubt"
-    HALTED = "halted"
-    STOPPED = "stopped"
-
-
-MOVES: dict[tuple[Phase, str], Phase] = {
-    (Phase.LOCATING, "located"): Phase.ACTIVE,
-    (Phase.LOCATING, "halted"): Phase.HALTED,
-    (Phase.LOCATING, "stopped"): Phase.STOPPED,
-    (Phase.ACTIVE, "doubted"): Phase.DOUBT,
-    (Phase.ACTIVE, "halted"): Phase.HALTED,
-    (Phase.ACTIVE, "stopped"): Phase.STOPPED,
-    (Phase.DOUBT, "emptied"): Phase.LOCATING,
-    (Phase.DOUBT, "halted"): Phase.HALTED,
-    (Phase.DOUBT, "stopped"): Phase.STOPPED,
-    (Phase.HALTED, "resumed"): Phase.LOCATING,
-    (Phase.HALTED, "stopped"): Phase.STOPPED,
-}
-"""All transitions. Doubt is left only when nothing is under way any more; halted, only when an operator says so."""
 
 MARKS = 4
 """Record sets remembered by their last batch: more than a partition has frames under way, so that one of them is

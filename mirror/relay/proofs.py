@@ -10,7 +10,8 @@ from mirror.net.survivors import cleaned
 from mirror.records.header import BatchHeader
 from mirror.relay.fill import NOT_OWNER, NotOwner
 from mirror.relay.halts import Halted, PartitionHalted, Trouble
-from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.partition import Batch, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.position import Locator
 from mirror.relay.settings import RelaySettings
 from mirror.wire.produce import checksum_of

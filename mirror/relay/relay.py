@@ -32,7 +32,8 @@ from mirror.relay.limits import Warnings
 from mirror.relay.loops import Loops
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.memory import ProducerMemory
-from mirror.relay.partition import Batch, Committed, Location, Partition, Phase
+from mirror.relay.partition import Batch, Committed, Location, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.pins import ON_GAP, UNPROVEN
 from mirror.relay.plain import InnerLoop
 from mirror.relay.position import Locator

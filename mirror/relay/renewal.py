@@ -15,7 +15,8 @@ from mirror.net.errors import NetworkError, Unsupported
 from mirror.relay.assignment import Key
 from mirror.relay.fill import NOT_OWNER, NotOwner
 from mirror.relay.memory import ProducerMemory, transactional_memory_ms
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.position import Locator
 from mirror.relay.resync import Log
 

@@ -15,7 +15,8 @@ from mirror.records.state import Ledger
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted, Trouble
 from mirror.relay.journal import Copied
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.pins import Pins
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings

@@ -24,7 +24,8 @@ from mirror.relay.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.halts import Halted, Trouble, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.parking import set_aside
-from mirror.relay.partition import Batch, Partition, Phase, Sent
+from mirror.relay.partition import Batch, Partition, Sent
+from mirror.relay.phases import Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of

@@ -21,7 +21,8 @@ from mirror.relay.gaps import epoch_damaged
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.parking import worth_asking
-from mirror.relay.partition import Outlet, Partition, Phase
+from mirror.relay.partition import Outlet, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings

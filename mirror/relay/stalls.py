@@ -12,7 +12,8 @@ from typing import Protocol
 
 from mirror.net.buffers import FramePool
 from mirror.relay.assignment import Key
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.resync import Log
 from mirror.relay.sink import Lane
 

@@ -16,7 +16,8 @@ from mirror.records.header import HEADER_SIZE
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted, Suspicion, Trouble
 from mirror.relay.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import Pair, describe_pair

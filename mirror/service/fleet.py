@@ -3,18 +3,22 @@
 Counters survive the worker that counted them: what it had told last is kept as a base when it ends. Gauges end with it.
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mirror.relay.assignment import Key
 from mirror.relay.stats import Skipped
 from mirror.service.accounts import Account, Totals
 from mirror.service.backlog import Backlog
-from mirror.service.snapshot import Gone, Row
+from mirror.service.rows import Gone, Row
+
+if TYPE_CHECKING:
+    from mirror.relay.assignment import Key
 
 QUIET_S = 10.0
 """A worker tells of itself once a second. One that was not heard of for so long is stopped or stuck, and what it told

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from mirror.net.cluster import ClusterOptions
-from mirror.net.connection import ConnectionOptions
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.selection import Selection, topic_pattern
 

@@ -15,12 +15,12 @@ from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
 from mirror.relay.halts import REASONS
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from mirror.service import logs
 from mirror.service.fleet import Fleet
 from mirror.service.pauses import BOUNDS_S, GENERATIONS
 from mirror.service.readiness import unready
-from mirror.service.snapshot import resident_bytes
+from mirror.service.rows import resident_bytes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

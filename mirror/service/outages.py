@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mirror.net.pulse import UP_FOR_S
+from mirror.net.options import UP_FOR_S
 
 
 class Lost(NamedTuple):

@@ -8,7 +8,7 @@ from mirror.service import logs
 from mirror.service.commands import Commands
 from mirror.service.fleet import Fleet
 from mirror.service.outages import Back, Outages
-from mirror.service.snapshot import resident_bytes
+from mirror.service.rows import resident_bytes
 
 NAMED = 5
 """Brokers that a line names."""

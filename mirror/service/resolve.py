@@ -1,7 +1,6 @@
 """From the configuration to what ``net``, ``relay`` and a worker are told."""
 
-from mirror.net.cluster import ClusterOptions
-from mirror.net.connection import ConnectionOptions
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, ResolvedFlow
 from mirror.service.handover import GroupSettings, Handover, selecting

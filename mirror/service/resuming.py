@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable
 
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Trouble
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.relay import Relay
 
 WATCH_S = 10.0

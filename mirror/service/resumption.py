@@ -1,15 +1,19 @@
 """An operator's wish that halted partitions go on: which they are, who has them, and what came of it."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mirror.relay.assignment import Key
 from mirror.relay.halts import Trouble
 from mirror.service import channel as say
 from mirror.service.channel import Message
 from mirror.service.fleet import Fleet
+
+if TYPE_CHECKING:
+    from mirror.relay.assignment import Key
 
 ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
 """What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
@@ -47,7 +51,7 @@ class Child(Protocol):
 class Resumption:
     """Asks the workers and waits for their answers."""
 
-    def __init__(self, fleet: Fleet, children: "dict[int, Child]") -> None:
+    def __init__(self, fleet: Fleet, children: dict[int, Child]) -> None:
         self._fleet = fleet
         self._children = children
         self._answers: dict[int, asyncio.Future[Message]] = {}

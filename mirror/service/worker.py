@@ -23,8 +23,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
+from mirror.net.options import ClusterOptions
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.service import channel as say

@@ -14,7 +14,8 @@ from kafka.protocol.producer import ProduceRequest
 
 from mirror.audit.model import Endpoint
 from mirror.audit.options import FETCH_BYTES
-from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.cluster import Cluster
+from mirror.net.options import ClusterOptions
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import checksum, restamp

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.cluster import Cluster
 from mirror.net.log import Marker, PartitionLog
+from mirror.net.options import ClusterOptions
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import restamp

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from mirror.audit import job, plan
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span
 from mirror.audit.plan import copied
-from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.cluster import Cluster
 from mirror.net.log import PartitionLog
+from mirror.net.options import ClusterOptions
 from mirror.net.state import State
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity, producer_id

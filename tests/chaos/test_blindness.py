@@ -95,7 +95,8 @@ class World:
         self.said = [{"event": "halted", "topic": halts[0], "partition": 0, "reason": "corrupt"}]
         self.breaks(self)
         stage.check_starts = True
-        stage.halts.announce(halts[0], "corrupt", ends=(HALT_AT, HALT_AT))
+        most = HALT_AT if stage.scenario.exact else sum(at < HALT_AT for at in WRITTEN)
+        stage.halts.announce(halts[0], "corrupt", ends=(most, most))
         stage.halts.looked_on = self.went_on
         stage.streams.append(SimpleNamespace(stop=lambda: None, check=self.check))  # type: ignore[arg-type]
         stage.mirrors.append(self.mirror(folder))
@@ -296,7 +297,11 @@ def swapped(world: World) -> None:
     held[0], held[1] = held[1], held[0]
 
 
-@pytest.mark.parametrize(("breaks", "right"), [(later, True), (swapped, False), (lambda world: plain(world.destination).pop(1), False)])  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize(
+    ("breaks", "right"),
+    [(later, True), (swapped, False), (lambda world: plain(world.destination).pop(1), False), (replaced, False),
+     (emptied, False)],
+)  # fmt: skip
 def test_order(mapped: World, tmp_path: Path, breaks: Callable[[World], Any], right: bool) -> None:
     mapped.breaks = breaks
     assert play(mapped, tmp_path).held is right

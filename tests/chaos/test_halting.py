@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.halting import Halting, judge
+from chaos.halting import Halting, judge, judge_order
 
 NAME = ("t", 0)
 SOURCE = {0: b"a", 1: b"b", 3: b"c", 4: b"d"}
@@ -57,3 +57,22 @@ def test_a_source_that_is_not_known_compares_nothing() -> None:
 
 def test_nothing_was_to_be_copied() -> None:
     assert judge(NAME, Halting(reason="destination_rewrites", ends=(0, 0)), SOURCE, {}, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "right"),
+    [
+        ({7: b"a", 9: b"b"}, True),
+        ({0: b"a", 1: b"b", 2: b"c"}, True),
+        ({0: b"a"}, False),  # less than had been copied
+        ({}, False),
+        ({0: b"a", 1: b"c"}, False),  # lacks one in the middle
+        ({0: b"b", 1: b"a"}, False),  # in another order
+        ({0: b"a", 1: b"a"}, False),  # one twice
+        ({0: b"a", 1: b"b", 2: b"c", 3: b"d"}, False),  # went on beyond the halt
+        ({0: b"a", 1: b"b", 2: b"x"}, False),  # another topic's behind it
+    ],
+)
+def test_a_copy_at_offsets_of_its_own_is_the_sources_beginning(there: dict[int, bytes], right: bool) -> None:
+    halting = Halting(reason="recreated", ends=(2, 3))
+    assert (judge_order(NAME, halting, {0: b"a", 4: b"b", 5: b"c", 6: b"d"}, there) == []) is right

@@ -26,3 +26,11 @@ def test_one_property_with_two_values() -> None:
     contrary = Shape(source=(("a", "2"),))
     assert OWN.joined(contrary) == contrary
     assert contrary.joined(OWN) == OWN
+
+
+def test_brokers_that_ask_an_authorizer_serve_everybody() -> None:
+    """To what has no ACL, everybody has every right."""
+    authorized = Shape(proxied=True, authorized=True)
+    assert {serving(shape, [PLAIN, OWN, authorized]) for shape in (PLAIN, OWN, authorized)} == {
+        Shape(source=OWN.source, destination=OWN.destination, proxied=True, authorized=True)
+    }

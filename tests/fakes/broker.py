@@ -20,8 +20,7 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForL
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from mirror.net.cluster import ClusterOptions
-from mirror.net.connection import ConnectionOptions
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.state import Row
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from mirror.net.cluster import Cluster, ClusterOptions
-from mirror.net.connection import ConnectionOptions
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.log import PartitionLog
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import addresses, create
 from tests.fakes.loop import until

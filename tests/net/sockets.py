@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from mirror.net.buffers import Frame
-from mirror.net.connection import READ_AHEAD, Connection, ConnectionOptions
+from mirror.net.connection import READ_AHEAD, Connection
 from mirror.net.errors import NetworkError
+from mirror.net.options import ConnectionOptions
 
 
 class Peer:

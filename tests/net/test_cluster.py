@@ -10,8 +10,8 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net import unreached
-from mirror.net.cluster import Cluster, ClusterOptions, Leader, no_leader
-from mirror.net.connection import Connection, ConnectionOptions
+from mirror.net.cluster import Cluster, Leader, no_leader
+from mirror.net.connection import Connection
 from mirror.net.errors import (
     ConnectionLost,
     NetworkError,
@@ -21,6 +21,7 @@ from mirror.net.errors import (
     Unsupported,
     WrongCluster,
 )
+from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes import faults

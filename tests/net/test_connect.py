@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from mirror.net.connection import READ_AHEAD, SIZE_ONLY, Connection, ConnectionOptions, connect
+from mirror.net.connection import READ_AHEAD, SIZE_ONLY, Connection, connect
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
+from mirror.net.options import ConnectionOptions
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import FETCH_KEY, PRODUCE_KEY
 from tests.fakes import faults

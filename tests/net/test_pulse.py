@@ -13,10 +13,12 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 
+QUICK_S = 0.5
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "UP_FOR_S", 0.5)
+    monkeypatch.setattr(pulse, "UP_FOR_S", QUICK_S)
     monkeypatch.setattr(pulse, "ASK_AFTER_S", 0.05)
     monkeypatch.setattr(pulse, "LOOK_EVERY_S", 0.02)
 
@@ -59,7 +61,7 @@ async def test_one_frozen_broker_is_not_the_cluster() -> None:
             fake.next("Metadata", faults.silence(), node_id=1)
         asked = len(fake.seen("Metadata"))
         await until(lambda: len(fake.seen("Metadata")) > asked + 20 or not found.up)
-        await asyncio.sleep(2 * pulse.UP_FOR_S)
+        await asyncio.sleep(2 * QUICK_S)
         assert found.up
 
 

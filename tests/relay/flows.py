@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from mirror.net.cluster import Cluster
-from mirror.net.connection import ConnectionOptions
+from mirror.net.options import ConnectionOptions
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import producer_id
 from mirror.records.restamp import checksum

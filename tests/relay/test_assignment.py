@@ -8,7 +8,7 @@ import pytest
 from mirror.records.header import BatchHeader
 from mirror.records.pins import header_digest
 from mirror.relay.assignment import Assignment, Committable, read_committed
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from mirror.relay.relay import Relay
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until

@@ -6,7 +6,7 @@ import pytest
 
 from mirror.relay import ends
 from mirror.relay.ends import Ends
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import until

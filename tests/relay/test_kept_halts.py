@@ -10,7 +10,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.log import Marker, PartitionLog
 from mirror.records.state import Halt, Ledger
 from mirror.relay.halts import HEALING, Heals, Trouble, is_durable
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
 from tests.relay.flows import batches, clusters, fill, mirroring

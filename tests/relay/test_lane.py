@@ -7,9 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.net.connection import ConnectionOptions, Piece, Waiter
+from mirror.net.connection import Piece, Waiter
+from mirror.net.options import ConnectionOptions
 from mirror.records.identity import Identity
-from mirror.relay.partition import Batch, Partition, Phase
+from mirror.relay.partition import Batch, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import ANSWERS_AT_ONCE, Lane
 from mirror.relay.stats import Stats

@@ -19,7 +19,7 @@ from mirror.records.pins import LastCopied
 from mirror.records.state import Checkpoint, Entry, Flow, Halt, Note, Order, Pin, Side
 from mirror.relay import loops
 from mirror.relay.loops import Loops
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from mirror.relay.position import Locator
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until

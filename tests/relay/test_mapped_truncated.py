@@ -11,7 +11,8 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.pins import header_digest
 from mirror.relay import evidence, lastcopy, mapped, pins
 from mirror.relay.halts import PartitionHalted, Trouble, halt
-from mirror.relay.partition import Committed, Mark, Partition, Phase
+from mirror.relay.partition import Committed, Mark, Partition
+from mirror.relay.phases import Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring

@@ -8,7 +8,8 @@ import pytest
 
 from mirror.net.coordinator import Ownership
 from mirror.records.pins import LastCopied
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.pins import Pins
 from mirror.relay.position import Locator
 from tests.fakes.loop import until

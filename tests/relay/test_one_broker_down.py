@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.net.connection import ConnectionOptions
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
+from mirror.net.options import ConnectionOptions
 from mirror.relay import resync, seeking
 from mirror.relay.memory import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerMemory
 from mirror.relay.partition import Partition

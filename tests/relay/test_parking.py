@@ -14,7 +14,8 @@ from mirror.records.identity import Identity
 from mirror.relay.forward import forward
 from mirror.relay.journal import Copied, Journal
 from mirror.relay.parking import LEAST_ASKED, MOST_BYTES, park, set_aside, worth_asking
-from mirror.relay.partition import Ahead, Hole, Partition, Phase
+from mirror.relay.partition import Ahead, Hole, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.plain import NEVER_MS, InnerLoop
 from tests.records.builders import raw_batch
 

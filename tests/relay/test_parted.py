@@ -216,3 +216,23 @@ async def test_without_a_common_past_a_truncated_source_is_no_copy(monkeypatch: 
         at.copy(batches(4))
         at.here.truncate(6)
         assert (await at.halts())[0] == "not_a_copy"
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+async def test_a_copy_behind_a_marker_too_many(compacted: bool) -> None:
+    """
+    1. Compacted: the source may have a gap there, and its batch a damaged offset; the halt says that it may be either.
+    2. Not compacted: it is the copy that is displaced, since the source has the batch where it says.
+    """
+    async with scene() as at:
+        at.copy(batches(2))
+        at.source.store("t", 0, batch(6, count=2))
+        at.there.store(marker_batch(6, at.owner, 1))
+        (copy,) = copies(at.here.batches[-1:], cluster_id=at.source.cluster_id)
+        header = BatchHeader.read(copy)._replace(base_offset=7, producer_epoch=2)
+        at.there.store(sealed(header.pack() + copy[HEADER_SIZE:]))
+        at.source.store("t", 0, batch(8))
+        at.partition.terms = Terms(compacted=compacted, compacted_there=compacted)
+        reason, detail = await at.halts()
+        assert reason == ("corrupt" if compacted else "overfilled")
+        assert ("it is the copy that stands at a wrong offset" in detail) is compacted

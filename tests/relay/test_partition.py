@@ -10,7 +10,8 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.net.cluster import Leader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
-from mirror.relay.partition import IN_DOUBT, MOVES, Batch, Location, Mark, Partition, Phase
+from mirror.relay.partition import IN_DOUBT, Batch, Location, Mark, Partition
+from mirror.relay.phases import MOVES, Phase
 
 HALTED = Halted("reason", "detail", "remedy")
 EVENTS = sorted({event for _, event in MOVES})

@@ -13,7 +13,8 @@ from mirror.records.state import Ledger, Note, Pin
 from mirror.relay import books, pins
 from mirror.relay.assignment import read_committed
 from mirror.relay.halts import Halted
-from mirror.relay.partition import Committed, Phase
+from mirror.relay.partition import Committed
+from mirror.relay.phases import Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring

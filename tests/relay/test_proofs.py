@@ -15,7 +15,8 @@ from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted, Trouble, halt
 from mirror.relay.parking import MOST_BYTES, park
-from mirror.relay.partition import Batch, Hole, Partition, Phase
+from mirror.relay.partition import Batch, Hole, Partition
+from mirror.relay.phases import Phase
 from mirror.relay.proofs import Proofs
 from mirror.relay.settings import RelaySettings
 from mirror.wire.produce import checksum_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from mirror.relay.verdicts import TRIES
 from mirror.wire.errors import HALTING, ErrorCode, error_slug
 from tests.fakes import faults

@@ -7,7 +7,8 @@ import pytest
 
 from mirror.net.buffers import FramePool
 from mirror.relay.parking import MOST_BYTES
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.source import LEAST_FETCH, LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from mirror.wire.errors import ErrorCode, error_slug
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen

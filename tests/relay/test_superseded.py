@@ -13,7 +13,8 @@ from mirror.net.log import Marker, PartitionLog
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader, Codec
 from mirror.relay import compare, superseded
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.position import Locator
 from mirror.relay.superseded import Superseded
 from mirror.relay.verdicts import TRIES

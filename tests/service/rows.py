@@ -3,7 +3,7 @@
 from typing import Any
 
 from mirror.service.accounts import Stint
-from mirror.service.snapshot import Row
+from mirror.service.rows import Row
 
 
 def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirror.net.pulse import UP_FOR_S
+from mirror.net.options import UP_FOR_S
 from mirror.service import digest
 from mirror.service.digest import FREE, WINDOW_MOST_S, Digest
 from mirror.service.outages import Back, Lost, Outages

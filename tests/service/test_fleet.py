@@ -16,7 +16,7 @@ from mirror.service.fleet import Fleet
 from mirror.service.metrics import render
 from mirror.service.readiness import unready
 from mirror.service.reports import Reports
-from mirror.service.snapshot import Gone, Row
+from mirror.service.rows import Gone, Row
 from mirror.service.status import as_html, as_text, late_workers, status
 from tests.relay.flows import Log
 from tests.service.alerts import firing, samples

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from mirror.net.cluster import Cluster as Client
-from mirror.net.cluster import ClusterOptions
 from mirror.net.errors import Refused
+from mirror.net.options import ClusterOptions
 from mirror.sandbox import Cluster
 from mirror.service.holders import Holders, holders
 from tests.service.kafka_side import create_topic

@@ -8,7 +8,8 @@ import pytest
 
 from mirror.relay import ids
 from mirror.relay.halts import Halted
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.service.resuming import resume
 from tests.relay.flows import Flow, clusters, fill, mirroring
 

@@ -19,7 +19,7 @@ from mirror.service.fleet import Fleet
 from mirror.service.http import Request
 from mirror.service.pages import Pages
 from mirror.service.resumption import NotAsked, Outcome, Resumed, Resumption
-from mirror.service.snapshot import Row
+from mirror.service.rows import Row
 from tests.service import rows
 from tests.service.kafka_side import create_topic, delete_topic, produce
 from tests.service.loading import base

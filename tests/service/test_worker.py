@@ -20,7 +20,7 @@ from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.config import Config, load
 from mirror.service.handover import Handover
 from mirror.service.resolve import cluster_options, handover, relay_settings
-from mirror.service.snapshot import Row
+from mirror.service.rows import Row
 from mirror.service.worker import Worker
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster

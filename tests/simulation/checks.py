@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from mirror.records.state import Ledger, Side
 from mirror.relay.halts import Halted, Trouble, is_durable
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from tests.simulation.broker import Stored
 from tests.simulation.network import Trace
 from tests.simulation.site import TOPIC, Site, Unknown

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from mirror.net.cluster import Leader, Topic
-from mirror.net.connection import ConnectionOptions
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
 from mirror.net.log import EpochEnd, Marker, Producer, Segment
+from mirror.net.options import ConnectionOptions
 from mirror.net.state import Row
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader

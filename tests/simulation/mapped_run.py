@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mirror.records.state import Ledger
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from tests.simulation import run as exact
 from tests.simulation.__main__ import main
 from tests.simulation.clock import Stuck, VirtualLoop, run_virtually

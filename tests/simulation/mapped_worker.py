@@ -12,7 +12,8 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
 from mirror.relay import books, due, journal, position
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
 from mirror.relay.topics import Pair

@@ -13,7 +13,7 @@ from mirror.records import identity
 from mirror.records.admit import Terms
 from mirror.records.identity import MAX_EPOCH
 from mirror.relay import parking
-from mirror.relay.partition import Phase
+from mirror.relay.phases import Phase
 from tests.simulation import events
 from tests.simulation.checks import Copy
 from tests.simulation.checks import Violation as Violation

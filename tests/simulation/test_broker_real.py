@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.cluster import Cluster
 from mirror.net.coordinator import Coordinator
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.log import Marker, PartitionLog, Producer
+from mirror.net.options import ClusterOptions
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.sandbox import Cluster as Sandbox
 from tests.patience import KEEPING

@@ -18,7 +18,8 @@ from mirror.records.state import Side
 from mirror.relay import fill, pins, resync
 from mirror.relay.compare import Comparison, Proof
 from mirror.relay.freshness import Freshness
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.pins import Pins
 from mirror.relay.plain import NEVER_MS
 from mirror.relay.position import Locator

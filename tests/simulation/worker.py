@@ -20,7 +20,8 @@ from mirror.records import identity
 from mirror.records.admit import Terms
 from mirror.relay import books, cleanup, due, flows, idle, loops, parking, position, relay, verdicts
 from mirror.relay.halts import HEALING
-from mirror.relay.partition import Partition, Phase
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
 from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings

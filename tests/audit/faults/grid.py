@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.model import AuditRequest, Finding, Side
-from mirror.net.cluster import Cluster, ClusterOptions
+from mirror.net.cluster import Cluster
+from mirror.net.options import ClusterOptions
 from mirror.net.state import State
 from mirror.records.identity import Identity
 from mirror.records.mapping import OffsetMap

@@ -1,0 +1,34 @@
+"""What a cluster is reached by: addresses, time limits, buffer sizes. Plain data, for whoever does not connect."""
+
+from dataclasses import dataclass, field
+
+UP_FOR_S = 6.0
+"""A cluster of which not one byte came for so long is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """Settings shared by all connections to a cluster. Buffer sizes in bytes, -1 leaves the system's choice."""
+
+    client_id: str = "mirror"
+    request_timeout_s: float = 30.0
+    setup_timeout_s: float = 10.0
+    receive_buffer: int = -1
+    send_buffer: int = -1
+    user_timeout_ms: int = 0
+    """TCP_USER_TIMEOUT: how long bytes of a dead process may still arrive. 0: the system's default (minutes)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """``bootstrap``: (host, port) pairs, tried in order. Times in the units of their names."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    backoff_ms: int = 50
+    backoff_max_ms: int = 10_000
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses as Kafka's own clients take them: "host:port,host:port"."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap)
