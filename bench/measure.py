@@ -17,7 +17,8 @@ DEFINITION = (
     "The floor: a process that receives the same bytes (the topic's log segments, sent as a broker sends them, "
     "with sendfile, over again until it is 1 GB) into a 256 KB buffer and sends them on. "
     "The floor and mirror are measured several times, in turn; the run with the median of the CPU counts. "
-    "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process, the highest of all runs; "
+    "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process and its children (of mirror the "
+    "supervisor, too), the highest of all runs; "
     "1 MB = 10^6 bytes."
 )
 

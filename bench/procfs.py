@@ -28,15 +28,14 @@ def cpu_s(pid: int, *, itself: bool = True) -> float:
     return total
 
 
-def peak_rss_bytes(pid: int, *, itself: bool = True) -> int:
-    """The most memory that a process and its descendants that run now held: the sum of each one's peak (VmHWM).
-
-    Without ``itself``, only that of the descendants.
+def peak_rss_bytes(pid: int) -> int:
+    """The most memory that a process and its descendants that run now held: the sum of each one's peak (VmHWM). What
+    they share counts in each.
 
     Raises:
         ProcessLookupError: there is no such process.
     """
-    total = _status_kb(pid, "VmHWM") if itself else 0
+    total = _status_kb(pid, "VmHWM")
     for child in descendants(pid):
         with contextlib.suppress(ProcessLookupError):
             total += _status_kb(child, "VmHWM")

@@ -25,7 +25,7 @@ class Program:
         name: in messages.
         pid: its process id.
         log_path: its output.
-        supervises: it copies nothing itself, its children do: theirs is what is measured.
+        supervises: it copies nothing itself, its children do: it is their CPU that is measured.
     """
 
     def __init__(self, name: str, process: Process, log_path: Path, *, supervises: bool = False) -> None:
@@ -61,8 +61,8 @@ class Program:
         return procfs.cpu_s(self.pid, itself=not self.supervises)
 
     def peak_rss_bytes(self) -> int:
-        """The most memory that what copies held: it and its descendants, or these alone."""
-        return procfs.peak_rss_bytes(self.pid, itself=not self.supervises)
+        """The most memory that it held, with all its descendants: whoever copies, an operator pays for all of it."""
+        return procfs.peak_rss_bytes(self.pid)
 
     def wait(self, timeout_s: float) -> str:
         """Await a good end; what it printed.

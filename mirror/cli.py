@@ -142,14 +142,13 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     What can heal is waited for: a cluster that cannot be reached, a pattern that no topic matches yet, a missing right.
     A second machine that runs the same configuration joins: the partitions are shared out among all workers.
     """
-    from mirror.service import logs, supervisor
+    from mirror.service import resolve, supervisor
     from mirror.service.commands import Commands
     from mirror.service.outlet import keep_standard_descriptors
 
     keep_standard_descriptors()
-    config = _load(path)
-    logs.configure(config.log_level)
-    sys.exit(supervisor.run(config, commands=Commands.of(path), workers=workers, fail_fast=fail_fast))
+    told = resolve.supervision(_load(path), workers=workers, fail_fast=fail_fast)
+    supervisor.become(told, commands=Commands.of(path))
 
 
 @main.command()

@@ -4,7 +4,7 @@ topic that the source deletes and makes again.
 Each has a topic of its own, whose other partitions, topics and mirrors go on being struck by others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -87,18 +87,26 @@ def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
         mirror.start()
 
 
+def before_it_is_remade(stage: "Stage") -> None:
+    """What stands in the topic that is made anew, and is copied, before anything strikes."""
+    topic = stage.topic("remade")
+    write(stage.source, topic, OLD_ONES)
+    stage.caught_up([(topic, 0)])
+
+
 @nemesis("topic-remade", places=("remade",), struck=RECREATED)
 def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """The whole source topic is deleted while it is copied, and made again with other records, soon or late: its copy
-    is left as it is, whoever takes it over."""
+    """The whole source topic is deleted while more of it is copied, and made again with other records, soon or late.
+
+    Its copy is left as it is, whoever takes it over.
+    """
     topic = stage.topic(strike.place)
     (plan,) = (plan for plan in stage.topics if plan.name == topic)
-    write(stage.source, topic, OLD_ONES)
-    until(lambda: _copied(stage, (topic, 0)) > 0, lambda: f"some records of {topic} to be copied; {stage.told()}")
-    right, before = stage.holds(topic), topic_id(stage.source, topic)
-    most = max(right) + 1 if stage.scenario.exact else len(right)
+    copied, before = stage.holds(topic), topic_id(stage.source, topic)
+    write(stage.source, topic, OLD_ONES, seed=1)  # some of which are copied, or all, or none
+    right = stage.holds(topic)
     for reason in ("topic_missing", "recreated"):
-        stage.halts.announce(topic, reason, ends=(1, most), right=right)
+        stage.halts.announce(topic, reason, ends=(_length(stage, copied), _length(stage, right)), right=right)
     stage.halts.may_be_alone()
     _delete_topic(stage, topic)
     if not strike.chance % 2:
@@ -106,7 +114,7 @@ def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
     make(stage.source, plan)
     if strike.chance % 2:
         yield
-    write(stage.source, topic, NEW_ONES, seed=1)
+    write(stage.source, topic, NEW_ONES, seed=2)
     stage.seen(RECREATED, int(topic_id(stage.source, topic) not in ("", before)))
 
 
@@ -187,6 +195,11 @@ def _delete(stage: "Stage", name: Name, before: int) -> None:
         return True
 
     until(deleted, f"the records of {name} before {before} to be deleted")
+
+
+def _length(stage: "Stage", records: Mapping[int, bytes]) -> int:
+    """Of a copy of these: where it ends, or how many records it has, if that is all that can be the same."""
+    return max(records) + 1 if stage.scenario.exact else len(records)
 
 
 def _delete_topic(stage: "Stage", topic: str) -> None:

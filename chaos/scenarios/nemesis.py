@@ -3,6 +3,7 @@
 from chaos.evidence import STRUCK
 from chaos.nemeses import NEMESES as ALL
 from chaos.nemeses import draw
+from chaos.nemeses.data import before_it_is_remade
 from chaos.nemeses.play import play
 from chaos.scenario import Shape, scenario
 from chaos.scenarios.mapped import MAPPED
@@ -36,6 +37,7 @@ WHAT = (
 
 def _play(stage: Stage) -> None:
     for _ in stage.repeat():
+        before_it_is_remade(stage)
         stage.start_mirror(workers=1)
         menu = EVERY if any(plan.name == f"{stage.prefix}-{LOSING[0]}" for plan in stage.topics) else USUAL
         schedule = draw(stage.draw, menu, len(menu))

@@ -1,7 +1,7 @@
-"""What a worker process is told at its start: its settings, resolved, as plain data over its channel.
+"""What the service's processes are told at their start: their settings, resolved, as plain data.
 
-A worker loads neither the configuration's model nor its file (``service.config`` stays in the supervisor): it is small,
-and what it runs with is what was checked.
+Neither a worker nor the supervisor loads the configuration's model or its file (``service.config`` ends with the
+program that read it): they are small, and what they run with is what was checked.
 """
 
 from collections.abc import Mapping
@@ -79,6 +79,46 @@ class Handover:
             group=GroupSettings(**data["group"]),
             snapshot_interval_ms=data["snapshot_interval_ms"],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """The supervisor's settings.
+
+    Attributes:
+        flow, flow_id: name and id of the flow.
+        http_listen: host and port.
+        log_level: of its log.
+        progress_interval_ms: between two lines about progress.
+        drain_timeout_ms: workers have so long to end.
+        workers: what each of them is told, in the order of their numbers.
+        fail_fast: end where waiting might help.
+    """
+
+    flow: str
+    flow_id: str
+    http_listen: tuple[str, int]
+    log_level: str
+    progress_interval_ms: int
+    drain_timeout_ms: int
+    workers: tuple[Handover, ...]
+    fail_fast: bool = False
+
+    @property
+    def group(self) -> GroupSettings:
+        """Of the first worker."""
+        return self.workers[0].group
+
+    def pack(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "workers": [worker.pack() for worker in self.workers]}
+
+    @classmethod
+    def unpack(cls, data: Mapping[str, Any]) -> "Supervision":
+        """Back from ``pack``, also through JSON."""
+        workers = tuple(Handover.unpack(worker) for worker in data["workers"])
+        return cls(**{**_tuples(data), "workers": workers})
 
 
 def selecting(selection: Selection) -> dict[str, Any]:

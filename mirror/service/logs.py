@@ -6,6 +6,8 @@ Event names and keys are constants here, because dashboards and scripts search f
 `level` and `timestamp` (ISO 8601, UTC).
 """
 
+from __future__ import annotations
+
 import json as json_codec
 import logging
 import sys
@@ -14,12 +16,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO, cast
-
-import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from mirror.service.outlet import Outlet
+from mirror.service.plainlog import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 # Events.
 STARTED: Final = "started"

@@ -1,14 +1,18 @@
 """What the supervisor's log says of all workers together: progress, caught up, clusters lost and back, all halted."""
 
-import time
+from __future__ import annotations
 
-from structlog.typing import FilteringBoundLogger
+import time
+from typing import TYPE_CHECKING
 
 from mirror.service import logs
 from mirror.service.commands import Commands
 from mirror.service.fleet import Fleet
 from mirror.service.outages import Back, Outages
 from mirror.service.rows import resident_bytes
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 NAMED = 5
 """Brokers that a line names."""

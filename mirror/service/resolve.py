@@ -3,7 +3,7 @@
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, ResolvedFlow
-from mirror.service.handover import GroupSettings, Handover, selecting
+from mirror.service.handover import GroupSettings, Handover, Supervision, selecting
 
 SNAPSHOT_INTERVAL_MS = 1_000
 
@@ -84,4 +84,19 @@ def handover(config: Config, number: int) -> Handover:
         relay=relay_settings(flow, config),
         group=group_settings(config, number),
         snapshot_interval_ms=min(SNAPSHOT_INTERVAL_MS, config.progress_interval_ms),
+    )
+
+
+def supervision(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> Supervision:
+    """What the supervisor is told. ``workers``: how many, where not as many as the configuration says."""
+    flow = config.enabled_flow()
+    return Supervision(
+        flow=flow.name,
+        flow_id=flow.id,
+        http_listen=config.http_listen,
+        log_level=config.log_level,
+        progress_interval_ms=config.progress_interval_ms,
+        drain_timeout_ms=config.drain_timeout_ms,
+        workers=tuple(handover(config, number) for number in range(1, (workers or config.workers) + 1)),
+        fail_fast=fail_fast,
     )

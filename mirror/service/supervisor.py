@@ -7,25 +7,27 @@ starting. The first signal drains, the second does not wait. No worker outlives 
 """
 
 import asyncio
+import json
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import NoReturn
 
 from mirror.service import channel as say
 from mirror.service import logs
 from mirror.service.channel import Message
 from mirror.service.child import Child
 from mirror.service.commands import Commands
-from mirror.service.config import Config
 from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.fleet import Fleet, WorkerView
+from mirror.service.handover import Supervision
 from mirror.service.http import ListenFailed, Server
 from mirror.service.pages import Pages
 from mirror.service.reports import Reports
-from mirror.service.resolve import group_settings, handover
 from mirror.service.resumption import Resumption
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -47,23 +49,20 @@ class Supervisor:
 
     def __init__(
         self,
-        config: Config,
+        told: Supervision,
         *,
-        workers: int | None = None,
-        fail_fast: bool = False,
         commands: Commands = Commands(),  # noqa: B008 (frozen)
     ) -> None:
         """``commands``: as they are typed here."""
-        self._config = config
+        self._settings = told
         self.commands = commands
-        self._flow = config.enabled_flow()
-        self._count = workers or config.workers
-        self._fail_fast = fail_fast
-        self._log = logs.get_logger(flow=self._flow.name)
-        self.fleet = Fleet(self._flow.name, flow_id=self._flow.id)
-        self._children = [Child(handover(config, number), self._hear) for number in range(1, self._count + 1)]
+        self._count = len(told.workers)
+        self._fail_fast = told.fail_fast
+        self._log = logs.get_logger(flow=told.flow)
+        self.fleet = Fleet(told.flow, flow_id=told.flow_id)
+        self._children = [Child(worker, self._hear) for worker in told.workers]
         self._stop = asyncio.Event()
-        self.group = group_settings(config, 1).group_id
+        self.group = told.group.group_id
         self.address = ""
         self.started = False
         """Whether the workers were told to join the group: both clusters were reached, with something to copy."""
@@ -92,7 +91,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._signalled, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         self.digest()
-        server = Server(self._config.http_listen, Pages(self).answer, loop)
+        server = Server(self._settings.http_listen, Pages(self).answer, loop)
         try:
             server.open()
             self.address = server.address
@@ -109,13 +108,13 @@ class Supervisor:
 
     def _show_commands(self) -> None:
         """Whoever tells what to do knows from here on how that is typed."""
-        if not self._config.http_listen[1]:
+        if not self._settings.http_listen[1]:
             self.commands = replace(self.commands, at=self.address)
         self._reports.commands = self.commands
 
     def digest(self) -> None:
         """From now on, what workers have to tell of many partitions is told as their number; not at level debug."""
-        if self._config.log_level != "debug":
+        if self._settings.log_level != "debug":
             self._digest = Digest(self._log)
 
     async def _run(self) -> int:
@@ -144,7 +143,7 @@ class Supervisor:
 
     async def _watch(self, keeping: "list[asyncio.Task[None]]") -> None:
         """Until there is a reason to stop; reports on the way."""
-        interval_s = self._config.progress_interval_ms / 1000
+        interval_s = self._settings.progress_interval_ms / 1000
         report_at = time.monotonic() + interval_s
         while not self._stop.is_set() and self._failed is None:
             for task in keeping:
@@ -163,7 +162,7 @@ class Supervisor:
     async def _wait_ended(self, keeping: "list[asyncio.Task[None]]") -> None:
         """Until every worker has ended by itself; those that do not are killed."""
         self._stop.set()
-        timeout_s = self._config.drain_timeout_ms / 1000 + STOP_MARGIN_S
+        timeout_s = self._settings.drain_timeout_ms / 1000 + STOP_MARGIN_S
         _, late = await asyncio.wait(keeping, timeout=timeout_s)
         if late:
             self._drained = False
@@ -207,7 +206,7 @@ class Supervisor:
 
     def _expel(self, member: str) -> None:
         """Its partitions need not wait for its session to end: another worker has it leave the group."""
-        if not member or self._config.group_instance_id:
+        if not member or self._settings.group.instance_id:
             return
         for child in self._children:
             if self.fleet.workers[child.number].ready and child.send(say.EXPEL, member=member):
@@ -342,10 +341,39 @@ def _ending(code: int) -> str:
     return f"ended by signal {-code}"
 
 
-def run(config: Config, *, commands: Commands, workers: int | None = None, fail_fast: bool = False) -> int:
-    """Runs the flow in the foreground; returns the exit code."""
+_START = (
+    "import sys; sys.path[:] = sys.argv[1].split(chr(10)); "
+    "from mirror.service.supervisor import main; main(int(sys.argv[2]))"
+)
+"""With the paths of this process, so that both run the same code; -P, so that none is looked up before."""
+
+
+def become(told: Supervision, *, commands: Commands) -> NoReturn:
+    """Go on as the supervisor: in the same process, with the memory of another program, which has not read the
+    configuration. What that takes (YAML, pydantic) would stay for as long as the service runs.
+
+    Args:
+        told: its settings.
+        commands: as they are typed here.
+    """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a loop that can say something
+    descriptor = os.memfd_create("supervision", 0)
+    with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
+        json.dump({"told": told.pack(), "commands": asdict(commands)}, file)
+    # The last one is for `ps` and `pgrep`: what was typed.
+    typed = f"mirror run -c {commands.config}"
+    os.execv(sys.executable, [sys.executable, "-P", "-c", _START, "\n".join(sys.path), str(descriptor), typed])
+
+
+def main(descriptor: int) -> NoReturn:
+    """The supervisor's program. ``descriptor``: of its settings, inherited."""
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        file.seek(0)
+        data = json.load(file)
+    told, commands = Supervision.unpack(data["told"]), Commands(**data["commands"])
+    logs.configure(told.log_level)
     try:
-        return asyncio.run(Supervisor(config, workers=workers, fail_fast=fail_fast, commands=commands).run())
+        code = asyncio.run(Supervisor(told, commands=commands).run())
     finally:
         logs.flush()
+    sys.exit(code)

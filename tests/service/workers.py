@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.service.config import load
+from mirror.service.resolve import supervision
 from mirror.service.supervisor import Supervisor
 from tests.service.running import config_text
 
@@ -26,7 +27,7 @@ class Workers:
         path = folder / "mirror.yaml"
         path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"], top=top))
         self.told: list[tuple[int, str]] = []
-        self.supervisor = Supervisor(load(path), **options)
+        self.supervisor = Supervisor(supervision(load(path), **options))
         for number, child in enumerate(self.supervisor._children, start=1):
             monkeypatch.setattr(child, "send", partial(self._send, number))
             self.supervisor.fleet.started(number, 1000 + number)

@@ -1,0 +1,66 @@
+"""What a service's processes load and keep for years: nothing that only reading the configuration needs, and no client
+of Kafka's that is not used."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mirror.service import supervisor
+from mirror.service.commands import Commands
+from mirror.service.config import load
+from mirror.service.handover import Supervision
+from mirror.service.resolve import supervision
+from tests.service.running import config_text
+
+CONFIGURING = {"pydantic", "pydantic_core", "ruamel", "click", "rich"}
+
+
+def loaded(*modules: str) -> set[str]:
+    """The names of all modules that a new interpreter has after importing these."""
+    code = f"import sys, {', '.join(modules)}; print('\\n'.join(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(found.stdout.split())
+
+
+def test_the_supervisor() -> None:
+    found = loaded("mirror.service.supervisor", "mirror.service.metrics")
+    packages = {name.partition(".")[0] for name in found if name != "kafka"}
+    assert not packages & {*CONFIGURING, "kafka", "confluent_kafka"}
+    assert not {"mirror.net.cluster", "mirror.relay.relay", "mirror.service.config"} & found
+
+
+def test_a_worker() -> None:
+    found = loaded("mirror.service.worker")
+    assert not {name.partition(".")[0] for name in found} & (CONFIGURING - {"rich"})
+    assert "kafka.protocol" in found
+    assert not {name for name in found if name.startswith(("kafka.admin", "kafka.consumer", "kafka.producer"))}
+
+
+def test_it_goes_on_as_the_supervisor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    1. The program that follows is this interpreter's, and is found by what was typed.
+    2. What it is told is what was read, with nothing lost on the way.
+    """
+    path = tmp_path / "mirror.yaml"
+    path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"], top={"group.instance.id": "a"}))
+    told = supervision(load(path), workers=3, fail_fast=True)
+    ran: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, command: ran.append([program, *command]))
+    supervisor.become(told, commands=Commands(config=str(path)))
+    ((program, *command),) = ran
+    assert program == command[0] == sys.executable
+    assert command[-1] == f"mirror run -c {path}"
+    with os.fdopen(int(command[-2]), encoding="utf-8") as file:
+        assert os.get_inheritable(file.fileno())
+        file.seek(0)
+        data = json.load(file)
+    assert Commands(**data["commands"]).config == str(path)
+    unpacked = Supervision.unpack(data["told"])
+    assert unpacked.pack() == told.pack()
+    assert [worker.number for worker in unpacked.workers] == [1, 2, 3]
+    assert unpacked.group.instance_id == "a-1"
+    assert unpacked.fail_fast
