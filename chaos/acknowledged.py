@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from chaos.reading import Reading
 from chaos.sides import Name, Offsets
 
-__all__ = ["Acknowledged", "content", "content_of", "judge_skipped", "surviving", "unkept"]
+__all__ = ["Acknowledged", "content", "content_of", "deletable", "judge_skipped", "surviving", "unkept"]
 
 _SHOWN = 5
 Headers = Sequence[tuple[str, bytes | str | None]]
@@ -96,6 +96,17 @@ def unkept(told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | 
                 f"{_label(name)}: of {len(ones)} records that were acknowledged in this order, it differs at {at}"
             )
     return out
+
+
+def deletable(gap: tuple[int, int] | None, start: int) -> tuple[int, int] | None:
+    """The offsets of a source that may be gone before they were copied.
+
+    Args:
+        gap: first and behind the last of those that were there when records were deleted; None: none were deleted.
+        start: where the source's log begins in the end. Brokers that were told to keep records from now on go on
+            deleting for a while, also what came since.
+    """
+    return None if gap is None else (gap[0], max(gap[1], start))
 
 
 def judge_skipped(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from chaos.acknowledged import Acknowledged, content_of, judge_skipped, surviving, unkept
+from chaos.acknowledged import Acknowledged, content_of, deletable, judge_skipped, surviving, unkept
 from chaos.reading import Isolation, Reading, read, read_together
 from chaos.sides import Name
 from chaos.waiting import until
@@ -45,9 +45,10 @@ def keeping(stage: "Stage", names: Sequence[Name]) -> None:
         out.figures.append(
             f"{sum(end - start for start, end in ranges)} offsets of {name[0]}-{name[1]} told as skipped"
         )
+        gap = deletable(stage.gaps.get(name), starts.get(name, 0))
         out.problems += judge_skipped(
-            name, ranges, stage.gaps.get(name), whole.placed.get(name, {}), there.get(name, {}), exact=exact
-        )
+            name, ranges, gap, whole.placed.get(name, {}), there.get(name, {}), exact=exact
+        )  # fmt: skip
     written = [plan.name for plan in stage.topics if plan.writing != "nobody"]
     out.problems += [f"nothing of {topic} was acknowledged" for topic in told.silent(written)]
 

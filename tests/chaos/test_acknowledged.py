@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.acknowledged import KEY_BYTES, Acknowledged, content, judge_skipped, surviving, unkept
+from chaos.acknowledged import KEY_BYTES, Acknowledged, content, deletable, judge_skipped, surviving, unkept
 from chaos.keeping import suffix
 from chaos.reading import Reading
 from chaos.sides import Name
@@ -136,3 +136,9 @@ def test_what_survives_compaction_at_offsets_of_its_own() -> None:
     assert surviving(due, due, keyed("c1 a2 b2"), exact=False) == [
         "the destination holds 1 keys that the source has not"
     ]
+
+
+def test_brokers_go_on_deleting_for_a_while() -> None:
+    assert deletable(None, 9) is None
+    assert deletable((2, 5), 0) == (2, 5)
+    assert deletable((2, 5), 9) == (2, 9)
