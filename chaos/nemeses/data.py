@@ -102,7 +102,7 @@ def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
     """
     topic = stage.topic(strike.place)
     (plan,) = (plan for plan in stage.topics if plan.name == topic)
-    copied, before = stage.holds(topic), topic_id(stage.source, topic)
+    copied, before = stage.holds(topic), until(lambda: topic_id(stage.source, topic), f"the id of {topic}")
     write(stage.source, topic, OLD_ONES, seed=1)  # some of which are copied, or all, or none
     right = stage.holds(topic)
     for reason in ("topic_missing", "recreated"):
@@ -115,7 +115,7 @@ def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
     if strike.chance % 2:
         yield
     write(stage.source, topic, NEW_ONES, seed=2)
-    stage.seen(RECREATED, int(topic_id(stage.source, topic) not in ("", before)))
+    stage.await_that(lambda: topic_id(stage.source, topic) not in ("", before), RECREATED, DATA_S)
 
 
 @nemesis("retention", places=("retained",), struck=RETAINED)
