@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def test_it_goes_on_as_the_supervisor(monkeypatch: pytest.MonkeyPatch, tmp_path:
     told = supervision(load(path), workers=3, fail_fast=True)
     ran: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, command: ran.append([program, *command]))
-    supervisor.become(told, commands=Commands(config=str(path)))
+    become: Callable[..., object] = supervisor.become  # here it returns, since nothing follows
+    become(told, commands=Commands(config=str(path)))
     ((program, *command),) = ran
     assert program == command[0] == sys.executable
     assert command[-1] == f"mirror run -c {path}"
