@@ -1,19 +1,24 @@
 """The command line: what it offers, what it refuses, and with which exit code."""
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner
 
 from mirror.cli import main
 from mirror.relay.native import loop_form
-from mirror.service import supervisor
+from mirror.service import logs, supervisor
 from mirror.service.commands import Commands
-from mirror.service.config import Config
+from mirror.service.config import load
 from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
+from mirror.service.handover import Supervision
+from mirror.service.resolve import supervision
 from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
 
@@ -119,18 +124,37 @@ def test_validate(config: Path) -> None:
     assert result.output == f"{config}: flow source->destination is valid\n"
 
 
-@pytest.mark.parametrize("code", [0, 1, 2])
-def test_run_ends_with_the_supervisor_s_exit_code(config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    seen: list[Config] = []
+@pytest.mark.parametrize("workers", [None, 3])
+def test_run_goes_on_as_the_supervisor(config: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None) -> None:
+    seen: list[Supervision] = []
 
-    def run(given: Config, *, commands: Commands, workers: int | None, fail_fast: bool) -> int:
-        assert (commands.config, workers, fail_fast) == (str(config), None, False)
-        seen.append(given)
+    def become(told: Supervision, *, commands: Commands) -> NoReturn:
+        assert commands.config == str(config)
+        seen.append(told)
+        raise SystemExit(2)  # its end is this process's
+
+    monkeypatch.setattr(supervisor, "become", become)
+    arguments = ["run", "-c", str(config), *(["--workers", str(workers), "--fail-fast"] if workers else [])]
+    assert CliRunner().invoke(main, arguments).exit_code == 2
+    assert (seen[0].flow, len(seen[0].workers)) == ("source->destination", workers or 1)
+    assert seen[0].fail_fast is bool(workers)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_the_supervisors_exit_code_is_the_processs(
+    config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    async def run(_: supervisor.Supervisor) -> int:
         return code
 
-    monkeypatch.setattr(supervisor, "run", run)
-    assert CliRunner().invoke(main, ["run", "-c", str(config)]).exit_code == code
-    assert seen[0].enabled_flow().name == "source->destination"
+    file = tmp_path / "told"
+    told = supervision(load(config)).pack()
+    file.write_text(json.dumps({"told": told, "commands": asdict(Commands(config=str(config)))}))
+    monkeypatch.setattr(supervisor.Supervisor, "run", run)
+    monkeypatch.setattr(logs, "configure", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        supervisor.main(os.open(file, os.O_RDONLY))
+    assert ended.value.code == code
 
 
 @pytest.mark.parametrize(
