@@ -1,6 +1,6 @@
 """What a run does, by the environment.
 
-CHAOS_QUICK=1      every scenario once (at most 25 minutes)
+CHAOS_QUICK=1      every scenario once (half an hour, more on a slow machine)
 CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; the results of the others stay as they are
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_SEED=N       what random nemeses are drawn from: of a scenario's first repetition N, of the next N + 1, and so on.

@@ -54,10 +54,13 @@ def _halted(stage: Stage, topic: str) -> bool:
     return any((topic, 0) in mirror.halts for mirror in stage.mirrors)
 
 
-def _taken_over(stage: Stage) -> None:
-    """Rights are tried again when partitions are taken over."""
+def _taken_over(stage: Stage, *halted: str) -> None:
+    """Rights are tried again when partitions are taken over: what had halted for want of one goes on."""
     stage.mirror.kill_worker()
     stage.await_seen(WORKER_KILLED)
+    for topic in halted:
+        until(lambda: not _halted(stage, topic), lambda: f"{topic}-0 to go on; {stage.told()}")  # noqa: B023
+        stage.halts.no_more((topic, 0))
     stage.recovered()
 
 
@@ -83,12 +86,7 @@ def of_topics(stage: Stage) -> None:
                 write(stage.source, topic, MORE, seed=turn + 1)
                 until(lambda: _halted(stage, topic), lambda: f"{topic}-0 to halt; {stage.told()}")  # noqa: B023
                 stage.halts.others_go_on()
-        stage.mirror.kill_worker()
-        stage.await_seen(WORKER_KILLED)
-        for topic, *_ in cases:
-            until(lambda: not _halted(stage, topic), lambda: f"{topic}-0 to go on; {stage.told()}")  # noqa: B023
-            stage.halts.no_more((topic, 0))
-        stage.recovered()
+        _taken_over(stage, read, written)
 
 
 @scenario(
@@ -118,11 +116,7 @@ def of_markers(stage: Stage) -> None:
         with _without(stage, stage.destination, right, ["WriteTxnMarkers"], CLUSTER_REFUSED):
             until(lambda: _halted(stage, dense), lambda: f"{dense}-0 to halt; {stage.told()}")
             stage.halts.others_go_on()
-        stage.mirror.kill_worker()
-        stage.await_seen(WORKER_KILLED)
-        until(lambda: not _halted(stage, dense), lambda: f"{dense}-0 to go on; {stage.told()}")
-        stage.halts.no_more((dense, 0))
-        stage.recovered()
+        _taken_over(stage, dense)
 
 
 @scenario(
@@ -131,8 +125,7 @@ def of_markers(stage: Stage) -> None:
     does="Write on the internal topic is withdrawn for a while, in which a worker is killed, and given back",
 )  # fmt: skip
 def of_the_internal_topic(stage: Stage) -> None:
-    (topic,) = (one for one in stage.destination.topics() if one.startswith("mirror-internal"))
-    right = Right(kind=ResourceType.TOPIC, name=topic, operations=[AclOperation.WRITE])
+    right = Right(kind=ResourceType.TOPIC, name="mirror-internal.", prefixed=True, operations=[AclOperation.WRITE])
     for _ in stage.repeat():
         with _without(stage, stage.destination, right, ["Produce"], TOPIC_REFUSED):
             stage.moment()

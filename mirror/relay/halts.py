@@ -34,7 +34,8 @@ WAS_COMPACTED = (
 """Behind what a source lacks that is not compacted."""
 MAY_STAND_ELSEWHERE = (
     "; or it is the copy that stands at a wrong offset, behind markers of a worker that was stopped for longer than "
-    "settle.ms: `kafka-dump-log` of the source's log says which, and then the copy has to be made anew"
+    "settle.ms: kafka-dump-log on each of the source's replicas says which (if all have the batch at that offset, the "
+    "copy has to be made anew)"
 )
 """Behind the offsets of one batch that two logs have at different places, where nothing tells which is right."""
 

@@ -20,11 +20,23 @@ GOOD_LIFE_S = 10.0
 """A worker that ran for so long after it was ready has started well: its next restart is quick again."""
 END_S = 10.0
 """A worker that has closed its channel has so long to end."""
-_START = (
-    "import sys; sys.path[:] = sys.argv[1].split(chr(10)); "
-    "from mirror.service.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
-)
-"""With the paths of this process, so that both run the same code; -P, so that none is looked up before."""
+
+
+def program(module: str, *numbers: int, name: str) -> list[str]:
+    """The command that runs ``main`` of one of our modules in an interpreter of its own.
+
+    With the paths of this process, so that both run the same code; -P, so that none is looked up before.
+
+    Args:
+        module: whose ``main``.
+        numbers: what it is called with.
+        name: what `ps` and `pgrep` find it by.
+    """
+    start = (
+        f"import sys; sys.path[:] = sys.argv[1].split(chr(10)); from {module} import main; "
+        f"main(*map(int, sys.argv[2:-1]))"
+    )
+    return [sys.executable, "-P", "-c", start, "\n".join(sys.path), *map(str, numbers), name]
 
 
 class Child:
@@ -82,10 +94,9 @@ class Child:
         mine, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [
-                    sys.executable, "-P", "-c", _START, "\n".join(sys.path), str(theirs.fileno()), str(os.getpid()),
-                    f"mirror-worker-{self.number}",
-                ],
+                program(
+                    "mirror.service.worker", theirs.fileno(), os.getpid(), name=f"mirror-worker-{self.number}"
+                ),
                 stdin=subprocess.DEVNULL,
                 # Nothing of a worker may get among the log's lines.
                 stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,

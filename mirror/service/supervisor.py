@@ -19,7 +19,7 @@ from typing import NoReturn
 from mirror.service import channel as say
 from mirror.service import logs
 from mirror.service.channel import Message
-from mirror.service.child import Child
+from mirror.service.child import Child, program
 from mirror.service.commands import Commands
 from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
@@ -341,13 +341,6 @@ def _ending(code: int) -> str:
     return f"ended by signal {-code}"
 
 
-_START = (
-    "import sys; sys.path[:] = sys.argv[1].split(chr(10)); "
-    "from mirror.service.supervisor import main; main(int(sys.argv[2]))"
-)
-"""With the paths of this process, so that both run the same code; -P, so that none is looked up before."""
-
-
 def become(told: Supervision, *, commands: Commands) -> NoReturn:
     """Go on as the supervisor: in the same process, with the memory of another program, which has not read the
     configuration. What that takes (YAML, pydantic) would stay for as long as the service runs.
@@ -360,9 +353,8 @@ def become(told: Supervision, *, commands: Commands) -> NoReturn:
     descriptor = os.memfd_create("supervision", 0)
     with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
         json.dump({"told": told.pack(), "commands": asdict(commands)}, file)
-    # The last one is for `ps` and `pgrep`: what was typed.
     typed = f"mirror run -c {commands.config}"
-    os.execv(sys.executable, [sys.executable, "-P", "-c", _START, "\n".join(sys.path), str(descriptor), typed])
+    os.execv(sys.executable, program("mirror.service.supervisor", descriptor, name=typed))
 
 
 def main(descriptor: int) -> NoReturn:
