@@ -41,8 +41,9 @@ def _without(stage: Stage, side: Side, right: Right, asked: Collection[str], cod
     def refused(answer: Frame) -> bool:
         return code in entries(answer.decode()).values()
 
+    # Watched for before it is withdrawn: what halts asks once.
+    seen = [side.network.arm(name, watch_answer(), where=refused) for name in asked]
     with withdrawn(side, right):
-        seen = [side.network.arm(name, watch_answer(), where=refused) for name in asked]
         yield
         stage.await_that(lambda: any(one.came for one in seen), RIGHT_MISSED, COMES_S)
         for one in seen:
