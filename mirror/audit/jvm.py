@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext, java_gateway
+from pyspark.errors.exceptions.captured import CapturedException
 
 END_S = 20.0
 """How long a JVM may take to end once its stdin is closed; then it is killed."""
-JUST_S = 0.5
-"""A JVM whose socket has just closed may need so long to be gone."""
+GOING_S = 10.0
+"""A JVM whose socket has just closed may need so long to be gone: the kernel takes back gigabytes first, and on a busy
+machine that takes its time."""
+_ANSWERS = (CapturedException, Py4JJavaError)
 _PR_SET_PDEATHSIG = 1
 
 Started = list["subprocess.Popen[Any]"]
@@ -65,11 +69,14 @@ def watched_start() -> Iterator[Started]:
         launcher.Popen = popen
 
 
-def ended() -> str | None:
-    """How the JVM of this process's session has ended, for people; None while it lives, or where there is none."""
+def ended(error: Exception) -> str | None:
+    """How the JVM of this process's session has ended, for people; None while it lives, or where there is none.
+
+    ``error``: of a call to it. Unless that is an answer of the JVM, it is going, and is waited for.
+    """
     process = getattr(SparkContext._gateway, "proc", None)
     try:
-        code = process.wait(JUST_S) if process is not None else None
+        code = process.wait(0 if isinstance(error, _ANSWERS) else GOING_S) if process is not None else None
     except subprocess.TimeoutExpired:
         return None
     if code is None:

@@ -233,7 +233,7 @@ class Looking:
             with watched(self.spark, self.progress):
                 return action()
         except (PySparkException, Py4JError, OSError, EOFError) as error:
-            how = jvm.ended()
+            how = jvm.ended(error)
             if how is not None:
                 raise AuditError(
                     f"Spark's Java process {how}",

@@ -6,9 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.errors.exceptions.captured import CapturedException
 
 from mirror.audit import jvm
 from mirror.sandbox import Cluster
@@ -161,14 +165,14 @@ def kill():
     while True:  # Spark starts other workers for those that are gone
         for child in psutil.Process().children(recursive=True):
             try:
-                command = child.cmdline()
-            except psutil.Error:
-                continue
-            if any(victim in word for word in command[:4]):
+                if not any(victim in word for word in child.cmdline()[:4]):
+                    continue
                 child.kill()
-                killed += 1
-                if killed == 1:
-                    print("killed", flush=True)
+            except psutil.Error:  # a worker ends by itself when what started it is gone
+                continue
+            killed += 1
+            if killed == 1:
+                print("killed", flush=True)
         time.sleep(0.002)
 
 class Killing(report.BarProgress):
@@ -213,11 +217,24 @@ def test_whoever_of_sparks_is_killed_it_is_one_line(
             check=False,
         )
         assert (done.returncode, done.stdout) == (1, "killed\n"), (at, victim, done.stderr)
+        assert len(done.stderr.splitlines()) == 2, (at, victim, done.stderr)
         line, remedy = done.stderr.splitlines()
         assert line.startswith(f"audit: {told}"), (at, victim, line)
         assert "An error occurred while calling" not in line
         assert remedy.startswith("   try: ")
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jvm_that_is_going_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed, and the kernel takes its time to take back its memory; an answer comes from one that lives."""
+    going = subprocess.Popen(["sh", "-c", "sleep 2; kill -9 $$"])
+    try:
+        monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=going))
+        assert jvm.ended(Mock(spec=CapturedException)) is None
+        assert jvm.ended(PySparkRuntimeError("its socket is closed")) == "was ended by SIGKILL"
+    finally:
+        going.kill()
+        going.wait()
 
 
 def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

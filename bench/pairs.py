@@ -1,0 +1,110 @@
+"""Another commit of mirror against this one, in pairs, on what ``bench.lab`` holds.
+
+    git worktree add FOLDER COMMIT && make -C FOLDER setup
+    python -m bench.lab hold 16KB-lz4-64p &
+    python -m bench.pairs FOLDER [PAIRS]          (10; who is first changes from pair to pair)
+
+Two figures each, in CPU of the workers: what a GB costs once a quarter is copied, which is the hot path, and what all
+before that took: starting, the takeovers, and the first quarter.
+"""
+
+import dataclasses
+import statistics
+import sys
+from pathlib import Path
+
+from bench import lab
+from bench.copying import Job, measure
+from bench.errors import BenchError
+from bench.measure import Measured, Window
+from bench.programs import Programs, programs
+from bench.shallow import Mirror
+from mirror.sandbox import SandboxError
+
+__all__ = ["Build", "compare", "main"]
+
+PAIRS = 10
+STEADY = Window(warm_fraction=0.25)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Build(Mirror):
+    """One commit's ``mirror run``; without ``--fail-fast``, which early ones do not know."""
+
+    name: str
+    program: Path
+    window: Window = STEADY
+
+    def command(self, job: Job, programs: Programs) -> list[str]:
+        """Write its configuration; the command that runs it."""
+        _, run, *options = [word for word in super(Build, self).command(job, programs) if word != "--fail-fast"]
+        return [str(self.program), run, *options]
+
+
+def compare(other: Path, pairs: int) -> None:
+    """Measure both in turn, and print each pair and what they come to.
+
+    Raises:
+        BenchError: nothing is held, ``other`` has no mirror, or a run failed.
+    """
+    theirs = other / ".venv" / "bin" / "mirror"
+    if not theirs.exists():
+        raise BenchError(f"there is no {theirs}", f"run `make -C {other} setup` first")
+    workload, has, source, destination = lab.held()
+    builds = (
+        Build(name="other", program=theirs),
+        Build(name="this", program=Path(sys.executable).with_name("mirror")),
+    )
+    found: dict[str, list[Measured]] = {build.name: [] for build in builds}
+    with programs() as started:
+        for pair in range(pairs):
+            for build in builds if pair % 2 == 0 else builds[::-1]:
+                run = measure(build, workload, has, source=source, destination=destination, programs=started)
+                found[build.name].append(run)
+            print(f"{pair + 1:>3}: {_figures(found['other'][-1])}   this: {_figures(found['this'][-1])}", flush=True)
+    for what, figures in (
+        (
+            "CPU-s/GB after the first quarter",
+            {name: [run.cpu_s_per_gb for run in runs] for name, runs in found.items()},
+        ),
+        ("CPU-s before", {name: [run.start_cpu_s for run in runs] for name, runs in found.items()}),
+    ):
+        print(_summary(what, figures["other"], figures["this"]), flush=True)
+
+
+def _figures(run: Measured) -> str:
+    return f"{run.cpu_s_per_gb:.3f} CPU-s/GB, {run.start_cpu_s:.2f} CPU-s before"
+
+
+def _summary(what: str, other: list[float], this: list[float]) -> str:
+    ratios = [mine / theirs for mine, theirs in zip(this, other, strict=True)]
+    return (
+        f"{what}: medians {statistics.median(other):.3f} and {statistics.median(this):.3f}, "
+        f"{statistics.median(this) / statistics.median(other) - 1:+.1%}; "
+        f"median of the pairs' ratios {statistics.median(ratios) - 1:+.1%}; "
+        f"dearer in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)}"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    match arguments:
+        case [other]:
+            pairs = PAIRS
+        case [other, number] if number.isdigit() and int(number) > 0:
+            pairs = int(number)
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 1
+    try:
+        compare(Path(other), pairs)
+    except (BenchError, SandboxError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
