@@ -404,11 +404,10 @@ class Partition:
     def lag(self) -> int | None:
         """Source offsets that the destination is not known to have; None while either end is not known. A source that
         ends before the position was made anew or truncated: its end says nothing about this copy."""
-        if self.shown_position < 0 or self.high_watermark < 0:
+        position, end = self.shown_position, self.high_watermark
+        if position < 0 or end < 0 or (end < position and self.phase is not Phase.ACTIVE):
             return None
-        if self.high_watermark < self.position and self.phase is not Phase.ACTIVE:
-            return None
-        return max(0, self.high_watermark - self.position)
+        return max(0, end - position)
 
     def heard(self, end: int, at_s: float) -> None:
         """The source's end, as of this moment."""

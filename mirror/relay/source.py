@@ -16,7 +16,7 @@ from mirror.net.errors import NetworkError
 from mirror.records.admit import Halt, HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.scan import Tail, measure
-from mirror.relay.forward import Unproven, forward
+from mirror.relay.forward import forward
 from mirror.relay.gaps import epoch_damaged
 from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
@@ -283,27 +283,29 @@ class Fetcher(Link):
         gave: list[Partition] = []
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
-            partition, generation = asked.get((fetched.topic, fetched.partition), (None, 0))
+            # Unpacked once: a named field costs more than all of this.
+            topic, index, error, high_watermark, last_stable, _, _, diverging, _, _, start, end = fetched
+            partition, generation = asked.get((topic, index), (None, 0))
             if partition is None or partition.generation != generation or partition.phase is not Phase.ACTIVE:
                 continue
             if partition.parked:
                 continue
-            if fetched.error or fetch.error:
+            if error or fetch.error:
                 self._refused(partition, fetched, fetch)
                 continue
-            partition.heard(fetched.last_stable_offset if committed else fetched.high_watermark, now)
-            partition.held_back = fetched.high_watermark - partition.high_watermark
-            if fetched.diverging is not None:
-                epoch, end_offset = fetched.diverging
+            readable = last_stable if committed else high_watermark
+            partition.high_watermark, partition.heard_at = readable, now  # as ``heard``, without the call
+            partition.held_back = high_watermark - readable
+            if diverging is not None:
+                epoch, end_offset = diverging
                 detail = (
                     f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
                     f"destination has what the source had from there on"
                 )
                 owner.diverged(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
-            elif fetched.end > fetched.start:
+            elif end > start:
                 due = partition.due
-                first = fetched.start == first_at
-                self._forward_partition(frame, fetched, partition, first=first, forgotten_ms=forgotten_ms)
+                self._forward_partition(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
                 if partition.due != due:
                     # A slice without a whole batch gave nothing: the partition keeps its turn, and comes to be the
                     # first one, whose batch comes whole.
@@ -320,25 +322,24 @@ class Fetcher(Link):
         self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool, forgotten_ms: float
     ) -> None:
         due, epoch = partition.due, partition.last_epoch
+        _, _, _, _, _, _, aborted, _, _, _, start, end = fetched
         found = forward(
-            frame, fetched.start, fetched.end, partition, self._owner.inner_loop, fetched.aborted,
-            partition.high_watermark,
+            frame, start, end, partition, self._owner.inner_loop, aborted, partition.high_watermark,
         )  # fmt: skip
         partition.empties = 0
-        halt = found if isinstance(found, Halt) else None
-        if partition.due != due:
+        now_due = partition.due
+        if now_due != due:
             if partition.last_epoch != epoch:
                 self._check_epoch(partition, epoch)
             if partition.old or partition.freshness.bound_ms < forgotten_ms:
                 self._widen(partition, forgotten_ms)
                 if partition.phase is not Phase.ACTIVE:
                     return
-        if found is None and first and measure(frame.body, fetched.start, fetched.end) is Tail.PARTIAL:
+        if found is None and first and measure(frame.body, start, end) is Tail.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
-            size = fetched.end - fetched.start
-            halt = Halt(reason=HaltReason.CORRUPT, detail=f"{size} bytes at offset {due} hold no whole batch")
-        if partition.due > due:
-            partition.record_size = (fetched.end - fetched.start) / (partition.due - due)
+            found = Halt(reason=HaltReason.CORRUPT, detail=f"{end - start} bytes at offset {due} hold no whole batch")
+        if now_due > due:
+            partition.record_size = (end - start) / (now_due - due)
         if partition.copied is not None:
             self._owner.jump(partition)
         if partition.outbox:
@@ -349,9 +350,9 @@ class Fetcher(Link):
                 self._owner.reconfirm(partition)
             else:
                 lane.offer(partition)
-        if halt is not None:
-            self._owner.halt_when_drained(partition, halted_by_batch(halt))
-        elif isinstance(found, Unproven):
+        if isinstance(found, Halt):
+            self._owner.halt_when_drained(partition, halted_by_batch(found))
+        elif found is not None:
             self._owner.look(partition)
 
     def _widen(self, partition: Partition, forgotten_ms: float) -> None:

@@ -39,6 +39,8 @@ CONSUMER = -1
 NO_REPLICA = -1
 
 _LIMITS = struct.Struct(">iiib")
+_ASKED_V12 = struct.Struct(">iiqiqiB")
+"""From v12 one partition of a request, with its (no) tags."""
 _SESSIONLESS = struct.pack(">ii", 0, -1)
 _UUID_SIZE = 16
 _ABORTED = struct.Struct(">qq")
@@ -115,10 +117,13 @@ def fetch_request(
     compact = version >= FETCH_FLEXIBLE
     tags = NO_TAGS if compact else b""
     runs: list[tuple[TopicKey, list[bytes]]] = []
+    run: list[bytes] = []
+    last: TopicKey | None = None
     for wanted in partitions:
-        if not runs or runs[-1][0] != wanted.topic:
-            runs.append((wanted.topic, []))
-        runs[-1][1].append(_request_partition(version, wanted) + tags)
+        if last != wanted[0]:
+            last, run = wanted[0], []
+            runs.append((last, run))
+        run.append(_request_partition(version, wanted))
     out = [b"" if version >= 15 else struct.pack(">i", CONSUMER)]
     out.append(_LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation_level))
     if version >= 7:
@@ -150,8 +155,8 @@ def _topic_key(topic: TopicKey, version: int) -> bytes:
 
 def _request_partition(version: int, wanted: FetchPartition) -> bytes:
     _, partition, offset, max_bytes, leader_epoch, last_epoch = wanted
-    if version >= 12:
-        return struct.pack(">iiqiqi", partition, leader_epoch, offset, last_epoch, -1, max_bytes)
+    if version >= FETCH_FLEXIBLE:
+        return _ASKED_V12.pack(partition, leader_epoch, offset, last_epoch, -1, max_bytes, 0)
     if version >= 9:
         return struct.pack(">iiqqi", partition, leader_epoch, offset, -1, max_bytes)
     if version >= 5:
