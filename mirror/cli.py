@@ -227,7 +227,12 @@ def resume(
         click.echo(said, err=bool(each.why_not))
     if found.elsewhere:
         names = ", ".join(f"{topic}-{index}" for topic, index in found.elsewhere)
-        click.echo(f"no worker here has {names}: ask where they are copied", err=True)
+        why = (
+            "nobody may hold them now, and a halt stays as it is: see `mirror status`, resume them once they are held"
+            if found.nobody
+            else "ask where they are copied"
+        )
+        click.echo(f"no worker here has {names}: {why}", err=True)
     if not found.outcomes and not found.elsewhere:
         click.echo("nothing is halted")
     failed = sum(bool(each.why_not) for each in found.outcomes)

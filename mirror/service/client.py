@@ -81,6 +81,7 @@ def resume(
     return Resumed(
         [Outcome(**each) for each in body["partitions"]],
         [(each["topic"], each["partition"]) for each in body["elsewhere"]],
+        body["nobody"],
     )
 
 

@@ -89,6 +89,8 @@ class Fleet:
         """Of the whole flow, whoever copies them."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
         self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
+        self._left_halted: dict[Key, Row] = {}
+        """Of partitions that were halted when they were let go here: the last that was told of them."""
         self._ended_skipped: list[Skipped] = []
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -126,8 +128,9 @@ class Fleet:
         for gone in map(Gone.read, snapshot["gone"]):
             key = gone.topic, gone.partition
             self._accounts[key].told(process, gone.stint)
-            worker.rows.pop(key, None)
+            self._leave(worker.rows.pop(key, None))
         for row in map(Row.read, snapshot["partitions"]):
+            self._left_halted.pop(row.key, None)
             self._accounts[row.key].told(process, row.stint)
             self._backlogs[row.key].seen(row.source_end, row.position, worker.heard_at)
             worker.rows[row.key] = row
@@ -149,12 +152,19 @@ class Fleet:
         worker.base.update(worker.counters)
         self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
         worker.counters, worker.gauges = {}, {}
+        for row in worker.rows.values():
+            self._leave(row)
         worker.rows.clear()
         worker.skipped, worker.silent, worker.unmatched, worker.gone_topics = [], [], [], []
         worker.unassigned = None
         worker.unreached = {}
         worker.waits = ""
         worker.up = worker.ready = worker.joined = False
+
+    def _leave(self, row: Row | None) -> None:
+        """A worker here has the partition no more. Its halt is written down and goes on, whoever gets it."""
+        if row is not None and row.reason:
+            self._left_halted[row.key] = row
 
     # -- what is so --------------------------------------------------------------------------------------------------
 
@@ -191,6 +201,15 @@ class Fleet:
     def halted(self) -> list[Row]:
         """The partitions that have stopped with a reason."""
         return [row for _, row in self.rows if row.reason]
+
+    @property
+    def left_halted(self) -> list[Row]:
+        """Partitions that were halted when a worker here had them last, while some of the flow are held by nobody, as
+        they are when the source is away."""
+        if not self.unassigned:
+            return []
+        here = {row.key for _, row in self.rows}
+        return [row for key, row in sorted(self._left_halted.items()) if key not in here]
 
     @property
     def lag_records(self) -> int | None:

@@ -61,6 +61,17 @@ class Log(Protocol):
         """Something needs a look."""
 
 
+class PutOut(Exception):
+    """The group does not have this member any more, and its client does not join again."""
+
+    def __init__(self, settings: GroupSettings, error: KafkaError) -> None:
+        taken = (
+            f"; somebody else has joined as {settings.instance_id}: two machines have the same group.instance.id, "
+            "which must differ between them"
+        )
+        super().__init__(f"group {settings.group_id}: {error.str()}{taken if settings.instance_id else ''}")
+
+
 class Copying(Protocol):
     """Who copies what is assigned; called in the event loop's thread (``relay.assignment.Assignment``)."""
 
@@ -322,7 +333,8 @@ class Membership:
         if error.code() in _EVERY_DAY or self._ending.is_set() or self._tell_not_allowed(error):
             return
         if error.code() == KafkaError._FATAL:
-            self.failed = RuntimeError(f"group {self._settings.group_id}: {error.str()}")
+            self.failed = PutOut(self._settings, error)
+            return
         self._warn("group_trouble", error, "see the source's brokers; copying goes on with what is assigned")
 
     def _tell_not_allowed(self, error: KafkaError) -> bool:

@@ -117,6 +117,7 @@ class Pages:
             {
                 "partitions": [each._asdict() for each in found.outcomes],
                 "elsewhere": [{"topic": topic, "partition": partition} for topic, partition in found.elsewhere],
+                "nobody": found.nobody,
             },
         )
 

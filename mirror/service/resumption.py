@@ -31,10 +31,13 @@ class Outcome(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """What came of it. ``elsewhere``: partitions of the flow that no worker here has at present."""
+    """What came of it."""
 
     outcomes: list[Outcome]
     elsewhere: list[Key]
+    """Partitions of the flow that no worker here has at present."""
+    nobody: bool = False
+    """Whether some of the flow's partitions are held by nobody, so that these may be."""
 
 
 class NotAsked(Exception):
@@ -89,7 +92,10 @@ class Resumption:
                 by_worker[number] += []  # it will halt for the same reason in a moment
         wish = {"accept": sorted(accept), "remade": sorted(remade)}
         found = await asyncio.gather(*(self._resume(number, keys, wish) for number, keys in by_worker.items()))
-        return Resumed(sorted(each for some in found for each in some), sorted(wanted - here.keys()))
+        elsewhere = sorted(wanted - here.keys())
+        return Resumed(
+            sorted(each for some in found for each in some), elsewhere, bool(elsewhere and self._fleet.unassigned)
+        )
 
     async def _resume(self, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[Outcome]:
         try:

@@ -73,6 +73,16 @@ def status(
             }
             for worker, row in sorted(fleet.rows, key=lambda each: each[1].key)
         ],
+        "left_halted": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "reason": row.reason,
+                "detail": commands.rendered(row.detail, row.topic, row.partition),
+                "remedy": commands.remedy(row.remedy, row.reason, row.topic, row.partition),
+            }
+            for row in fleet.left_halted
+        ],
         "skipped": [each._asdict() | {"why": in_words(each.reason)} for each in fleet.skipped],
         "workers": [
             {
@@ -151,6 +161,9 @@ def _counts(found: Mapping[str, float]) -> str:
     return ", ".join(f"{_number(count)} {name}" for name, count in sorted(found.items())) or "none"
 
 
+HALTED = "halted"
+LEFT_HALTED = "halted when a worker here had them last, and not held here now"
+_HALTED_HEADS = ("TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY")
 Table = tuple[str, Sequence[str], list[list[str]]]
 """A title, the columns' heads, and the rows."""
 
@@ -189,6 +202,13 @@ def _worker_state(worker: Mapping[str, Any]) -> str:
     return "waiting" if worker["waits"] else "out of group" if worker["member"] else "joining"
 
 
+def _halted(partitions: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    return [
+        [one["topic"], str(one["partition"]), one["reason"], one["detail"] or "", one["remedy"] or ""]
+        for one in partitions
+    ]
+
+
 def _tables(now: Status) -> list[Table]:
     tables: list[Table] = [
         (
@@ -225,15 +245,8 @@ def _tables(now: Status) -> list[Table]:
                 if one["waits"]
             ],
         ),
-        (
-            "halted",
-            ("TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY"),
-            [
-                [one["topic"], str(one["partition"]), one["reason"], one["detail"] or "", one["remedy"] or ""]
-                for one in now["partitions"]
-                if one["reason"]
-            ],
-        ),
+        (HALTED, _HALTED_HEADS, _halted(one for one in now["partitions"] if one["reason"])),
+        (LEFT_HALTED, _HALTED_HEADS, _halted(now["left_halted"])),
         (
             "skipped source offsets",
             ("TOPIC", "PARTITION", "FIRST", "LAST", "AT", "WHY"),
@@ -275,7 +288,7 @@ def as_text(now: Status) -> str:
     out = [f"{name + ':':12}{value}" for name, value in _summary(now)]
     for title, heads, rows in _tables(now):
         out += ["", title]
-        if title == "halted":
+        if heads is _HALTED_HEADS:
             for topic, partition, reason, detail, remedy in rows:
                 out += [f"  {topic}-{partition}: {reason}", f"    {detail}", f"    remedy: {remedy}"]
             continue

@@ -33,7 +33,7 @@ from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.expulsion import expel
 from mirror.service.handover import Handover
-from mirror.service.membership import Membership
+from mirror.service.membership import Membership, PutOut
 from mirror.service.pauses import Pauses
 from mirror.service.resuming import flow_keys, resume
 from mirror.service.snapshot import Snapshots
@@ -130,7 +130,7 @@ class Worker:
         self._pauses.watch()
         try:
             return await self._run(handover)
-        except (NetworkError, SameCluster, NothingToMirror, NotJoined) as error:
+        except (NetworkError, SameCluster, NothingToMirror, NotJoined, PutOut) as error:
             self._channel.send(
                 say.FAILED, reason=type(error).__name__, detail=str(error), final=isinstance(error, FINAL)
             )
@@ -157,7 +157,7 @@ class Worker:
 
         Raises:
             SameCluster, Unsupported: it cannot start, and no wait heals that.
-            NetworkError, NotJoined: it had started, and cannot go on.
+            NetworkError, NotJoined, PutOut: it had started, and cannot go on.
         """
         options = handover.source
         backoff = Backoff(least_ms=options.backoff_ms, most_ms=options.backoff_max_ms)

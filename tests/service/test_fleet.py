@@ -17,7 +17,7 @@ from mirror.service.metrics import render
 from mirror.service.readiness import unready
 from mirror.service.reports import Reports
 from mirror.service.rows import Gone, Row
-from mirror.service.status import as_html, as_text, late_workers, status
+from mirror.service.status import LEFT_HALTED, as_html, as_text, late_workers, status
 from tests.relay.flows import Log
 from tests.service.alerts import firing, samples
 from tests.service.rows import row, stint
@@ -407,6 +407,48 @@ def test_status() -> None:
     assert "a&lt;b&gt;" in page
     assert "<b>" not in page
     assert "<script" not in page
+
+
+def test_a_halt_is_shown_while_nobody_holds_its_partition() -> None:
+    """
+    1. Two partitions halt. The source goes away: the worker is out of the group, and has them no more; it may die, too.
+       Both halts are shown, with their remedies, and count as none of those that are held here.
+    2. The source is back, one partition is held here again, and somebody else has the other: nothing is left of it.
+    3. What is held here goes on. When it is let go the next time, its halt is history.
+    """
+    for event in ("let go", "ended"):
+        found = fleet(1)
+        halted: dict[str, Any] = {
+            "state": "halted",
+            "reason": "foreign_writer",
+            "detail": "offset 7",
+            "remedy": "do it",
+        }
+        found.heard(1, snapshot(row(**halted), row(partition=1, **halted)))
+        assert (told(found)["left_halted"], len(found.halted)) == ([], 2)
+        if event == "let go":
+            out = snapshot(gone=(Gone("t", 0, stint()), Gone("t", 1, stint())))
+            out["gauges"]["joined"] = 0
+            found.heard(1, out)
+        else:
+            found.ended(1)
+        now = told(found)
+        assert [(one["topic"], one["partition"], one["reason"]) for one in now["left_halted"]] == [
+            ("t", 0, "foreign_writer"),
+            ("t", 1, "foreign_writer"),
+        ]
+        assert (now["partitions"], now["unassigned_partitions"]) == ([], 2)
+        text = as_text(now)
+        for line in (f"\n{LEFT_HALTED}\n", "  t-1: foreign_writer", "    offset 7", "    remedy: do it"):
+            assert line in text
+        found.started(1, 2_000)
+        found.heard(1, snapshot(row(**halted)) | {"unassigned": 1})
+        assert [one["partition"] for one in told(found)["left_halted"]] == [1]
+        found.heard(1, snapshot(row(**halted)) | {"unassigned": 0})
+        assert (told(found)["left_halted"], len(found.halted)) == ([], 1)
+        found.heard(1, snapshot(row()))
+        found.heard(1, snapshot(gone=(Gone("t", 0, stint()),)) | {"unassigned": 2})
+        assert [one["partition"] for one in told(found)["left_halted"]] == [1]
 
 
 def test_a_worker_that_is_not_heard_of() -> None:

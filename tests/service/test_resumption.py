@@ -96,6 +96,15 @@ async def test_by_partition_topic_and_all() -> None:
     ]
 
 
+async def test_partitions_that_nobody_has() -> None:
+    """The group gives out none of them while the source is away: that is told, and nobody is sent elsewhere."""
+    workers = Workers({1: []})
+    workers.fleet.flow_partitions = 4
+    workers.fleet.workers[1].joined = False
+    everything = [(topic, index) for topic, indices in FLOW.items() for index in indices]
+    assert await workers.resumption.resume(None, None, ()) == Resumed([], everything, nobody=True)
+
+
 async def test_a_topic_that_was_made_anew() -> None:
     """By topic, or all at once: workers with partitions of it that have not halted for that yet are asked as well."""
     held = {
@@ -164,6 +173,8 @@ async def test_over_http(
         (["t", "0"], Resumed([Outcome("t", 0, "")], []), 0, "t-0 is resumed"),
         (["t", "0"], Resumed([Outcome("t", 0, "still bad")], []), 1, "t-0 is not resumed: still bad"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "no worker here has t-0"),
+        (["t", "0"], Resumed([], [("t", 0)]), 1, "ask where they are copied"),
+        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "nobody may hold them now, and a halt stays as it is"),
         (["t"], Resumed([Outcome("t", 0, ""), Outcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
         (["t"], Resumed([Outcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
         (["--all"], Resumed([], []), 0, "nothing is halted"),

@@ -322,3 +322,20 @@ def test_everything_halts(two: Two, topic_name: str) -> None:
         process.check_clean()
         assert process.of("failed")[0]["reason"] == "all_halted"
         assert len(process.of("halted")) == 1
+
+
+def test_two_machines_with_one_instance_id(two: Two, topic_name: str) -> None:
+    """The second to join puts out the first (KIP-345), whose worker says so, with what to do, and is started again."""
+    create_topic(two.source, topic_name, 1)
+    produce(two.source, topic_name, 10)
+    text = config_text(two.source, two.destination, [topic_name], top={"group.instance.id": "here"})
+    with mirror(two.config, text) as first:
+        first.wait_event("caught_up")
+        with mirror(two.config, text) as second:
+            failed = first.wait_event("worker_failed")
+            assert failed["reason"] == "PutOut"
+            assert (
+                "somebody else has joined as here-1: two machines have the same group.instance.id" in failed["detail"]
+            )
+            second.stop()
+        first.stop()
