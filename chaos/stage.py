@@ -267,12 +267,13 @@ class Stage:
         self.flowing()
 
     def flowing(self) -> None:
-        """Wait until every partition that is streamed into has copied something."""
+        """Wait until every partition that is streamed into has copied something; where none is, every one that is
+        copied."""
         quiet = {plan.name for plan in self.topics if plan.writing == "nobody"}
 
         def some() -> bool:
             self.look()
-            ends = self.destination.ends([name for name in self.copied if name[0] not in quiet])
+            ends = self.destination.ends([name for name in self.copied if name[0] not in quiet] or self.copied)
             return bool(ends) and all(end > 0 for end in ends.values())
 
         until(some, lambda: f"something copied in every partition; {self.told()}", every_s=NOW_AND_THEN_S)
