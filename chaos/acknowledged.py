@@ -74,7 +74,9 @@ def content_of(message: Message) -> bytes:
     return content(key, value, message.headers())
 
 
-def unkept(told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | None = None) -> list[str]:
+def unkept(
+    told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | None = None, source: Reading | None = None
+) -> list[str]:  # fmt: skip
     """What was acknowledged and is not held, or more than once, in words.
 
     Args:
@@ -82,12 +84,15 @@ def unkept(told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | 
         held: per partition: offset -> content, as a reader of committed records gets it.
         exact: a record has to be at the offset of its acknowledgement; else once in its partition, in the same order.
         starts: offsets of acknowledgements below which records may have been deleted.
+        source: what the source holds, likewise. A producer may have written there twice what it was told of once, and
+            a copy has that as often as the source.
     """
     out: list[str] = []
     for name, records in told.placed.items():
         start = (starts or {}).get(name, 0)
         due = {offset: one for offset, one in sorted(records.items()) if offset >= start}
-        out += _misplaced(name, due, held.get(name, {})) if exact else _unordered(name, due, held.get(name, {}))
+        there, here = held.get(name, {}), (source or {}).get(name, {})
+        out += _misplaced(name, due, there) if exact else _unordered(name, due, there, here)
     for name, ones in told.ordered.items():
         found = list(held.get(name, {}).values())
         if found[: len(ones)] != ones:
@@ -169,15 +174,18 @@ def _misplaced(name: Name, due: Mapping[int, bytes], held: Mapping[int, bytes]) 
     return [f"{_label(name)} lacks {_places(lacking)}"] if lacking else []
 
 
-def _unordered(name: Name, due: Mapping[int, bytes], held: Mapping[int, bytes]) -> list[str]:
-    counts = Counter(held.values())
+def _unordered(
+    name: Name, due: Mapping[int, bytes], held: Mapping[int, bytes], source: Mapping[int, bytes]
+) -> list[str]:  # fmt: skip
+    counts, written = Counter(held.values()), Counter(source.values())
     out = []
     if lacking := [offset for offset, one in due.items() if not counts[one]]:
         out.append(f"{_label(name)} lacks what was acknowledged at {_places(lacking)}")
-    if doubled := [offset for offset, one in due.items() if counts[one] > 1]:
+    if doubled := [offset for offset, one in due.items() if counts[one] > max(1, written[one])]:
         out.append(f"{_label(name)} holds more than once what was acknowledged at {_places(doubled)}")
-    known = frozenset(due.values())
-    if not out and [one for one in held.values() if one in known] != list(due.values()):
+    once = [one for one in due.values() if written[one] <= 1]
+    known = frozenset(once)
+    if not out and [one for one in held.values() if one in known] != once:
         out.append(f"{_label(name)} holds what was acknowledged in another order")
     return out
 

@@ -40,7 +40,9 @@ def keeping(stage: "Stage", names: Sequence[Name]) -> None:
         placed={name: _without(ones, skipped.get(name, ())) for name, ones in whole.placed.items()},
         ordered=told.ordered,
     )  # fmt: skip
-    out.problems += [f"acknowledged: {said}" for said in unkept(copied, there, exact=exact)]
+    out.problems += [f"acknowledged: {said}" for said in unkept(copied, there, exact=exact, source=here)]
+    if twice := sum(len(here[name]) - len(set(here[name].values())) for name in whole.placed):
+        out.figures.append(f"{twice} records stand twice at the source itself, by their producer")
     for name, ranges in skipped.items():
         out.figures.append(
             f"{sum(end - start for start, end in ranges)} offsets of {name[0]}-{name[1]} told as skipped"

@@ -45,6 +45,15 @@ def test_at_offsets_of_their_own(held: dict[int, bytes], said: str | None) -> No
     assert unkept(told(), {NAME: held}, exact=False) == ([said] if said else [])
 
 
+def test_what_the_source_itself_holds_twice() -> None:
+    """A producer wrote it there twice: so often the copy has it, and no more often."""
+    source = {NAME: {0: b"a", 2: b"c", 3: b"d", 4: b"a"}}
+    twice = {NAME: {5: b"a", 8: b"c", 9: b"d", 10: b"a"}}
+    thrice = {NAME: {**twice[NAME], 11: b"a"}}
+    assert unkept(told(), twice, exact=False, source=source) == []
+    assert unkept(told(), thrice, exact=False, source=source) == ["t-0 holds more than once what was acknowledged at 0"]
+
+
 def test_what_may_have_been_deleted() -> None:
     assert unkept(told(), {NAME: {3: b"d"}}, exact=True, starts={NAME: 3}) == []
     assert unkept(told(), {NAME: {2: b"c"}}, exact=True, starts={NAME: 2}) == ["t-0 lacks 3"]
