@@ -1,8 +1,9 @@
 """``mirror audit`` over the topics of one or several stages; Spark starts once for all of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from chaos.mirrors import config_text
 from chaos.sides import Pair
@@ -10,7 +11,7 @@ from mirror.demo.errors import DemoError
 from mirror.demo.proof import Audit
 from mirror.sandbox.process import Processes
 
-__all__ = ["DIFFERENT", "IDENTICAL", "audit"]
+__all__ = ["DIFFERENT", "IDENTICAL", "Mode", "audit", "mode_of"]
 
 IDENTICAL = "identical"
 DIFFERENT = "different"
@@ -18,12 +19,27 @@ _SAID = 12
 _numbers = count(1)
 
 
+class Mode(NamedTuple):
+    """What an audit has to know of the flow that has copied: stages of one mode are audited together."""
+
+    offsets: str = "exact"
+    fill: str = "markers"
+
+
+USUAL = Mode()
+
+
+def mode_of(flow: Mapping[str, object]) -> Mode:
+    """Of a flow's settings."""
+    return Mode(**{name: str(flow[name]) for name in Mode._fields if name in flow})
+
+
 def audit(
     pair: Pair,
     topics: Sequence[str],
     *,
     folder: Path,
-    offsets: str = "exact",
+    mode: Mode = USUAL,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, str]:
     """Run the audit.
@@ -32,7 +48,7 @@ def audit(
         pair: the clusters.
         topics: to compare.
         folder: gets the audit's files.
-        offsets: the flow's mode.
+        mode: of the flow.
         say: told what goes on.
 
     Returns:
@@ -40,7 +56,8 @@ def audit(
     """
     config = folder / f"audit-{next(_numbers)}.yaml"
     # Of what a cleaner took at the source since, the stage's own comparison knows the bytes that were written.
-    flow = {"audit.accept": ["unverifiable"], **({} if offsets == "exact" else {"offsets": offsets})}
+    changed = {name: value for name, value in mode._asdict().items() if value != getattr(USUAL, name)}
+    flow = {"audit.accept": ["unverifiable"], **changed}
     config.write_text(config_text(pair.source.bootstrap_servers, pair.destination.bootstrap_servers, topics, flow=flow))
     process = Processes()
     try:

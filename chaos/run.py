@@ -124,7 +124,7 @@ class _Suite:
         self._plan = plan
         self._progress = progress
         self._keep = keep
-        self._unaudited: list[tuple[Row, list[str], str]] = []
+        self._unaudited: list[tuple[Row, list[str], audits.Mode]] = []
         self._ahead = Ahead()
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class _Suite:
         row.seconds = round(time.monotonic() - began_at, 1)
         row.load = round(os.getloadavg()[0], 1)
         if topics and not row.problems:
-            self._unaudited.append((row, topics, str(one.flow.get("offsets", "exact"))))
+            self._unaudited.append((row, topics, audits.mode_of(one.flow)))
         self._tell(row)
         self._keep(row)
 
@@ -245,17 +245,17 @@ class _Suite:
             self._keep(row)
 
     def _audit_mode(
-        self, waiting: list[tuple[Row, list[str], str]], offsets: str, clusters: Clusters, folder: Path
+        self, waiting: list[tuple[Row, list[str], audits.Mode]], mode: audits.Mode, clusters: Clusters, folder: Path
     ) -> None:
-        self._progress.step(f"auditing {len(waiting)} scenarios ({offsets})")
+        self._progress.step(f"auditing {len(waiting)} scenarios ({', '.join(mode)})")
         topics = [topic for _, names, _ in waiting for topic in names]
         verdict, said = audits.audit(
-            clusters.current, topics, folder=folder, offsets=offsets, say=self._progress.detail
+            clusters.current, topics, folder=folder, mode=mode, say=self._progress.detail
         )  # fmt: skip
         self._progress.line(f"audit of {len(topics)} topics: {verdict}")
         if verdict != audits.IDENTICAL and len(waiting) > 1:
             for one in waiting:  # which of them is it?
-                self._audit_mode([one], offsets, clusters, folder)
+                self._audit_mode([one], mode, clusters, folder)
             return
         for row, _, _ in waiting:
             row.audit = verdict
