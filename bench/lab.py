@@ -17,12 +17,11 @@ from pathlib import Path
 from bench import floor, loading, plan, room
 from bench.clusters import Side, pair
 from bench.copying import measure, median
-from bench.errors import BenchError
+from bench.errors import BenchError, exit_code_of
 from bench.measure import Measured
 from bench.programs import programs
 from bench.shallow import Mirror
 from bench.stored import Stored
-from mirror.sandbox import SandboxError
 
 __all__ = ["held", "hold", "main", "try_out"]
 
@@ -96,23 +95,15 @@ def try_out(runs: int) -> None:
 def main(arguments: list[str]) -> int:
     """The exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        match arguments:
-            case ["hold", name]:
-                hold(name)
-            case ["try"]:
-                try_out(1)
-            case ["try", runs] if runs.isdigit() and int(runs) > 0:
-                try_out(int(runs))
-            case _:
-                print(__doc__, file=sys.stderr)
-                return 1
-    except (BenchError, SandboxError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    match arguments:
+        case ["hold", name]:
+            return exit_code_of(lambda: hold(name))
+        case ["try"]:
+            return exit_code_of(lambda: try_out(1))
+        case ["try", runs] if runs.isdigit() and int(runs) > 0:
+            return exit_code_of(lambda: try_out(int(runs)))
+    print(__doc__, file=sys.stderr)
+    return 1
 
 
 def _say(head: str, base: Measured, run: Measured) -> None:

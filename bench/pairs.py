@@ -15,11 +15,10 @@ from pathlib import Path
 
 from bench import lab
 from bench.copying import Job, measure
-from bench.errors import BenchError
+from bench.errors import BenchError, exit_code_of
 from bench.measure import Measured, Window
 from bench.programs import Programs, programs
 from bench.shallow import Mirror
-from mirror.sandbox import SandboxError
 
 __all__ = ["Build", "compare", "main"]
 
@@ -96,14 +95,7 @@ def main(arguments: list[str]) -> int:
         case _:
             print(__doc__, file=sys.stderr)
             return 1
-    try:
-        compare(Path(other), pairs)
-    except (BenchError, SandboxError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code_of(lambda: compare(Path(other), pairs))
 
 
 if __name__ == "__main__":

@@ -20,13 +20,12 @@ from pathlib import Path
 from bench import lab, loading, plan, room
 from bench.clusters import Side, pair
 from bench.copying import measure
-from bench.errors import BenchError
+from bench.errors import BenchError, exit_code_of
 from bench.measure import Step
 from bench.plan import Workload
 from bench.programs import Program, Programs, programs
 from bench.shallow import Mirror
 from bench.stored import Stored
-from mirror.sandbox import SandboxError
 
 __all__ = ["hottest", "main"]
 
@@ -145,23 +144,20 @@ def _path(workload: Workload, suffix: str) -> Path:
 
 def main() -> int:
     """The exit code."""
-    try:
-        if lab.STATE.exists():
-            workload, held, source, destination = lab.held()
-            with programs() as started:
-                profile(workload, held, source, destination, started)
-            return 0
-        asked = plan.from_environment(os.environ)
-        room.find(os.environ)
-        with pair() as (source, destination), programs() as started:
-            for workload in asked.workloads[:1]:
-                profile(workload, loading.fill(workload, source, started), source, destination, started)
-    except (BenchError, SandboxError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code_of(_main)
+
+
+def _main() -> None:
+    if lab.STATE.exists():
+        workload, held, source, destination = lab.held()
+        with programs() as started:
+            profile(workload, held, source, destination, started)
+        return
+    asked = plan.from_environment(os.environ)
+    room.find(os.environ)
+    with pair() as (source, destination), programs() as started:
+        for workload in asked.workloads[:1]:
+            profile(workload, loading.fill(workload, source, started), source, destination, started)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ class PutOut(Exception):
             f"; somebody else has joined as {settings.instance_id}: two machines have the same group.instance.id, "
             "which must differ between them"
         )
-        super().__init__(f"group {settings.group_id}: {error.str()}{taken if settings.instance_id else ''}")
+        doubled = "group.instance.id" in error.str()  # by its text: the code says no more than that it is fatal
+        super().__init__(f"group {settings.group_id}: {error.str()}{taken if doubled else ''}")
 
 
 class Copying(Protocol):

@@ -161,7 +161,6 @@ def _counts(found: Mapping[str, float]) -> str:
     return ", ".join(f"{_number(count)} {name}" for name, count in sorted(found.items())) or "none"
 
 
-HALTED = "halted"
 LEFT_HALTED = "halted when a worker here had them last, and not held here now"
 _HALTED_HEADS = ("TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY")
 Table = tuple[str, Sequence[str], list[list[str]]]
@@ -245,7 +244,7 @@ def _tables(now: Status) -> list[Table]:
                 if one["waits"]
             ],
         ),
-        (HALTED, _HALTED_HEADS, _halted(one for one in now["partitions"] if one["reason"])),
+        ("halted", _HALTED_HEADS, _halted(one for one in now["partitions"] if one["reason"])),
         (LEFT_HALTED, _HALTED_HEADS, _halted(now["left_halted"])),
         (
             "skipped source offsets",
