@@ -64,6 +64,21 @@ async def test_every_partition_gets_its_turn(slices: bool) -> None:
         assert set(given.values()) == {count}
 
 
+async def test_an_answer_says_where_the_source_ends_now() -> None:
+    """By it, lag is 0 and not unknown: the moment counts as well as the end."""
+    async with clusters() as (source, destination):
+        fill(source, 1, 2)
+        held = source.next("Fetch", faults.held())
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.relay.states == {"active": 1})
+            (partition,) = flow.relay.partitions.values()
+            partition.heard_at = partition.high_watermark = -1
+            held.open()
+            await flow.copied()
+            assert partition.high_watermark == partition.due > 0
+            assert partition.heard_at > 0
+
+
 async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     """
     1. An answer has two whole batches of the first two partitions and a part of one of the third.
