@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Segment
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, same_owner
@@ -122,11 +122,19 @@ def _newer(marker: BatchHeader | None, behind: BatchHeader | None) -> BatchHeade
 
 
 async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """Every batch that has an offset in ``[start, end)``, in order."""
+    """Every batch that has an offset in ``[start, end)``, in order.
+
+    Raises:
+        Unreachable: less can be read than before. A log's end that was read once says nothing of what is there now: a
+            leader's high watermark may go back, and what is behind it is neither lost nor damaged.
+        NetworkError: not to be known now.
+    """
     at = start
     while at < end:
         segment = await log.read(at, max_bytes=READ_BYTES if end - at > 1 else 1)
         if not segment.batches:
+            if segment.high_watermark < end:
+                raise Unreachable(f"{log.name} ends at {end}, and is to be read to {segment.high_watermark} only")
             return
         for header, batch in segment.batches:
             if header.base_offset >= end:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Leader
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, Unreachable
 from mirror.records.identity import Identity
+from mirror.relay import resync
 from mirror.relay.partition import Location
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
+from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
 from tests.relay.flows import batch, batches, copies
@@ -118,6 +120,30 @@ async def test_the_barrier_waits_for_the_replicas() -> None:
         assert (await locating).offset == 6
         (line,) = at.log.of("under_replicated")
         assert "ends at 6 and is replicated to 3" in line["detail"]
+
+
+async def test_a_high_watermark_that_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Behind the barrier, the destination's high watermark goes back, below the last batch or below all of them: what
+       cannot be read is no damage, and not left out.
+    2. It is back: the position is behind what was copied.
+    """
+    original = resync.barrier
+    for hidden in (3, 6):
+        async with scene() as at:
+            at.copy(batches(2))
+
+            async def barrier(*args: Any, log: FakeLog = at.there, hidden: int = hidden) -> int:
+                end = await original(*args)
+                log.hidden = hidden
+                return end
+
+            with monkeypatch.context() as patched:
+                patched.setattr(resync, "barrier", barrier)
+                with pytest.raises(Unreachable, match=f"ends at 6, and is to be read to {6 - hidden} only"):
+                    await at.locate()
+            at.there.hidden = 0
+            assert (await at.locate()).offset == 6
 
 
 async def test_the_high_watermark_is_not_known_yet() -> None:
