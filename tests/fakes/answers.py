@@ -1,4 +1,4 @@
-"""What the fake broker answers, one function per kind of request."""
+"""What the fake broker answers to who asks and reads, one function per kind of request."""
 
 import asyncio
 import uuid
@@ -7,7 +7,6 @@ from typing import Any
 from kafka.protocol.admin import CreateTopicsResponse, DescribeConfigsResponse, DescribeProducersResponse
 from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-from kafka.protocol.producer import ProduceResponse
 
 from mirror.relay.limits import OF_BROKERS
 from mirror.wire.errors import ErrorCode
@@ -168,7 +167,7 @@ async def describe_producers(cluster: FakeCluster, broker: FakeBroker, request: 
                             producer_epoch=state.epoch,
                             last_sequence=state.batches[-1][1] if state.batches else -1,
                             last_timestamp=0,
-                            coordinator_epoch=-1,
+                            coordinator_epoch=state.coordinator_epoch,
                             current_txn_start_offset=-1,
                         )
                         for producer_id, state in states
@@ -351,70 +350,3 @@ def _fetched_partition(
         preferred_read_replica=-1,
         records=records,
     )
-
-
-@handles("Produce")
-async def produce(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Appends what a real broker would; a partition that is named twice is a bug of the sender."""
-    assert request.acks == -1, f"acks={request.acks}"
-    topic_class = ProduceResponse.TopicProduceResponse
-    one = topic_class.PartitionProduceResponse
-    named: set[tuple[Any, int]] = set()
-    nodes: dict[int, Any] = {}
-    responses = []
-    for wanted in request.topic_data:
-        topic = cluster.find(wanted.name, wanted.topic_id)
-        answers = []
-        for data in wanted.partition_data:
-            key = (wanted.name or wanted.topic_id, data.index)
-            assert key not in named, f"{key} twice in one request: a broker loses the first without an error"
-            named.add(key)
-            code, base, leader = _produced(cluster, broker, topic, data, request, fault, nodes)
-            log_start = topic.logs[data.index].start if topic and not code else -1
-            answers.append(
-                one(
-                    index=data.index,
-                    error_code=code,
-                    base_offset=base,
-                    log_append_time_ms=-1,
-                    log_start_offset=log_start,
-                    record_errors=[],
-                    error_message="as scripted" if code and code == fault.error else None,
-                    current_leader=leader,
-                )
-            )
-        responses.append(topic_class(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
-    cluster.changed()
-    return ProduceResponse[request.version](
-        responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values())
-    )
-
-
-def _produced(
-    cluster: FakeCluster,
-    broker: FakeBroker,
-    topic: FakeTopic | None,
-    data: Any,
-    request: Any,
-    fault: Fault,
-    nodes: dict[int, Any],
-) -> tuple[int, int, Any]:
-    """(error code, base offset, the leader's hint) for one partition."""
-    hit = hits(fault, topic, data.index)
-    if hit and not fault.effect:
-        return fault.error, -1, None
-    code = cluster.judge(broker, topic, data.index, by_id=request.version >= 13)
-    base = -1
-    if not code:
-        assert topic is not None
-        code, base = topic.logs[data.index].produce(bytes(data.records or b""))
-    leader = None
-    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and request.version >= 10:
-        log = topic.logs[data.index]
-        leader = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.LeaderIdAndEpoch(
-            leader_id=log.leader, leader_epoch=log.epoch
-        )
-        nodes[log.leader] = ProduceResponse.NodeEndpoint(
-            node_id=log.leader, host="127.0.0.1", port=cluster.brokers[log.leader].port, rack=None
-        )
-    return (fault.error, base, leader) if hit else (code, base, leader)

@@ -1,9 +1,9 @@
 """A scripted Kafka cluster in this process: real sockets, real frames, logs in memory, and faults on order.
 
-It speaks what the mirror asks for (ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch, DescribeProducers,
-DescribeConfigs, CreateTopics, Fetch, Produce) in the versions it is told, through kafka-python's schemas, and does what
-real brokers do (``tests.fakes.log``). ``next`` scripts what happens to the next request of a kind. A request that it
-does not expect is an error of the test or of the mirror: the connection closes, and leaving the context raises.
+It speaks what the mirror asks for (``VERSIONS``) in the versions it is told, through kafka-python's schemas, and does
+what real brokers do (``tests.fakes.log``; ``test_like_a_broker``). ``next`` scripts what happens to the next request of
+a kind. A request that it does not expect is an error of the test or of the mirror: the connection closes, and leaving
+the context raises.
 """
 
 import asyncio
@@ -15,10 +15,15 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest, DescribeProducersRequest
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+)
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import ProduceRequest, WriteTxnMarkersRequest
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.state import Row
@@ -38,6 +43,8 @@ KINDS: dict[int, Any] = {
         CreateTopicsRequest,
         FetchRequest,
         ProduceRequest,
+        WriteTxnMarkersRequest,
+        DeleteRecordsRequest,
     )
 }
 VERSIONS: dict[str, tuple[int, int]] = {
@@ -50,6 +57,8 @@ VERSIONS: dict[str, tuple[int, int]] = {
     "CreateTopics": (2, 7),
     "Fetch": (4, 17),
     "Produce": (3, 13),
+    "WriteTxnMarkers": (1, 1),
+    "DeleteRecords": (0, 2),
 }
 """What Kafka 4.3 says that it speaks, less what nobody asks it for."""
 
@@ -365,4 +374,4 @@ def handles(name: str) -> Callable[[Handler], Handler]:
     return register
 
 
-from tests.fakes import answers  # noqa: E402, F401 - the handlers register themselves
+from tests.fakes import answers, writes  # noqa: E402, F401 - the handlers register themselves

@@ -7,9 +7,8 @@ from crc32c import crc32c
 
 from mirror.records.header import CRC_FROM, HEADER_SIZE, PREFIX_SIZE, SEQUENCES, BatchHeader
 from mirror.wire.errors import ErrorCode
+from tests.simulation.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch
 
-REMEMBERED = 5
-"""Batches per producer that a broker recognises when they come again."""
 DEFAULT_MAX_BATCH = 1_048_588
 """Kafka's default max.message.bytes."""
 
@@ -20,6 +19,8 @@ class ProducerState:
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    coordinator_epoch: int = -1
+    """Of its last marker; -1: none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,10 +85,31 @@ class FakeLog:
         self.batches.append(stored)
         self.end += header.last_offset_delta + 1
         if header.producer_id >= 0:
-            if state is None or state.epoch != header.producer_epoch:
-                state = self.producers[header.producer_id] = ProducerState(header.producer_epoch)
+            state = self._in_epoch(header.producer_id, header.producer_epoch)
             state.batches.append((header.base_sequence, header.last_sequence, base))
         return ErrorCode.NONE, base
+
+    def write_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
+        """Appends an ABORT marker, one offset; the error code. Each call appends another one."""
+        state = self.producers.get(producer_id)
+        if state is not None and epoch < state.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if state is not None and coordinator_epoch < state.coordinator_epoch:
+            return TRANSACTION_COORDINATOR_FENCED
+        self.batches.append(
+            marker_batch(self.end, producer_id, epoch, leader_epoch=self.epoch, coordinator_epoch=coordinator_epoch)
+        )
+        self.end += 1
+        self._in_epoch(producer_id, epoch).coordinator_epoch = coordinator_epoch
+        return ErrorCode.NONE
+
+    def _in_epoch(self, producer_id: int, epoch: int) -> ProducerState:
+        """What is remembered of a producer; a new epoch forgets the batches of the one before."""
+        state = self.producers.setdefault(producer_id, ProducerState(epoch))
+        if state.epoch != epoch:
+            state.epoch = epoch
+            state.batches.clear()
+        return state
 
     def _check(self, records: bytes) -> int:
         if len(records) < HEADER_SIZE:
@@ -120,7 +142,8 @@ class FakeLog:
         for first, last, base in state.batches:
             if (first, last) == (header.base_sequence, header.last_sequence):
                 return ErrorCode.NONE, base
-        if header.base_sequence != (state.batches[-1][1] + 1) % SEQUENCES:
+        due = (state.batches[-1][1] + 1) % SEQUENCES if state.batches else 0
+        if header.base_sequence != due:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         return ErrorCode.NONE, -1
 
