@@ -55,8 +55,9 @@ class WorkerView:
     unassigned: int | None = None
     """Partitions of the flow that the group says nobody holds."""
     unmatched: list[str] = field(default_factory=list)
-    gone_topics: list[str] = field(default_factory=list)
     """Entries of the flow's ``topics`` that matched nothing at its last look."""
+    gone_topics: list[str] = field(default_factory=list)
+    """Topics that were copied, and that the source had no more at its last look."""
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
 
