@@ -1,7 +1,9 @@
 """What a run does, by the environment.
 
 CHAOS_QUICK=1      every scenario once (half an hour, more on a slow machine)
-CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; the results of the others stay as they are
+CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; beside the results of a complete run, each
+                   is a row of its own
+CHAOS_CONTINUE=1   goes on with a complete run that was interrupted, of the same code and with the same settings
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_SEED=N       what random nemeses are drawn from: of a scenario's first repetition N, of the next N + 1, and so on.
                    Told with the row; others in each run by default
@@ -10,7 +12,9 @@ CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactio
                    nobody
 CHAOS_TRACKS=N     so many scenarios side by side, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
-CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs
+CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs; or of
+                   build/chaos-aside, where a run goes that is not to be published: a quick one, or one with other
+                   repetitions, writers or workers, or without the audit
 """
 
 import random
@@ -25,6 +29,7 @@ from chaos.scenario import Scenario
 __all__ = ["Plan", "from_environment"]
 
 _PUBLISHED = Path("build")
+_ASIDE = Path("build/chaos-aside")
 _SEEDS = 100_000
 
 
@@ -41,6 +46,7 @@ class Plan:
     writers: frozenset[str] | None = None
     tracks: int = 1
     audit: bool = True
+    continues: bool = False
     out: Path = _PUBLISHED
 
     @property
@@ -60,6 +66,11 @@ class Plan:
         parts += [f"CHAOS_TRACKS={self.tracks}"] * (self.tracks != _usual_tracks(quick=self.quick))
         parts += [] if self.audit else ["CHAOS_AUDIT=0"]
         return " ".join([*parts, "make chaos"])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every scenario is played."""
+        return not self.only
 
     def select(self, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
         """The scenarios of this run.
@@ -90,9 +101,15 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
     except re.error as error:
         raise ChaosError(f"CHAOS_ONLY={only} is no regular expression: {error}", "give part of a name") from error
     quick = environ.get("CHAOS_QUICK", "") not in ("", "0")
+    continues = environ.get("CHAOS_CONTINUE", "") not in ("", "0")
+    if only and continues:
+        raise ChaosError("CHAOS_CONTINUE goes on with a complete run, and CHAOS_ONLY is none", "leave one of them out")
+    narrowed = ("CHAOS_REPEAT", "CHAOS_WORKERS", "CHAOS_WRITERS")
+    aside = quick or any(environ.get(name) for name in narrowed) or environ.get("CHAOS_AUDIT", "1") == "0"
     return Plan(
         quick=quick,
         only=only,
+        continues=continues,
         repeat=_number(environ, "CHAOS_REPEAT", 0),
         seed=_number(environ, "CHAOS_SEED", random.randrange(_SEEDS)),
         seeded=bool(environ.get("CHAOS_SEED", "")),
@@ -100,7 +117,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),
         audit=environ.get("CHAOS_AUDIT", "1") != "0",
-        out=Path(environ.get("CHAOS_OUT", "") or _PUBLISHED),
+        out=Path(environ.get("CHAOS_OUT", "") or (_ASIDE if aside else _PUBLISHED)),
     )
 
 

@@ -1,6 +1,6 @@
 """docs/failures.md, from the rows of what was run."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from statistics import median
 
@@ -37,11 +37,18 @@ timestamps, and the logs have to end at the same offset. After that `mirror audi
 """
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The whole document."""
-    parts = [_HEAD, _summary(rows)]
-    for group, members in groupby(rows, key=lambda row: row.group):
+def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
+    """The whole document. ``names``: of all scenarios that there are."""
+    whole, again = [row for row in rows if not row.again], [row for row in rows if row.again]
+    parts = [_HEAD]
+    parts.append(_summary(whole, names) if whole else "**No complete run**: what follows was played by itself.\n")
+    for group, members in groupby(whole, key=lambda row: row.group):
         parts.append(f"## {group}\n\n{_table(list(members))}")
+    if again:
+        parts.append(
+            "## Played by itself\n\nAfter the complete run, or without one; it replaces nothing of it.\n\n"
+            f"{_table(again, runs=True)}"
+        )
     if failed := [row for row in rows if not row.held]:
         parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed) + "\n")
     if measured := [row for row in rows if row.figures]:
@@ -60,15 +67,19 @@ def recovery(row: Row) -> str:
     return f"{median(row.recover_s):.1f} / {max(row.recover_s):.1f}"
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _summary(rows: Sequence[Row], names: Collection[str]) -> str:
     held = sum(row.held for row in rows)
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(row.commit for row in rows) if commit)
+    at = f", at commit {commits}" if commits else ""
+    missing = [name for name in names if name not in {row.scenario for row in rows}]
+    lacking = f" **Not played yet: {', '.join(missing)}.**" if missing else ""
     halts = sum(sum(row.halted.values()) for row in rows)
     return (
-        f"**{held} of {len(rows)} scenarios held**, over {sum(row.repetitions for row in rows)} strikes in "
+        f"**{held} of {len(rows)} scenarios held**{at}, over {sum(row.repetitions for row in rows)} strikes in "
         f"{sum(row.tries for row in rows)} tries, and "
         f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
         f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
-        f"{halts} partitions halted as intended. {_audited(rows)}\n"
+        f"{halts} partitions halted as intended. {_audited(rows)}{lacking}\n"
     )
 
 
@@ -77,7 +88,8 @@ def _audited(rows: Sequence[Row]) -> str:
     return f"The audit found {count} identical; {sum(row.audit == 'not run' for row in rows)} were not audited."
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[Row], *, runs: bool = False) -> str:
+    """``runs``: of each row, the commit and when."""
     lines = [
         "| scenario | what happens | struck | records | lost | doubled | misplaced | halted as intended | "
         "recovery, s | audit | held |",
@@ -86,8 +98,9 @@ def _table(rows: list[Row]) -> str:
     for row in rows:
         halted = ", ".join(f"{count} {reason}" for reason, count in row.halted.items())
         halted += f" ({row.prefixes})" if row.prefixes else ""
+        does = f"{row.does} (at {row.commit}, {row.at})" if runs else row.does
         cells = (
-            f"`{row.scenario}`", row.does, f"{row.repetitions} of {row.tries}", row.records, row.lost, row.doubled,
+            f"`{row.scenario}`", does, f"{row.repetitions} of {row.tries}", row.records, row.lost, row.doubled,
             row.misplaced, halted, recovery(row), _coverage(row), "yes" if row.held else "**no**",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
@@ -121,16 +134,16 @@ def _measured(row: Row) -> str:
 def _provenance(rows: Sequence[Row]) -> str:
     lines = [
         "## What was run\n",
-        "| scenarios | command | when, UTC | Kafka | brokers | minutes | load average |",
-        "|---|---|---|---|---|---:|---:|",
+        "| scenarios | command | commit | when, UTC | Kafka | brokers | minutes | load average |",
+        "|---|---|---|---|---|---|---:|---:|",
     ]
-    key = lambda row: (row.command, row.at[:10], row.version, row.brokers)  # noqa: E731 - used twice, here alone
-    for (command, day, version, brokers), members in groupby(sorted(rows, key=key), key=key):
+    key = lambda row: (row.command, row.commit, row.at[:10], row.version, row.brokers)  # noqa: E731 - used twice, here alone
+    for (command, commit, day, version, brokers), members in groupby(sorted(rows, key=key), key=key):
         found = list(members)
         minutes = sum(row.seconds for row in found) / 60
         loads = [row.load for row in found if row.load]
         load = f"{min(loads):.0f} to {max(loads):.0f}" if loads else ""
         typed = command.replace("|", "\\|")  # a bar would end the cell
-        cells = (len(found), f"`{typed}`", day, version, f"{brokers} + {brokers}", f"{minutes:.1f}", load)
+        cells = (len(found), f"`{typed}`", commit, day, version, f"{brokers} + {brokers}", f"{minutes:.1f}", load)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,8 @@
-"""What was run, as rows: kept in chaos.json, a later run replaces the rows of its own scenarios."""
+"""What was run, as rows, kept in chaos.json.
+
+One complete run: a later one takes its place. What is played again alone is a row of its own beside it, and replaces
+nothing: whoever plays a scenario until it holds is seen to have done so.
+"""
 
 import dataclasses
 import json
@@ -6,7 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Row", "load", "merge", "save"]
+from chaos.errors import ChaosError
+
+__all__ = ["Row", "continued", "load", "merge", "save"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -35,6 +41,9 @@ class Row:
         problems: everything that was not as it should be.
         figures: what was measured, in words.
         notes: counts of other things.
+        commit: of the code.
+        run: when the run began that it is of, UTC; all scenarios of a complete one have the same.
+        again: played alone, and not as part of a complete run.
         held: no problem, and the audit (if run) says identical.
     """
 
@@ -64,6 +73,9 @@ class Row:
     problems: list[str] = dataclasses.field(default_factory=list)
     figures: list[str] = dataclasses.field(default_factory=list)
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
+    commit: str = ""
+    run: str = ""
+    again: bool = False
 
     @property
     def held(self) -> bool:
@@ -79,9 +91,30 @@ def load(path: Path) -> list[Row]:
 
 
 def merge(old: Iterable[Row], new: Iterable[Row], order: Iterable[str]) -> list[Row]:
-    """New rows take the place of old ones; in the order of the register, without scenarios that are no more."""
-    rows = {row.scenario: row for row in [*old, *new]}
-    return [rows[name] for name in order if name in rows]
+    """Rows of the same run are told again as more is known of them. The complete run's in the order of the register,
+    then what was played again, in the order of time."""
+    rows = list({(row.run, row.again, row.scenario): row for row in [*old, *new]}.values())
+    place = {name: at for at, name in enumerate(order)}
+    whole = sorted((row for row in rows if not row.again), key=lambda row: place.get(row.scenario, len(place)))
+    return whole + sorted((row for row in rows if row.again), key=lambda row: (row.run, row.at))
+
+
+def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
+    """What is done of the complete run that is gone on with: what it had not audited yet is played once more.
+
+    Raises:
+        ChaosError: there is none, or it is of other code, or was begun otherwise.
+    """
+    rows = [row for row in old if not row.again]
+    remedy = "leave CHAOS_CONTINUE out to begin a complete run anew"
+    if not rows:
+        raise ChaosError("there is no complete run to continue", remedy)
+    before = rows[0]
+    if before.commit != commit:
+        raise ChaosError(f"the run was begun at commit {before.commit}, and this is {commit}", remedy)
+    if before.command != command:
+        raise ChaosError(f"the run was begun by `{before.command}`, not by `{command}`", remedy)
+    return [row for row in rows if row.audit != "not run" or row.problems]
 
 
 def save(rows: Iterable[Row], path: Path) -> None:

@@ -15,12 +15,13 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import count, groupby
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import chaos.scenarios  # noqa: F401 - registers them
 from chaos import audits, report, results
 from chaos.ahead import Ahead
 from chaos.clusters import Clusters
+from chaos.commit import of_now
 from chaos.errors import ChaosError
 from chaos.outcome import Outcome
 from chaos.plan import Plan
@@ -57,23 +58,25 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
     """Carry out a plan; its rows. The files are written after each scenario.
 
     Raises:
-        ChaosError: a track ended with an error; the rows of what was run are written.
+        ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
     """
-    chosen = plan.select(SCENARIOS)
+    run_of, old = _begun(plan)
+    done = {row.scenario: row for row in old if not row.again and plan.continues}
+    chosen = [one for one in plan.select(SCENARIOS) if one.name not in done]
     shapes = {one.name: one.shape for one in chosen}
     if plan.quick:  # starting clusters takes longer than most scenarios: as few as will do
         shapes = {name: serving(shape, shapes.values()) for name, shape in shapes.items()}
     turn = {shape: at for at, shape in enumerate(dict.fromkeys(shapes.values()))}
     names = [one.name for one in sorted(chosen, key=lambda one: (turn[shapes[one.name]], one.damages))]
-    old = results.load(plan.out / "chaos.json")
     rows: dict[str, Row] = {}
 
     def hear(said: Row | tuple[str, str]) -> None:
         if isinstance(said, Row):
+            said.commit, said.run, said.again = run_of.commit, run_of.began_at, not plan.is_whole
             rows[said.scenario] = said
             known = results.merge(old, rows.values(), SCENARIOS)
             results.save(known, plan.out / "chaos.json")
-            plan.docs.write_text(report.markdown(known))
+            plan.docs.write_text(report.markdown(known, SCENARIOS))
         else:
             how, text = said
             getattr(progress, how)(text)
@@ -83,7 +86,26 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
         side_by_side(work, names, plan.tracks, hear)
     else:
         work(iter(names), hear)
-    return list(rows.values())
+    return [*done.values(), *rows.values()]
+
+
+class _RunOf(NamedTuple):
+    """What the rows of a run have in common."""
+
+    commit: str
+    began_at: str
+
+
+def _begun(plan: Plan) -> tuple[_RunOf, list[Row]]:
+    """This run, and the rows that stay beside its own: for a complete one, none."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    commit = of_now()
+    old = results.load(plan.out / "chaos.json")
+    if plan.continues:
+        again = [row for row in old if row.again]
+        old = results.continued(old, command=plan.command, commit=commit)
+        return _RunOf(commit, old[0].run if old else now), old + again
+    return _RunOf(commit, now), [] if plan.is_whole else old
 
 
 def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: Say) -> None:

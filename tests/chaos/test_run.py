@@ -1,6 +1,7 @@
 """What a run makes of stages and audits, without any clusters."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -139,3 +140,30 @@ def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[
     rows = {row.scenario: row for row in run(plan, Told())}
     assert {name: rows[name].held for name in NAMES} == {NAMES[0]: False, NAMES[1]: True, NAMES[2]: True}
     assert rows[NAMES[0]].problems == [f"the fault did not strike in {TRIES} tries: worker killed was seen 0 times"]
+
+
+def test_a_complete_run_that_was_interrupted_goes_on(broken: set[str], plan: Plan) -> None:
+    """
+    1. A complete run; its rows of three scenarios are gone, and one has not been audited.
+    2. It goes on: these four are played, and all of it is one run. Begun anew, all are.
+    3. What is played by itself stands beside it.
+    """
+    whole = replace(plan, only="")
+    path = plan.out / "chaos.json"
+    assert len(run(whole, Told())) == len(SCENARIOS)
+    rows = [row for row in results.load(path) if row.scenario not in NAMES]
+    rows[0].audit = "not run"
+    results.save(rows, path)
+    told = Told()
+    assert len(run(replace(whole, continues=True), told)) == len(SCENARIOS)
+    assert sorted(line.partition(":")[0] for line in told.lines if "held;" in line) == sorted([
+        *NAMES, rows[0].scenario
+    ])  # fmt: skip
+    assert [row.scenario for row in results.load(path)] == list(SCENARIOS)
+    assert len({(row.run, row.commit) for row in results.load(path)}) == 1
+    run(plan, Told())
+    found = results.load(path)
+    assert [row.scenario for row in found if not row.again] == list(SCENARIOS)
+    assert {row.scenario for row in found if row.again} == set(NAMES)
+    run(whole, Told())
+    assert [(row.scenario, row.again) for row in results.load(path)] == [(name, False) for name in SCENARIOS]

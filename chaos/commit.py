@@ -1,0 +1,27 @@
+"""Which code was run."""
+
+import subprocess
+from pathlib import Path
+
+__all__ = ["CHANGED", "of_now"]
+
+CHANGED = "+changes"
+"""Behind the commit: files that are not as they are there."""
+_ROOT = Path(__file__).resolve().parent.parent
+_WRITTEN = ":!docs/failures.md"
+"""By a run itself."""
+
+
+def of_now(root: Path = _ROOT) -> str:
+    """The commit, in short; ``unknown`` without git."""
+    try:
+        name = _git(root, "rev-parse", "--short", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--", ".", _WRITTEN)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name + CHANGED * bool(changed)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
