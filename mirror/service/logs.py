@@ -30,6 +30,8 @@ STOPPED: Final = "stopped"
 PROGRESS: Final = "progress"
 CAUGHT_UP: Final = "caught_up"
 HALTED: Final = "halted"
+SKIPPED: Final = "skipped"
+RESUMED: Final = "resumed"
 SUPPRESSED_EVENT: Final = "repeats_suppressed"
 LINES_LOST: Final = "log_lines_lost"
 
@@ -65,8 +67,9 @@ OF_EVENT: Final = "of_event"
 IDENTITY: Final = (EVENT, FLOW, CLUSTER, BROKER, TOPIC, PARTITION)
 """Two lines that agree in these are repeats of each other."""
 
-UNLIMITED: Final = frozenset({PROGRESS, SUPPRESSED_EVENT})
-"""Events that repeat by design."""
+UNLIMITED: Final = frozenset({PROGRESS, SUPPRESSED_EVENT, SKIPPED, HALTED, RESUMED})
+"""Events that repeat by design, and those that tell of data which is not copied or is again: no two of them are
+of the same offsets."""
 
 REPEATS_MAX: Final = 10
 REPEATS_INTERVAL_S: Final = 60.0
