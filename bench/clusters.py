@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ from bench.errors import BenchError
 from chaos.proxy import Proxy
 from mirror.sandbox import Cluster
 
-__all__ = ["BROKER_SETTINGS", "Side", "pair"]
+__all__ = ["BROKER_SETTINGS", "SPARING", "Side", "pair"]
 
 KAFKA_VERSION = "4.3.0"
 HEAP_MB = 1536
@@ -22,6 +22,7 @@ BROKER_SETTINGS = {
     "log.retention.ms": "-1",
     "log.segment.bytes": "268435456",
     "log.segment.delete.delay.ms": "200",
+    "log.retention.check.interval.ms": "1000",  # what is copied goes soon (SPARING)
     "message.max.bytes": "10485760",
     "auto.create.topics.enable": "false",
     "broker.session.timeout.ms": "60000",  # a busy machine must not cost a broker its leaderships
@@ -29,6 +30,9 @@ BROKER_SETTINGS = {
     "num.io.threads": "4",
 }
 """Over those of the sandbox; all else is as Kafka has it."""
+
+SPARING = {"segment.bytes": "16777216", "retention.bytes": "16777216"}
+"""For a copy that nobody reads: the destination keeps the end of each partition, so that all fits in memory."""
 
 _TIMEOUT_S = 120.0
 _LOOK_TIMEOUT_S = 5.0
@@ -49,13 +53,13 @@ class Side:
         """That of a running cluster."""
         return cls(cluster.name, cluster.bootstrap_servers, cluster.brokers[0].data_dir)
 
-    def create(self, topic: str, partitions: int) -> None:
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Make a topic and wait until each partition has its leader.
 
         Raises:
             BenchError: the broker refused.
         """
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         try:
             self._admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
         except KafkaException as error:

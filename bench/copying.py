@@ -2,17 +2,17 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from bench.clusters import Side
+from bench.clusters import SPARING, Side
 from bench.errors import BenchError
 from bench.measure import Interval, Measured, Step, Window
 from bench.plan import Workload
 from bench.programs import Program, Programs
 from bench.stored import Stored
 
-__all__ = ["Copier", "Job", "copy", "measure", "median"]
+__all__ = ["Copier", "Job", "copy", "follow", "measure"]
 
 LOOK_EVERY_S = 0.2
 _STALL_S = 90.0
@@ -87,25 +87,25 @@ def measure(
         topic=workload.topic, partitions=workload.partitions, codec=workload.codec,
         source=source.bootstrap_servers, destination=destination.bootstrap_servers,
     )  # fmt: skip
-    return copy(copier, job, held, destination=destination, programs=programs, watch=watch)
+    return copy(copier, job, held, destination=destination, programs=programs, watch=watch, config=SPARING)
 
 
 def copy(
     copier: Copier, job: Job, held: Stored, *, destination: Side, programs: Programs,
-    watch: Callable[[Program, str], None] = lambda program, text: None,
+    watch: Callable[[Program, str], None] = lambda program, text: None, config: Mapping[str, str] | None = None,
 ) -> Measured:  # fmt: skip
-    """The same for a job.
+    """The same for a job. ``config``: of the topic at the destination.
 
     Raises:
         BenchError: as ``measure``.
     """
     destination.delete_all()
-    destination.create(job.topic, job.partitions)
+    destination.create(job.topic, job.partitions, config)
     started_at = time.monotonic()
     try:
         command = copier.command(job, programs)
         with programs.running(copier.name, command, supervises=copier.supervises) as program:
-            interval = _await(program, Interval(held.records, held.bytes, copier.window), job, held, destination, watch)
+            interval = follow(program, Interval(held.records, held.bytes, copier.window), job, held, destination, watch)
             result = interval.result(peak_rss_bytes=program.peak_rss_bytes(), started_at=started_at)
             copier.end(program)
     finally:
@@ -118,16 +118,15 @@ def copy(
     return result
 
 
-def median(runs: list[Measured]) -> Measured:
-    """The run whose CPU per byte is the median (the lower of the two in the middle), with the highest peak of all."""
-    middle = sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
-    return dataclasses.replace(middle, peak_rss_bytes=max(run.peak_rss_bytes for run in runs))
-
-
-def _await(
+def follow(
     program: Program, interval: Interval, job: Job, held: Stored, destination: Side,
     watch: Callable[[Program, str], None],
 ) -> Interval:  # fmt: skip
+    """Look at the destination until the interval is over.
+
+    Raises:
+        BenchError: the program ended, or stood still.
+    """
     most, moved_at = 0, time.monotonic()
     while True:
         program.check()

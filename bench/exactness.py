@@ -7,7 +7,7 @@ throughput of a partition by round trips, which is what these rows show.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bench.clusters import Side
@@ -37,10 +37,10 @@ class Way:
     source: Proxy
     destination: Proxy
 
-    def set(self, round_trip_ms: float) -> None:
-        """The round trip to either cluster from now on."""
-        for proxy in (self.source, self.destination):
-            proxy.delay(round_trip_ms / 2000)
+    def set(self, round_trip_ms: float, far: Collection[str]) -> None:
+        """The round trip from now on to the clusters that are ``far``, by side."""
+        for side, proxy in (("source", self.source), ("destination", self.destination)):
+            proxy.delay(round_trip_ms / 2000 if side in far else 0.0)
 
 
 def fill(case: Case, source: Side, programs: Programs) -> Stored:
@@ -79,18 +79,18 @@ def measure(
     Raises:
         BenchError: it ended, stood still, or was too quick to be measured.
     """
-    far = case.round_trip_ms > 0
+    far = case.far if case.round_trip_ms else ()
     job = Job(
         topic=case.topic, partitions=case.partitions, codec=CODEC,
-        source=way.source.bootstrap_servers if far else source.bootstrap_servers,
-        destination=way.destination.bootstrap_servers if far else destination.bootstrap_servers,
+        source=way.source.bootstrap_servers if "source" in far else source.bootstrap_servers,
+        destination=way.destination.bootstrap_servers if "destination" in far else destination.bootstrap_servers,
     )  # fmt: skip
     copier: Copier = Mirror({**flow, **case.flow})
-    way.set(case.round_trip_ms)
+    way.set(case.round_trip_ms, far)
     try:
         return copy(copier, job, held, destination=destination, programs=programs)
     finally:
-        way.set(0)
+        way.set(0, ())
 
 
 def cost(case: Case, held: Stored, measured: Measured) -> Cost:

@@ -7,7 +7,7 @@ discards. Only the relay is measured, from before the first byte until the recei
     python -m bench.floor relay | receive | send     (started by the harness)
 """
 
-import math
+import itertools
 import os
 import socket
 import sys
@@ -29,13 +29,12 @@ _DONE = "received "
 
 
 def measure(programs: Programs, segments: list[Path]) -> Measured:
-    """Relay all of these files, over again until it is 1 GB: a relay, too, begins slowly.
+    """Relay these files, over again, until it is 1 GB: a relay, too, begins slowly.
 
     Raises:
         BenchError: one of the three failed.
     """
-    rounds = math.ceil(LEAST_BYTES / sum(segment.stat().st_size for segment in segments))
-    listing = programs.write("segments.txt", "\n".join(map(str, segments * rounds)))
+    listing = programs.write("segments.txt", "\n".join(map(str, _until_enough(segments))))
     with programs.running("receiver", python_module("bench.floor", "receive")) as receiver:
         onward = _port(receiver)
         with programs.running("relay", python_module("bench.floor", "relay", onward)) as relay:
@@ -50,6 +49,17 @@ def measure(programs: Programs, segments: list[Path]) -> Measured:
                 bytes=int(size), seconds=float(seconds), cpu_s=cpu_s, start_cpu_s=before_cpu_s,
                 peak_rss_bytes=relay.peak_rss_bytes(), all_seconds=time.monotonic() - began_at,
             )  # fmt: skip
+
+
+def _until_enough(segments: list[Path]) -> list[Path]:
+    """So many of them, over again if need be, that they come to ``LEAST_BYTES``."""
+    chosen, size = [], 0
+    for segment in itertools.cycle(segments):
+        if size >= LEAST_BYTES:
+            break
+        chosen.append(segment)
+        size += segment.stat().st_size
+    return chosen
 
 
 def relay(port: int) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from bench.plan import Workload
 from bench.results import Results, Row
 
-__all__ = ["Verdict", "compares", "complaints", "verdicts"]
+__all__ = ["MM2_S", "Verdict", "compares", "complaints", "verdicts"]
+
+MM2_S = 20.0
+"""Warm-up and window of MirrorMaker 2, at least, where a bound is against its figure."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +19,16 @@ class Verdict:
     Attributes:
         what: the bound, with its number.
         workload: where.
-        found: the figure.
+        found: the figure, of the medians of all runs.
         kept: whether it is within the bound.
+        spread: the least and the most of single turns; None where there was but one.
     """
 
     what: str
     workload: str
     found: float
     kept: bool
+    spread: tuple[float, float] | None = None
 
 
 _Of = Callable[[Results, Row], float | None]
@@ -35,6 +40,7 @@ class _Goal:
     applies: Callable[[Row | Workload], bool]
     figure: _Of
     against: str = ""
+    """The other side of a ratio of CPU, where it is one: what it is over mirror's, or the floor under it."""
     least: float = 0.0
     most: float = float("inf")
 
@@ -57,15 +63,17 @@ def _times_less_than_mm2(results: Results, row: Row) -> float | None:
 _GOALS = (
     _Goal(
         what="1 MB batches: at most 1.8 x the floor",
-        applies=lambda row: row.size == "1MB", figure=_floor_ratio, most=1.8,
+        applies=lambda row: row.size == "1MB", figure=_floor_ratio, against="floor", most=1.8,
     ),
     _Goal(
         what="16 KB batches, 64 partitions: at most 2.5 x the floor",
-        applies=lambda row: (row.size, row.partitions) == ("16KB", 64), figure=_floor_ratio, most=2.5,
+        applies=lambda row: (row.size, row.partitions) == ("16KB", 64), figure=_floor_ratio,
+        against="floor", most=2.5,
     ),
     _Goal(
         what="1 KB batches, 64 partitions: at most 10 x the floor",
-        applies=lambda row: (row.size, row.partitions) == ("1KB", 64), figure=_floor_ratio, most=10.0,
+        applies=lambda row: (row.size, row.partitions) == ("1KB", 64), figure=_floor_ratio,
+        against="floor", most=10.0,
     ),
     _Goal(
         what="16 KB lz4: at least 20 x less CPU than MirrorMaker 2",
@@ -95,8 +103,31 @@ def verdicts(results: Results) -> list[Verdict]:
                 found = goal.figure(results, row)
                 if found is not None:
                     kept = goal.least <= found <= goal.most
-                    made.append(Verdict(what=goal.what, workload=row.workload, found=found, kept=kept))
+                    spread = _spread(results.find(goal.against, row.workload), row)
+                    made.append(Verdict(what=goal.what, workload=row.workload, found=found, kept=kept, spread=spread))
     return made
+
+
+def _spread(other: Row | None, row: Row) -> tuple[float, float] | None:
+    """Of the ratio of each turn, in which both were measured one right after the other."""
+    if other is None or not other.runs_cpu_s_per_gb:
+        return None
+    pairs = zip(other.runs_cpu_s_per_gb, row.runs_cpu_s_per_gb, strict=False)
+    ratios = [mine / theirs if other.system == "floor" else theirs / mine for theirs, mine in pairs]
+    return (min(ratios), max(ratios)) if ratios else None
+
+
+def _too_short(results: Results) -> list[str]:
+    """Of MirrorMaker 2, where a bound is against it: a JVM that is not warm is dearer than it has to be."""
+    return [
+        f"too short: {row.system}, {row.workload}: warmed up for {row.warm_s:.0f} s and measured for "
+        f"{row.shortest_s:.0f} s, where {MM2_S:.0f} s are wanted of each; give it more bytes (BENCH_SCALE)"
+        for row in results.rows
+        if row.warm_s is not None
+        and row.shortest_s is not None
+        and min(row.warm_s, row.shortest_s) < MM2_S
+        and any(goal.against == row.system == "mm2" and goal.applies(row) for goal in _GOALS)
+    ]
 
 
 def complaints(results: Results) -> list[str]:
@@ -108,5 +139,6 @@ def complaints(results: Results) -> list[str]:
     ]
     return [
         *(f"failed: {what}: {error}" for what, error in failed if error),
+        *_too_short(results),
         *(f"missed: {one.what}; {one.workload}: {one.found:.2f}" for one in verdicts(results) if not one.kept),
     ]

@@ -13,7 +13,8 @@ __all__ = ["OPTIONS", "WINDOW", "command", "consumer", "producer", "render"]
 
 OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Djava.awt.headless=true",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")  # fmt: skip
-WINDOW = Window(warm_fraction=0.25, warm_s=10.0, latest_fraction=0.6, longest_s=30.0)
+WINDOW = Window(warm_s=20.0, latest_fraction=0.5, longest_s=20.0)
+"""Where all is copied sooner, the second half."""
 
 
 def command(classpath: str, main: str, *arguments: str) -> list[str]:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from bench import floor, loading, plan, room
 from bench.clusters import Side, pair
-from bench.copying import measure, median
+from bench.copying import measure
 from bench.errors import BenchError, exit_code_of
-from bench.measure import Measured
+from bench.measure import Measured, median
 from bench.programs import programs
 from bench.shallow import Mirror
 from bench.stored import Stored
@@ -34,7 +34,10 @@ def hold(name: str) -> None:
     Raises:
         BenchError: there is no such workload.
     """
-    asked = plan.from_environment({"BENCH_ONLY": f"^{name}$", "BENCH_SCALE": os.environ.get("BENCH_SCALE", "")})
+    scale = os.environ.get("BENCH_SCALE", "")
+    asked = plan.from_environment({
+        "BENCH_ONLY": f"^{name}$", "BENCH_SYSTEMS": "floor,mirror", "BENCH_SCALE": scale
+    })  # fmt: skip
     room.find(os.environ)
     with pair() as (source, destination), programs() as started:
         for workload in asked.workloads[:1]:

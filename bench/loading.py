@@ -11,7 +11,7 @@ from bench.stored import Stored
 __all__ = ["fill"]
 
 _LOADERS = 2
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 900.0
 _TOLERANCE = 0.15
 
 

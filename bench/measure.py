@@ -1,9 +1,10 @@
 """One copy measured: CPU of the copying process per byte, between two looks at the destination. Pure."""
 
 import dataclasses
+from collections.abc import Sequence
 from enum import Enum
 
-__all__ = ["DEFINITION", "Interval", "Measured", "Step", "Window"]
+__all__ = ["DEFINITION", "Interval", "Measured", "Step", "Window", "median"]
 
 DEFINITION = (
     "CPU-seconds per GB: user and system CPU of the copying process and its children, by the kernel's own clock, "
@@ -11,11 +12,11 @@ DEFINITION = (
     "between two looks at the destination, divided by the stored bytes copied between the two (1 GB = 10^9 bytes of "
     "record batches as the source has them). "
     "For mirror: from the first look that sees data at the destination until all is there, so without its start, "
-    "which is given apart (start_cpu_s). "
-    "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well: from 25 % copied and 10 s after the first data, "
-    "but no later than at 60 %, until all is there, or for 30 s. "
+    "which is given apart (start_cpu_s), or for 10 s. "
+    "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well: from 20 s after the first data, "
+    "but no later than at 50 %, until all is there, or for 20 s. "
     "The floor: a process that receives the same bytes (the topic's log segments, sent as a broker sends them, "
-    "with sendfile, over again until it is 1 GB) into a 256 KB buffer and sends them on. "
+    "with sendfile, over again until it is 1 GB, and not much more) into a 256 KB buffer and sends them on. "
     "The floor and mirror are measured several times, in turn; the run with the median of the CPU counts. "
     "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process and its children (of mirror the "
     "supervisor, too), the highest of all runs; "
@@ -34,6 +35,7 @@ class Measured:
         start_cpu_s: its CPU before it.
         peak_rss_bytes: the most memory that it held.
         all_seconds: from the start of the process to the end of the interval.
+        warm_s: from the first data at the destination to the beginning of the interval.
     """
 
     bytes: int
@@ -42,6 +44,7 @@ class Measured:
     start_cpu_s: float
     peak_rss_bytes: int
     all_seconds: float
+    warm_s: float = 0.0
 
     @property
     def cpu_s_per_gb(self) -> float:
@@ -52,6 +55,12 @@ class Measured:
     def mb_per_s(self) -> float:
         """10^6 stored bytes per second."""
         return self.bytes / self.seconds / 1e6
+
+
+def median(runs: Sequence[Measured]) -> Measured:
+    """The run whose CPU per byte is the median (the lower of the two in the middle), with the highest peak of all."""
+    middle = sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
+    return dataclasses.replace(middle, peak_rss_bytes=max(run.peak_rss_bytes for run in runs))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +126,7 @@ class Interval:
 
     def result(self, *, peak_rss_bytes: int, started_at: float) -> Measured | None:
         """What was measured; None if all was copied before two looks could be had."""
-        if self._first is None or self._last is None or self._last[1] <= self._first[1]:
+        if self._seen_at is None or self._first is None or self._last is None or self._last[1] <= self._first[1]:
             return None
         (began_at, had, had_cpu_s), (ended_at, has, has_cpu_s) = self._first, self._last
         return Measured(
@@ -127,6 +136,7 @@ class Interval:
             start_cpu_s=had_cpu_s,
             peak_rss_bytes=peak_rss_bytes,
             all_seconds=ended_at - started_at,
+            warm_s=began_at - self._seen_at,
         )
 
     def _is_warm(self, at: float, copied: int) -> bool:

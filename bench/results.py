@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.machine import Machine
-from bench.measure import DEFINITION, Measured
+from bench.measure import DEFINITION, Measured, median
 from bench.plan import SYSTEMS, Workload
 from bench.stored import Stored
 
@@ -35,7 +36,9 @@ class Row:
         measured_s: its length.
         start_cpu_s: CPU-seconds before it.
         all_s: from the start of the process to the end of the interval.
-        runs_cpu_s_per_gb: of every run, if there were several.
+        runs_cpu_s_per_gb: of every run, if there were several, in the order of the turns.
+        warm_s: seconds of warm-up that were left out, the least of all runs.
+        shortest_s: the shortest interval of all runs.
         error: what went wrong.
     """
 
@@ -56,6 +59,8 @@ class Row:
     start_cpu_s: float | None = None
     all_s: float | None = None
     runs_cpu_s_per_gb: tuple[float, ...] = ()
+    warm_s: float | None = None
+    shortest_s: float | None = None
     error: str | None = None
 
 
@@ -94,6 +99,8 @@ class Cost:
         mb_per_s: 10^6 stored bytes per second.
         offsets_per_s: records and markers per second.
         cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes.
+        core_percent: of one core, while nobody writes; where that is what is measured, and the three above are not.
+        peak_rss_mb: 10^6 bytes, of all of mirror; likewise.
         error: what went wrong.
     """
 
@@ -106,6 +113,8 @@ class Cost:
     mb_per_s: float | None = None
     offsets_per_s: int | None = None
     cpu_s_per_gb: float | None = None
+    core_percent: float | None = None
+    peak_rss_mb: float | None = None
     error: str | None = None
 
 
@@ -162,16 +171,17 @@ class Results:
 
 
 def row(
-    system: str, workload: Workload, held: Stored, *, measured: Measured | None = None, floor: Row | None = None,
-    runs: tuple[float, ...] = (), error: str | None = None,
+    system: str, workload: Workload, held: Stored, *, runs: Sequence[Measured] = (), floor: Row | None = None,
+    error: str | None = None,
 ) -> Row:  # fmt: skip
-    """A row from what was measured, or from what went wrong."""
+    """A row from what was measured, the run with the median, or from what went wrong."""
     made = Row(
         system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
         batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes, records=held.records, error=error,
     )  # fmt: skip
-    if measured is None:
+    if not runs:
         return made
+    measured = median(runs)
     cost = measured.cpu_s_per_gb
     base = cost if system == "floor" else floor.cpu_s_per_gb if floor else None
     return dataclasses.replace(
@@ -184,7 +194,9 @@ def row(
         measured_s=round(measured.seconds, 3),
         start_cpu_s=round(measured.start_cpu_s, 3),
         all_s=round(measured.all_seconds, 2),
-        runs_cpu_s_per_gb=tuple(round(run, 4) for run in runs) if len(runs) > 1 else (),
+        runs_cpu_s_per_gb=tuple(round(run.cpu_s_per_gb, 4) for run in runs) if len(runs) > 1 else (),
+        warm_s=round(min(run.warm_s for run in runs), 1),
+        shortest_s=round(min(run.seconds for run in runs), 1),
     )
 
 

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable
 
-from bench import chart, exactness, floor, jvm, latency, loading, machine, mm2, results, room, table
+from bench import chart, exactness, floor, idle, jvm, latency, loading, machine, mm2, results, room, table
 from bench import goals as bounds
 from bench.clusters import BROKER_SETTINGS, Side, pair
 from bench.console import Progress
-from bench.copying import Copier, measure, median
+from bench.copying import Copier, measure
 from bench.errors import BenchError
 from bench.measure import Measured
 from bench.mm1 import MirrorMaker1
@@ -94,14 +94,21 @@ class _Bench:
         self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
         try:
             held = exactness.fill(case, self._source, self._programs)
-            found = exactness.measure(
-                case, held, source=self._source, destination=self._destination, way=way, programs=self._programs,
-                flow=self._plan.flow,
-            )  # fmt: skip
-            row = exactness.cost(case, held, found)
-            self._progress.line(
-                f"{case.name}: {row.mb_per_s} MB/s, {row.offsets_per_s} offsets/s, {row.cpu_s_per_gb} CPU-s/GB"
-            )
+            if case.idle:
+                row = idle.measure(
+                    case, held, source=self._source, destination=self._destination, programs=self._programs,
+                    flow=self._plan.flow, say=self._progress.detail,
+                )  # fmt: skip
+                self._progress.line(f"{case.name}: {row.core_percent} % of a core, peak {row.peak_rss_mb} MB")
+            else:
+                found = exactness.measure(
+                    case, held, source=self._source, destination=self._destination, way=way, programs=self._programs,
+                    flow=self._plan.flow,
+                )  # fmt: skip
+                row = exactness.cost(case, held, found)
+                self._progress.line(
+                    f"{case.name}: {row.mb_per_s} MB/s, {row.offsets_per_s} offsets/s, {row.cpu_s_per_gb} CPU-s/GB"
+                )
         except BenchError as error:
             row = Cost(case=case.name, what=case.what, partitions=case.partitions, error=str(error))
             self._progress.line(f"{case.name} failed: {_plain(error)}")
@@ -174,7 +181,7 @@ class _Bench:
 
     def _add(self, system: str, workload: Workload, held: Stored, runs: list[Measured], base: Row | None) -> Row:
         costs = tuple(measured.cpu_s_per_gb for measured in runs)
-        row = results.row(system, workload, held, measured=median(runs), floor=base, runs=costs)
+        row = results.row(system, workload, held, runs=runs, floor=base)
         self._found.rows.append(row)
         ratio = f" ({row.floor_ratio:.2f} x floor)" if row.floor_ratio and system != "floor" else ""
         spread = f", runs {min(costs):.3f} to {max(costs):.3f}" if len(costs) > 1 else ""

@@ -14,8 +14,8 @@ from bench.programs import Program, Programs
 
 __all__ = ["Mirror", "config"]
 
-WHOLE = Window()
-"""From the first data at the destination until all is there."""
+WHOLE = Window(longest_s=10.0)
+"""From the first data at the destination until all is there, or for a while: there is as much as a JVM needs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from rich.table import Table
 
 from bench.goals import Verdict
+from bench.goals import verdicts as judged
 from bench.measure import DEFINITION
 from bench.results import Cost, Latency, Results, Row
 
@@ -16,7 +17,8 @@ TITLES = {
     "source": "source itself",
 }
 _HEADINGS = ("workload", "batch", "system", "CPU-s/GB", "x floor", "x mirror", "MB/s", "peak MB", "start CPU-s")
-_COST_HEADINGS = ("case", "what", "partitions", "MB/s", "offsets/s", "CPU-s/GB")
+_COST_HEADINGS = ("case", "what", "partitions", "MB/s", "offsets/s", "CPU-s/GB", "% of a core", "peak MB")
+_GOAL_HEADINGS = ("bound", "workload", "found", "single turns")
 _LATENCY_HEADINGS = ("system", "median ms", "99 % ms", "slowest ms", "records")
 
 
@@ -55,11 +57,11 @@ def costs(rows: list[Cost]) -> Table:
 def goals(verdicts: list[Verdict]) -> Table:
     """Bounds kept and missed."""
     table = Table(title="Bounds")
-    for heading in ("bound", "workload", "found", ""):
-        table.add_column(heading, justify="right" if heading == "found" else "left")
+    for heading in (*_GOAL_HEADINGS, ""):
+        table.add_column(heading, justify="right" if heading in _GOAL_HEADINGS[2:] else "left")
     for verdict in verdicts:
         mark = "[green]kept[/]" if verdict.kept else "[red]missed[/]"
-        table.add_row(verdict.what, verdict.workload, f"{verdict.found:.2f}", mark)
+        table.add_row(*_goal_cells(verdict), mark)
     return table
 
 
@@ -74,6 +76,9 @@ def markdown(results: Results) -> str:
     if results.costs:
         lines += ["", "What exactness costs, and what a long way does (mirror):", ""]
         lines += _markdown_table(_COST_HEADINGS, [_cost_cells(row) for row in results.costs])
+    if verdicts := judged(results):
+        cells = [(*_goal_cells(verdict), "kept" if verdict.kept else "**missed**") for verdict in verdicts]
+        lines += ["", "Bounds:", "", *_markdown_table((*_GOAL_HEADINGS, "kept?"), cells)]
     lines += ["", DEFINITION]
     return "\n".join(lines) + "\n"
 
@@ -111,8 +116,14 @@ def _latency_cells(row: Latency) -> tuple[str, ...]:
 def _cost_cells(row: Cost) -> tuple[str, ...]:
     head = (row.case, row.what, str(row.partitions))
     if row.error is not None:
-        return (*head, "failed", "", "")
-    return (*head, _figure(row.mb_per_s, 1), _figure(row.offsets_per_s, 0), _figure(row.cpu_s_per_gb))
+        return (*head, "failed", "", "", "", "")
+    figures = (_figure(row.mb_per_s, 1), _figure(row.offsets_per_s, 0), _figure(row.cpu_s_per_gb))
+    return (*head, *figures, _figure(row.core_percent, 1), _figure(row.peak_rss_mb, 0))
+
+
+def _goal_cells(verdict: Verdict) -> tuple[str, ...]:
+    spread = f"{verdict.spread[0]:.2f} to {verdict.spread[1]:.2f}" if verdict.spread else ""
+    return (verdict.what, verdict.workload, f"{verdict.found:.2f}", spread)
 
 
 def _figure(value: float | None, digits: int = 2) -> str:
@@ -127,5 +138,5 @@ def _size(size: float) -> str:
 
 
 def _markdown_table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    rule = [":--" if heading in ("workload", "system", "case", "what") else "--:" for heading in headings]
+    rule = [":--" if heading in ("workload", "system", "case", "what", "bound") else "--:" for heading in headings]
     return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows)]

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from bench.copying import median
+from bench.goals import MM2_S
 from bench.jvm import WINDOW
-from bench.measure import Interval, Measured, Step, Window
+from bench.measure import Interval, Measured, Step, Window, median
 
 
 def run(interval: Interval, looks: list[tuple[float, int, float]]) -> list[Step]:
@@ -30,17 +30,26 @@ def test_from_the_first_data_until_all_is_there() -> None:
 
 
 def test_a_warm_up_ends_with_both_its_share_and_its_time() -> None:
-    interval = Interval(100, 100, WINDOW)
-    looks = [(0.0, 1, 0.0), (5.0, 30, 1.0), (9.0, 40, 2.0), (10.0, 41, 3.0), (20.0, 80, 5.0), (21.0, 100, 6.0)]
+    interval = Interval(100, 100, Window(warm_fraction=0.4, warm_s=10.0))
+    looks = [(0.0, 1, 0.0), (5.0, 40, 1.0), (9.0, 40, 2.0), (10.0, 41, 3.0), (20.0, 80, 5.0), (21.0, 100, 6.0)]
     assert run(interval, looks) == [Step.WARMING] * 3 + [Step.MEASURING] * 2 + [Step.DONE]
     measured = interval.result(peak_rss_bytes=0, started_at=0.0)
     assert measured is not None
-    assert (measured.bytes, measured.cpu_s) == (59, 3.0)
+    assert (measured.bytes, measured.cpu_s, measured.warm_s) == (59, 3.0, 10.0)
+
+
+def test_a_jvm_is_warm_after_20_s_and_measured_for_20() -> None:
+    interval = Interval(100, 100, WINDOW)
+    looks = [(0.0, 1, 0.0), (19.9, 40, 1.0), (20.0, 41, 2.0), (39.9, 80, 4.0), (40.0, 81, 5.0)]
+    assert run(interval, looks) == [Step.WARMING] * 2 + [Step.MEASURING] * 2 + [Step.DONE]
+    measured = interval.result(peak_rss_bytes=0, started_at=0.0)
+    assert measured is not None
+    assert (measured.warm_s, measured.seconds) == (MM2_S, MM2_S)
 
 
 def test_of_a_quick_copy_the_rest_is_measured() -> None:
     interval = Interval(100, 100, WINDOW)
-    assert run(interval, [(0.0, 10, 0.0), (1.0, 60, 1.0), (2.0, 100, 2.0)])[1] is Step.MEASURING
+    assert run(interval, [(0.0, 10, 0.0), (1.0, 50, 1.0), (2.0, 100, 2.0)])[1] is Step.MEASURING
 
 
 def test_a_slow_copy_is_measured_for_a_while_only() -> None:

@@ -1,5 +1,6 @@
 """What is kept of a run, and what is made of it."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_results_are_read_back_as_they_were(tmp_path: Path) -> None:
 
 def test_without_a_floor_there_is_no_ratio() -> None:
     held = Stored(bytes=10, batches=1, records=1)
-    assert row("mirror", all_workloads()[0], held, measured=samples.measured(1.0)).floor_ratio is None
+    assert row("mirror", all_workloads()[0], held, runs=[samples.measured(1.0)]).floor_ratio is None
 
 
 def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
@@ -64,8 +65,11 @@ def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
         assert name in text
     lines = table.markdown(results).splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 60 + 2 + 2 + 2 + 2
-    assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |" in rows
+    assert len(rows) == 2 + 60 + 2 + 2 + 2 + 3 + 2 + 27
+    assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |  |  |" in rows
+    assert "| idle-2000p | idle | 2000 |  |  |  | 2.0 | 100 |" in rows
+    bound = "| 16 KB lz4: at least 20 x less CPU than MirrorMaker 2 | 16KB-lz4-8p | 32.00 | 32.00 to 32.00 | kept |"
+    assert bound in rows
     assert {line.count("|") for line in rows[:62]} == {10}
     assert "| 1MB-zstd-8p | 1.00 MB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
 
@@ -90,6 +94,33 @@ def test_what_failed_and_what_was_missed_is_no_success() -> None:
     fine = samples.results({"floor": 0.25, "mirror": 0.25, "mm2": 16.0, "mm1": 20.0}, only="16KB-lz4")
     fine.latency, fine.costs = [], []
     assert goals.complaints(fine) == []
+
+
+def test_a_mirrormaker_that_was_not_warm_is_no_success() -> None:
+    """Only where a bound is against its figure; the least of all runs counts."""
+    held = Stored(bytes=10**9, batches=1, records=1)
+    for workload in all_workloads():
+        found = dataclasses.replace(samples.results(only="none of them"), latency=[], costs=[])
+        long, cold, short = (
+            dataclasses.replace(samples.measured(16.0), warm_s=warm_s, seconds=seconds)
+            for warm_s, seconds in ((20.0, 20.2), (19.0, 20.2), (20.0, 18.6))
+        )
+        for runs, told in (([long], []), ([long, cold, short, long], ["warmed up for 19 s and measured for 19 s"])):
+            found.rows = [row("mm2", workload, held, runs=runs)]
+            told = told if goals.compares("mm2", workload) else []
+            said = goals.complaints(found)
+            assert len(said) == len(told)
+            assert all(each in line for each, line in zip(told, said, strict=True))
+
+
+def test_the_spread_of_a_bound_is_of_single_turns() -> None:
+    found = samples.results(only="none of them")
+    held, workload = Stored(bytes=10**9, batches=1, records=1), all_workloads()[4]
+    assert workload.name == "16KB-lz4-8p"
+    for system, costs in (("mirror", (0.5, 0.4, 1.0)), ("mm2", (10.0, 12.0, 11.0))):
+        found.rows.append(row(system, workload, held, runs=[samples.measured(cost) for cost in costs]))
+    (verdict,) = [each for each in goals.verdicts(found) if "MirrorMaker" in each.what]
+    assert (verdict.found, verdict.spread) == (22.0, (11.0, 30.0))
 
 
 @pytest.mark.parametrize("only", ["", "16KB-lz4-64p"])

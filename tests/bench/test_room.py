@@ -35,27 +35,27 @@ def meminfo(folder: Path, available: int) -> Path:
 
 def test_memory_if_there_is_enough(memory: Path, tmp_path: Path) -> None:
     environ: dict[str, str] = {}
-    assert room.find(environ, memory=memory, meminfo=meminfo(tmp_path, 19 * GB)) == memory
+    assert room.find(environ, memory=memory, meminfo=meminfo(tmp_path, 21 * GB)) == memory
     assert environ == {"TMPDIR": str(memory)}
 
 
-@pytest.mark.parametrize("available", [17 * GB, 0])
+@pytest.mark.parametrize("available", [19 * GB, 0])
 def test_else_the_disk(memory: Path, tmp_path: Path, available: int) -> None:
     environ: dict[str, str] = {}
     usual = Path(tempfile.gettempdir())
     assert room.find(environ, memory=memory, meminfo=meminfo(tmp_path, available)) == usual
-    assert room.find(environ, memory=tmp_path / "none", meminfo=meminfo(tmp_path, 19 * GB)) == usual
+    assert room.find(environ, memory=tmp_path / "none", meminfo=meminfo(tmp_path, 21 * GB)) == usual
     assert room.find(environ, memory=memory, meminfo=tmp_path / "none") == usual
     assert not environ
 
 
 def test_the_users_choice_counts(memory: Path, tmp_path: Path) -> None:
     environ = {"TMPDIR": "/elsewhere"}
-    assert room.find(environ, memory=memory, meminfo=meminfo(tmp_path, 19 * GB)) != memory
+    assert room.find(environ, memory=memory, meminfo=meminfo(tmp_path, 21 * GB)) != memory
     assert environ == {"TMPDIR": "/elsewhere"}
 
 
 def test_a_full_disk_is_an_error(memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(11 * GB))
-    with pytest.raises(BenchError, match=r"has 11\.0 GB free, and a run needs 12 GB"):
-        room.find({}, memory=memory, meminfo=meminfo(tmp_path, 19 * GB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(13 * GB))
+    with pytest.raises(BenchError, match=r"has 13\.0 GB free, and a run needs 14 GB"):
+        room.find({}, memory=memory, meminfo=meminfo(tmp_path, 21 * GB))

@@ -1,0 +1,58 @@
+"""What many partitions cost while nobody writes. Mirror only."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench import exactness, procfs
+from bench.clusters import Side
+from bench.copying import Copier, Job, follow
+from bench.measure import Interval, Window
+from bench.plan import Case
+from bench.programs import Programs
+from bench.results import Cost
+from bench.shallow import Mirror
+from bench.stored import Stored
+
+__all__ = ["IDLE_S", "measure"]
+
+IDLE_S = 30.0
+"""Measured for so long: what comes once in 30 s is in it."""
+_QUIET_S = 10.0
+"""Before that: what follows a start is over."""
+
+
+def measure(
+    case: Case, held: Stored, *, source: Side, destination: Side, programs: Programs, flow: Mapping[str, Any],
+    say: Callable[[str], None],
+) -> Cost:  # fmt: skip
+    """Copy the topic, then look at the CPU of all of mirror while nobody writes.
+
+    Raises:
+        BenchError: it ended, or stood still before all was copied.
+    """
+    job = Job(
+        topic=case.topic, partitions=case.partitions, codec=exactness.CODEC, source=source.bootstrap_servers,
+        destination=destination.bootstrap_servers,
+    )  # fmt: skip
+    copier: Copier = Mirror({**flow, **case.flow})
+    destination.delete_all()
+    destination.create(job.topic, job.partitions)
+    try:
+        with programs.running(copier.name, copier.command(job, programs)) as program:
+            whole = Interval(held.records, held.bytes, Window())
+            follow(program, whole, job, held, destination, lambda _, text: say(text))
+            time.sleep(_QUIET_S)
+            say(f"idle for {IDLE_S:.0f} s")
+            before_s, began_at = procfs.cpu_s(program.pid), time.monotonic()
+            time.sleep(IDLE_S)
+            program.check()
+            share = (procfs.cpu_s(program.pid) - before_s) / (time.monotonic() - began_at)
+            peak = program.peak_rss_bytes()
+            copier.end(program)
+    finally:
+        destination.delete_all()
+    return Cost(
+        case=case.name, what=case.what, partitions=case.partitions, stored_bytes=held.bytes, batches=held.batches,
+        records=held.records, core_percent=round(share * 100, 2), peak_rss_mb=round(peak / 1e6, 1),
+    )  # fmt: skip
