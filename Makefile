@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos audit-faults deep clean setup
+.PHONY: demo test check bench chaos audit-faults deep mutants clean setup
 
 setup: $(READY)
 
@@ -44,6 +44,15 @@ audit-faults: $(READY)
 # Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
 deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --numprocesses 2
+
+# COUNT small changes to records, relay and audit, drawn from SEED, each of which some test has to see (hours):
+# make mutants COUNT=300; ONLY='relay/resync' for the files whose path matches.
+ONLY :=
+
+mutants: COUNT := 300
+mutants: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
+	$(BIN)/python -m tests.mutants $(COUNT) $(SEED) '$(ONLY)'
 
 clean:
 	rm -rf $(VENV) build *.egg-info mirror/relay/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -3,14 +3,21 @@
 ``ci`` (the default) is modest and the same on every run, so that a red build is red again; ``deep`` (``make deep``)
 searches anew each time, for every night, and after a change to ``mirror/records`` or ``mirror/wire``. What it finds is
 kept in ``.hypothesis`` and tried first the next time; whoever mends it adds it to the test as an ``@example``. No
-profile has a deadline: no test may depend on how fast the machine is.
+profile has a deadline, or minds that drawing is slow: no test may depend on how fast the machine is.
 """
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", max_examples=25, derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile(
     "deep",
     max_examples=1_000,

@@ -1,0 +1,89 @@
+"""``python -m tests.mutants COUNT SEED [REGEX]``: so many mutants of the files whose path matches; see the package."""
+
+import json
+import queue
+import random
+import re
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.mutants.known import Equivalent, change, load, stale
+from tests.mutants.mutations import Mutation, changed, mutations_of
+from tests.mutants.project import ROOT, copy_to
+from tests.mutants.reach import Reach, measured
+from tests.mutants.trial import Verdict, tried
+
+PACKAGES = ("mirror/records", "mirror/relay", "mirror/audit")
+FOLDER = ROOT / "build" / "mutants"
+WORKERS = 2
+MISSED = (Verdict.SURVIVED, Verdict.UNREACHED)
+
+
+class Session:
+    """Mutants, each tried in one of a few copies of the project."""
+
+    def __init__(self, reach: Reach, equivalent: list[Equivalent]) -> None:
+        self._reach = reach
+        self._known = {(each.path, each.change): each.why for each in equivalent}
+        self._copies: queue.Queue[Path] = queue.Queue()
+        for number in range(WORKERS):
+            self._copies.put(copy_to(FOLDER / f"copy-{number}"))
+        self.count: Counter[str] = Counter()
+        self.survivors: list[str] = []
+
+    def play(self, mutation: Mutation) -> None:
+        """One mutant; tells what became of it, and writes it down."""
+        before = (ROOT / mutation.path).read_text()
+        after = changed(before, mutation)
+        made = change(before, after)
+        tests = self._reach.tests_of(mutation.path, mutation.line)
+        copy = self._copies.get()
+        try:
+            verdict = tried(copy, mutation.path, after, tests, self._reach.seconds_of(tests))
+        finally:
+            self._copies.put(copy)
+        told = verdict.value
+        if verdict in MISSED:
+            why = self._known.get((mutation.path, made))
+            told = f"known to be equivalent: {why}" if why else told
+            if not why:
+                self.survivors.append(f"{mutation.path}:{mutation.line}\n    - {made.before}\n    + {made.after}")
+        self.count[told.partition(":")[0]] += 1
+        row = {**mutation._asdict(), **made._asdict(), "tests": len(tests), "verdict": told}
+        with (FOLDER / "results.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{mutation.path}:{mutation.line} {mutation.operator.partition('/')[2]}: {told}", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 1 if a mutant survived that is not in the list."""
+    try:
+        count, seed = int(arguments[0]), int(arguments[1])
+        pattern = re.compile(arguments[2] if len(arguments) > 2 else "")
+    except (IndexError, ValueError, re.error):
+        print(__doc__, file=sys.stderr)
+        return 64
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    equivalent = load()
+    old = stale(equivalent, ROOT)
+    for entry in old:
+        print(f"equivalent.toml: {entry.path} has no line {entry.change.before!r} any more; take it out")
+    paths = [str(file.relative_to(ROOT)) for name in PACKAGES for file in sorted((ROOT / name).glob("**/*.py"))]
+    every = [mutation for path in paths if pattern.search(path) for mutation in mutations_of(ROOT, path)]
+    chosen = random.Random(seed).sample(every, min(count, len(every)))
+    print(f"{len(chosen)} of {len(every)} mutants, seed {seed}; first, which tests reach which lines", flush=True)
+    reach = measured(copy_to(FOLDER / "plain"), FOLDER)
+    session = Session(reach, equivalent)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for done in [pool.submit(session.play, mutation) for mutation in chosen]:
+            done.result()
+    print(", ".join(f"{number} {told}" for told, number in session.count.most_common()))
+    for survivor in session.survivors:
+        print(f"not seen: {survivor}")
+    return 1 if session.survivors or old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

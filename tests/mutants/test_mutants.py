@@ -1,0 +1,91 @@
+"""How mutants are judged, on a project of a few lines. (Cosmic Ray itself is there for ``make mutants`` only.)"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.known import Change, Equivalent, change, load, stale
+from tests.mutants.project import ROOT, copy_to
+from tests.mutants.reach import Reach
+from tests.mutants.trial import Verdict, tried
+
+CODE = "def least(one, two):\n    return one if one < two else two\n"
+TESTS = """
+from least import least
+
+def test_first():
+    assert least(1, 2) == 1
+
+def test_second():
+    assert least(2, 1) == 1
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "least.py").write_text(CODE)
+    (tmp_path / "test_least.py").write_text(TESTS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("<", ">", Verdict.KILLED),
+        ("<", "<=", Verdict.SURVIVED),
+        ("def least", "def most", Verdict.KILLED),
+        ("return one", "return (one", Verdict.KILLED),
+    ],
+)
+def test_a_mutant_is_killed_by_a_test_that_fails(project: Path, old: str, new: str, verdict: Verdict) -> None:
+    """Or by an import that fails. The file is as it was afterwards."""
+    tests = ["test_least.py::test_first", "test_least.py::test_second"]
+    assert tried(project, "least.py", CODE.replace(old, new), tests, 0.1) is verdict
+    assert (project / "least.py").read_text() == CODE
+
+
+def test_only_the_tests_that_reach_it_count(project: Path) -> None:
+    wrong = CODE.replace("else two", "else one")
+    assert tried(project, "least.py", wrong, ["test_least.py::test_first"], 0.1) is Verdict.SURVIVED
+    assert tried(project, "least.py", wrong, ["test_least.py::test_second"], 0.1) is Verdict.KILLED
+    assert tried(project, "least.py", wrong, [], 0.0) is Verdict.UNREACHED
+
+
+def test_one_that_hangs_is_ended(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.mutants.trial._LEAST_S", 0.5)
+    endless = CODE.replace("return", "while True: pass\n    return")
+    assert tried(project, "least.py", endless, ["test_least.py::test_first"], 0.1) is Verdict.HUNG
+    assert (project / "least.py").read_text() == CODE
+
+
+def test_the_quickest_of_those_that_run_the_line_come_first() -> None:
+    """Of a line that only an import runs, all of the file's."""
+    reach = Reach({"a.py": {2: ["slow", "quick"], 3: ["other"]}, "b.py": {}}, {"slow": 9.0, "quick": 0.1, "other": 1.0})
+    assert reach.tests_of("a.py", 2) == ["quick", "slow"]
+    assert reach.tests_of("a.py", 1) == ["quick", "other", "slow"]
+    assert reach.tests_of("b.py", 1) == reach.tests_of("c.py", 1) == []
+    assert reach.seconds_of(["slow", "quick"]) == 9.1
+
+
+def test_what_is_known_to_be_equivalent_has_a_reason(tmp_path: Path) -> None:
+    made = change(CODE, CODE.replace("<", "<="))
+    assert made == Change("return one if one < two else two", "return one if one <= two else two")
+    listing = tmp_path / "list.toml"
+    entry = f"[[mutant]]\npath = 'least.py'\nbefore = '{made.before}'\nafter = '{made.after}'\n"
+    listing.write_text(f"{entry}why = 'equal ones are the same'\n")
+    assert load(listing) == [Equivalent("least.py", made, "equal ones are the same")]
+    listing.write_text(entry)
+    with pytest.raises(ValueError, match="mutant 1 needs path, before, after and why"):
+        load(listing)
+
+
+def test_the_list_is_of_today_s_code(tmp_path: Path) -> None:
+    assert stale(load(), ROOT) == []
+    gone = Equivalent("mirror/records/scan.py", Change("no such line", ""), "it is not there")
+    assert stale([gone, gone._replace(path="mirror/none.py")], ROOT) == [gone, gone._replace(path="mirror/none.py")]
+
+
+def test_a_copy_is_complete(tmp_path: Path) -> None:
+    copy = copy_to(tmp_path / "copy")
+    assert (copy / "mirror" / "relay" / "relay.py").read_text() == (ROOT / "mirror" / "relay" / "relay.py").read_text()
+    assert (copy / "tests" / "conftest.py").exists()
