@@ -244,8 +244,10 @@ async def test_what_the_coordinator_has_forgotten_is_not_ours(
     await asyncio.to_thread(transactions, source_cluster, topic_name, 0, 2)
     async with mapping(source_cluster, forgetful, topic_name, mapped=False) as flow:
         await flow.copied(topic_name)
-        before = flow.relay.partitions[topic_name, 0].ownership
         await forgotten(forgetful, topic_name)
+        # On a slow machine, the id may have been forgotten before, too, between two holes.
+        before = flow.relay.partitions[topic_name, 0].ownership
+        taken_over = flow.relay.stats.resyncs.get("not_owner", 0)
         if forgotten_is_ours:
             monkeypatch.setattr(Coordinator, "describe", naive)
         await asyncio.to_thread(transactions, source_cluster, topic_name, 10, 2)
@@ -254,4 +256,4 @@ async def test_what_the_coordinator_has_forgotten_is_not_ours(
         assert before is not None
         assert after is not None
         assert (after == before) is forgotten_is_ours
-        assert ("not_owner" in flow.relay.stats.resyncs) is not forgotten_is_ours
+        assert (flow.relay.stats.resyncs.get("not_owner", 0) > taken_over) is not forgotten_is_ours
