@@ -306,11 +306,15 @@ class Causes:
         behind = range(checkpoint.source_offset, start)
         if any(offset not in copied for offset in behind):
             return "what is not copied"
-        # The original was cleaned away, and its copy deleted: nobody can tell that there was one.
+        # The original was cleaned away, and its copy deleted; or the original was deleted, and every copy of such is
+        # gone: nobody can tell that there was one.
         cleaned = [one.header for one in source.kept if one.header.base_offset in source.cleaned]
         both = any(
             header.base_offset in behind and copied[header.base_offset] < self._gone.before for header in cleaned
         )
+        originals = source.copied()
+        copies = [one.stored for one in self._copies.own[name] if originals[one.at].header.base_offset in behind]
+        both = both or (bool(copies) and all(map(self._gone.has, copies)))
         return "gone on both sides" if both else ""
 
     def _ambiguous(self, name: str, checkpoint: Checkpoint) -> str:
