@@ -308,7 +308,8 @@ def test_too_large_for_the_destination(two: Two, good: str, topic_name: str) -> 
     # As it stands there, in a shell: the value is the source's, which takes more than this batch has.
     assert f"`kafka-configs --bootstrap-server {two.destination} --alter" in line["remedy"]
     assert f"--entity-name {topic_name} --add-config max.message.bytes=" in line["remedy"]
-    assert end_of(two.destination, topic_name) == before
+    # The first of the two has no value; on a busy machine it gets a batch of its own, which is not too large.
+    assert end_of(two.destination, topic_name) in (before, before + 1)
 
 
 def test_everything_halts(two: Two, topic_name: str) -> None:
