@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mirror.relay.phases import Phase
 from mirror.relay.stats import Skipped
 from mirror.service import logs, metrics
 from mirror.service.fleet import Fleet
@@ -147,7 +146,6 @@ def test_every_family_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = {name for name in families if name.startswith("mirror_")} - {"mirror_gc_pause_seconds"}
     listed = {re.split(r"[ {]", line)[0].removesuffix("_total") for line in EXPECTED.split("\n")[1:-1]}
     assert {name.removesuffix("_total") for name in ours} == listed
-    assert {phase.value for phase in Phase} >= {"halted"}
 
 
 @pytest.mark.parametrize("at", range(len(metrics._WORKER_COUNTERS)))
