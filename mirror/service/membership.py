@@ -10,6 +10,7 @@ As long as the coordinator is away, copying goes on with what is assigned, until
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError as FutureCancelled
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ COMMITTED_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_MS = 10_000
 DRAIN_MARGIN_S = 5.0
 LEAVE_TIMEOUT_S = 15.0
+SEAT_TIMEOUT_S = 10.0
+"""How long a change of the topics waits for a seat that was lost to be had again; then another client joins."""
 HEARTBEATS_PER_SESSION = 3
 MAX_POLL_INTERVAL_MARGIN_MS = 60_000
 SMALLEST_FETCH = 1_000
@@ -106,6 +109,11 @@ class Membership:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._topics: frozenset[str] = frozenset()
+        self._subscribed: frozenset[str] = frozenset()
+        self._seated = False
+        """Whether this client has ever had a seat."""
+        self._waits_since: float | None = None
+        """When it was first seen that the topics have changed and the seat is lost."""
         self._positions: Mapping[Key, Committable] | None = None
         self._ending = threading.Event()
         self._ended = asyncio.Event()
@@ -175,31 +183,50 @@ class Membership:
             self._tell(self._ended.set)
 
     def _take_part(self) -> None:
-        consumer = Consumer(
-            {**self._config, "error_cb": self._on_error, "on_commit": self._on_commit}, logger=_silent_logger()
-        )
-        try:
-            self._poll(consumer)
-            if self._positions is not None:
-                self._commit(consumer, self._positions)
-        finally:
-            # Revokes what is assigned, which commits it, and leaves the group.
-            consumer.close()
+        while not self._ending.is_set():
+            consumer = Consumer(
+                {**self._config, "error_cb": self._on_error, "on_commit": self._on_commit}, logger=_silent_logger()
+            )
+            self._subscribed, self._seated, self._waits_since = frozenset(), False, None
+            try:
+                self._poll(consumer)
+                if self._positions is not None:
+                    self._commit(consumer, self._positions)
+            finally:
+                # Revokes what is assigned, which commits it, and leaves the group.
+                consumer.close()
 
     def _poll(self, consumer: Consumer) -> None:
-        subscribed: frozenset[str] = frozenset()
+        """Until the end, or until only another client can have the topics of now."""
         while not self._ending.is_set():
-            if self._topics != subscribed and self._topics:
-                subscribed = self._topics
-                consumer.subscribe(
-                    sorted(subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-                )
+            if self._topics != self._subscribed and self._topics and not self._subscribe(consumer):
+                return
             message = consumer.poll(POLL_S)
             if message is not None and message.error() is not None:
                 self._on_error(message.error())
             positions, self._positions = self._positions, None
             if positions:
                 self._commit(consumer, positions)
+
+    def _subscribe(self, consumer: Consumer) -> bool:
+        """
+        To the topics of now, unless the seat was lost: librdkafka 2.16 ends the process (an assertion) where the topics
+        of a member change that had one, and is on its way to another. So that is waited for, but not for long: where
+        all its topics are gone, it does not join at all.
+
+        Returns:
+            Whether this client can still be used.
+        """
+        if self._seated and not consumer.memberid():
+            now = time.monotonic()
+            self._waits_since = now if self._waits_since is None else self._waits_since
+            return now - self._waits_since < SEAT_TIMEOUT_S
+        self._waits_since = None
+        self._subscribed = self._topics
+        consumer.subscribe(
+            sorted(self._subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        return True
 
     def _tell(self, call: Callable[..., object], *arguments: object) -> None:
         if not self._loop.is_closed():
@@ -218,6 +245,7 @@ class Membership:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
+        self._seated = True
         self._count("rebalances/assigned")
         if partitions:
             # An offset of its own, or librdkafka would look for one; nothing is ever fetched from there.

@@ -1,8 +1,9 @@
 """The membership's own decisions, without a broker: settings, missing rights, what is worth a line."""
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -153,3 +154,60 @@ async def test_a_lost_session_is_no_seat() -> None:
     (line,) = log.of("partitions_lost")
     assert (line["count"], line["assignment"]) == (1, {"t": [0]})
     assert "not heard of for a session, or the topics are others" in line["detail"]
+
+
+class Client(Assigned):
+    """The same, with a seat or without; ``closed`` when it is."""
+
+    made: ClassVar[list["Client"]] = []
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.made.append(self)
+        self.subscribed: list[list[str]] = []
+        self.member_id = ""
+        self.closed = False
+
+    def subscribe(self, topics: list[str], **_: Any) -> None:
+        self.subscribed.append(topics)
+
+    def poll(self, timeout_s: float) -> None:
+        time.sleep(0.001)
+
+    def memberid(self) -> str:
+        return self.member_id
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_topics_that_change_while_the_seat_is_lost(monkeypatch: pytest.MonkeyPatch, comes_back: bool) -> None:
+    """
+    1. Before there ever was a seat, they change at once.
+    2. Once it was lost, they change when there is one again (librdkafka would end the process: test_seat)...
+    3. ...or by another client.
+    """
+    monkeypatch.setattr("mirror.service.membership.Consumer", Client)
+    monkeypatch.setattr("mirror.service.membership.SEAT_TIMEOUT_S", 10.0 if comes_back else 0.05)
+    monkeypatch.setattr(Client, "made", [])
+    seat = membership(Log())
+    seat.start(["a"])
+    await until(lambda: bool(Client.made and Client.made[0].subscribed))
+    (client,) = Client.made
+    seat.subscribe(["b"])
+    await until(lambda: client.subscribed == [["a"], ["b"]])
+    seat._on_assign(client, [])
+    seat.subscribe(["c"])
+    if comes_back:
+        await asyncio.sleep(0.05)
+        assert client.subscribed == [["a"], ["b"]]
+        client.member_id = "m"
+        await until(lambda: client.subscribed == [["a"], ["b"], ["c"]])
+        assert not client.closed
+    else:
+        await until(lambda: len(Client.made) == 2 and bool(Client.made[1].subscribed))
+        assert client.closed
+        assert client.subscribed == [["a"], ["b"]]
+        assert Client.made[1].subscribed == [["c"]]
+    await seat.stop()
+    assert Client.made[-1].closed
