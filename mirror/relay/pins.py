@@ -444,10 +444,11 @@ def _under(pin: Pin) -> tuple[str, str, str]:
 
 
 def is_first(partition: Partition) -> bool:
-    """Whether something was copied of it, and no note tells of any copy."""
-    pin, marks = partition.pin, partition.marks
+    """Whether something was copied of it, and no note tells of a batch. Not only where a whole record set is: one of old
+    records takes long, with one batch under way at a time."""
+    pin = partition.pin
     none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
-    return none_yet and bool(marks) and 0 <= marks[0].next_offset <= partition.acknowledged
+    return none_yet and partition.acknowledged >= 0 and partition.counts.records > 0
 
 
 def committed_note(partition: Partition) -> list[LastCopied]:

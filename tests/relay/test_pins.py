@@ -15,6 +15,7 @@ from mirror.relay.assignment import read_committed
 from mirror.relay.halts import Halted
 from mirror.relay.partition import Committed
 from mirror.relay.phases import Phase
+from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
@@ -230,6 +231,36 @@ async def test_the_first_note_comes_soon() -> None:
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.partition().acknowledged == 75)
             assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+async def test_the_first_note_does_not_wait_for_a_whole_record_set(truncated: bool) -> None:
+    """
+    1. The same, where the first record set is not through yet: of old records, one batch at a time is under way. What
+       is through is noted, by its leader epoch alone, and the next one goes on.
+    2. Unless the source has lost some of that since: halt.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        with patch.multiple(books, FIRST_NOTE_S=0.01, NOTE_EVERY_S=NEVER_S):
+            async with mirroring(source, destination) as flow:
+                for fault in (faults.Fault(), faults.Fault(), faults.held()):
+                    destination.next("Produce", fault)
+                await until(lambda: last_copied(destination) == LastCopied(6, 0))
+                assert flow.partition().acknowledged == 6
+        destination.forgive()
+        log = destination.log("t")
+        log.truncate(6)
+        empty(destination)
+        if truncated:
+            source.log("t").truncate(3)
+            source.store("t", 0, *(batch(at, 3, b"other" * 9, leader_epoch=1) for at in range(3, 90, 3)))
+        async with mirroring(source, destination) as flow:
+            if truncated:
+                assert await flow.halted() == "source_truncated"
+            else:
+                await until(lambda: flow.partition().acknowledged == 60)
+                assert not flow.log.of("halted")
 
 
 async def test_a_source_truncated_while_it_runs() -> None:
