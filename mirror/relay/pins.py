@@ -444,8 +444,8 @@ def _under(pin: Pin) -> tuple[str, str, str]:
 
 
 def is_first(partition: Partition) -> bool:
-    """Whether something was copied of it, and no note tells of a batch. Not only where a whole record set is: one of old
-    records takes long, with one batch under way at a time."""
+    """Whether something was copied of it, and no note tells of a batch. Part of a record set is enough: one of
+    old records takes long, with one batch under way at a time."""
     pin = partition.pin
     none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
     return none_yet and partition.acknowledged >= 0 and partition.counts.records > 0
