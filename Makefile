@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos audit-faults deep mutants clean setup
+.PHONY: demo test check bench chaos audit-faults audit-large deep mutants clean setup
 
 setup: $(READY)
 
@@ -40,6 +40,12 @@ SEED := 1
 
 audit-faults: $(READY)
 	$(BIN)/python -m tests.audit.faults $(COUNT) $(SEED)
+
+# Copies of which BATCHES batches differ: the audit has to name what is due, within 2 GB of memory. (It does not yet.)
+BATCHES := 5000000
+
+audit-large: $(READY)
+	$(BIN)/python -m tests.audit.faults.large $(BATCHES)
 
 # Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
 deep: $(READY)

@@ -15,6 +15,8 @@ from mirror.audit.compare import read_side
 from mirror.audit.model import RecordDifference, Side, Span, TopicPartition
 from mirror.audit.options import RECORD, RECORDS, UNOPENED, SourceOptions
 
+BLOCK_BITS = 8
+"""Of the offset within its block."""
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
 
@@ -49,7 +51,11 @@ def record_differences(
             | (F.col("d_part").eqNullSafe(UNOPENED))
         )
         inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
-        differing = joined.join(F.broadcast(wanted), ["topic", "partition"]).where(inside)
+        # By blocks of offsets: each record is held against the few spans of its own, not against all of its partition.
+        blocks = F.sequence(_block(F.col("start")), _block(F.col("end") - 1))
+        spans = wanted.withColumn("block", F.explode(blocks))
+        blocked = joined.withColumn("block", _block(F.col("base_offset")))
+        differing = blocked.join(F.broadcast(spans), ["topic", "partition", "block"]).where(inside)
         differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
         for latest in (_latest(ours, "s_"), _latest(theirs, "d_")):
             differing = differing.join(latest, _KEY, "left")
@@ -71,6 +77,10 @@ def record_differences(
     for some in found.values():
         some.sort()
     return found
+
+
+def _block(offset: Column) -> Column:
+    return F.shiftright(offset, BLOCK_BITS)
 
 
 def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror.audit import cleaned, job, plan
+from mirror.audit import by_record, cleaned, job, plan
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Span, Verdict
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.opening import opened
@@ -38,6 +38,12 @@ def pair() -> Iterator[Pair]:
         Cluster(name="destination", quick=True, properties=properties) as destination,
     ):
         yield source, destination
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What differs lies in several."""
+    monkeypatch.setattr(by_record, "BLOCK_BITS", 1)
 
 
 def set_cleaned(cluster: Cluster, *topics: str) -> None:
