@@ -63,14 +63,15 @@ def _places(workloads: list[str]) -> list[float]:
     places: list[float] = []
     before = ""
     for name in workloads:
-        size, _, partitions = name.split("-")
-        kind = size + partitions
+        size, _, kind = name.split("-", 2)
+        kind += size
         places.append(places[-1] + 1 + (_GAP if kind != before else 0) if places else 0.0)
         before = kind
     return places
 
 
 def _label(workload: str) -> str:
-    size, codec, partitions = workload.split("-")
+    size, codec, partitions, *tls = workload.split("-")
     unit = size.replace("KB", " KB").replace("MB", " MB")
-    return f"{unit}\n{codec}\n{partitions.removesuffix('p')} part."
+    encrypted = "\n" + " ".join(tls).replace("tls", "TLS") if tls else ""
+    return f"{unit}\n{codec}\n{partitions.removesuffix('p')} part.{encrypted}"

@@ -9,7 +9,7 @@ from typing import Self
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from bench import stored
+from bench import certificates, stored
 from bench.errors import BenchError
 from chaos.proxy import Proxy
 from mirror.sandbox import Cluster
@@ -40,18 +40,31 @@ _INTERNAL = "__"
 
 
 class Side:
-    """One cluster with its one broker."""
+    """One cluster with its one broker.
 
-    def __init__(self, name: str, bootstrap_servers: str, data_dir: Path) -> None:
+    Attributes:
+        name: of the cluster.
+        bootstrap_servers: where it speaks plain text.
+        tls_servers: where it speaks TLS.
+        ca: whom to trust there.
+        data_dir: the broker's.
+    """
+
+    def __init__(
+        self, name: str, bootstrap_servers: str, data_dir: Path, tls_servers: str = "", ca: Path | None = None
+    ) -> None:
         self.name = name
         self.bootstrap_servers = bootstrap_servers
+        self.tls_servers = tls_servers
+        self.ca = ca
         self.data_dir = data_dir
         self._admin = self._client()
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Self:
+    def of(cls, cluster: Cluster, ca: Path | None = None) -> Self:
         """That of a running cluster."""
-        return cls(cluster.name, cluster.bootstrap_servers, cluster.brokers[0].data_dir)
+        data_dir = cluster.brokers[0].data_dir
+        return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.tls_bootstrap_servers, ca)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Make a topic and wait until each partition has its leader.
@@ -133,14 +146,15 @@ def pair(ways: tuple[Proxy, Proxy] | None = None) -> Iterator[tuple[Side, Side]]
     """
     with contextlib.ExitStack() as started:
         sides = []
+        keys = started.enter_context(certificates.made())
         for number, name in enumerate(("source", "destination")):
             cluster = started.enter_context(
                 Cluster(
                     name, version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB,
-                    proxied=ways[number].ports if ways else (),
+                    proxied=ways[number].ports if ways else (), tls=keys.keystore,
                 )
             )  # fmt: skip
             if ways:
                 ways[number].attach(cluster)
-            sides.append(Side.of(cluster))
+            sides.append(Side.of(cluster, keys.ca))
         yield sides[0], sides[1]

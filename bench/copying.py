@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from bench.clusters import SPARING, Side
@@ -29,6 +30,8 @@ class Job:
         source: bootstrap servers.
         destination: likewise.
         prompt: whether latency counts, not throughput.
+        tls: the clusters whose ``source`` or ``destination`` above speaks TLS.
+        ca: whom to trust there, as a PEM file.
     """
 
     topic: str
@@ -37,6 +40,8 @@ class Job:
     source: str
     destination: str
     prompt: bool = False
+    tls: tuple[str, ...] = ()
+    ca: Path | None = None
 
 
 class Copier(Protocol):
@@ -53,6 +58,10 @@ class Copier(Protocol):
     @property
     def supervises(self) -> bool:
         """Whether the program that is started only supervises those that copy."""
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether it can be measured on workloads with ``tls``."""
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its settings; the command that runs it in the foreground."""
@@ -84,10 +93,14 @@ def measure(
         BenchError: it ended, stood still, or was too quick to be measured.
     """
     job = Job(
-        topic=workload.topic, partitions=workload.partitions, codec=workload.codec,
-        source=source.bootstrap_servers, destination=destination.bootstrap_servers,
+        topic=workload.topic, partitions=workload.partitions, codec=workload.codec, tls=workload.tls, ca=source.ca,
+        source=_servers(source, workload), destination=_servers(destination, workload),
     )  # fmt: skip
     return copy(copier, job, held, destination=destination, programs=programs, watch=watch, config=SPARING)
+
+
+def _servers(side: Side, workload: Workload) -> str:
+    return side.tls_servers if side.name in workload.tls else side.bootstrap_servers
 
 
 def copy(

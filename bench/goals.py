@@ -91,7 +91,12 @@ _GOALS = (
 
 def compares(system: str, workload: Workload) -> bool:
     """Whether a bound on this workload is one against that system's figure."""
-    return any(goal.against == system and goal.applies(workload) for goal in _GOALS)
+    return any(goal.against == system and _applies(goal, workload) for goal in _GOALS)
+
+
+def _applies(goal: _Goal, of: Row | Workload) -> bool:
+    """Ratios are bounded without encryption only."""
+    return goal.applies(of) and not (of.tls and goal.against)
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -99,7 +104,7 @@ def verdicts(results: Results) -> list[Verdict]:
     made = []
     for goal in _GOALS:
         for row in results.rows:
-            if row.system == "mirror" and row.error is None and goal.applies(row):
+            if row.system == "mirror" and row.error is None and _applies(goal, row):
                 found = goal.figure(results, row)
                 if found is not None:
                     kept = goal.least <= found <= goal.most
@@ -126,7 +131,7 @@ def _too_short(results: Results) -> list[str]:
         if row.warm_s is not None
         and row.shortest_s is not None
         and min(row.warm_s, row.shortest_s) < MM2_S
-        and any(goal.against == row.system == "mm2" and goal.applies(row) for goal in _GOALS)
+        and any(goal.against == row.system == "mm2" and _applies(goal, row) for goal in _GOALS)
     ]
 
 

@@ -5,11 +5,12 @@ destination holds what the source does. For latency the same without lingering.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from bench.measure import Window
 from mirror.sandbox import java
 
-__all__ = ["OPTIONS", "WINDOW", "command", "consumer", "producer", "render"]
+__all__ = ["OPTIONS", "WINDOW", "command", "consumer", "producer", "render", "tls"]
 
 OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Djava.awt.headless=true",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")  # fmt: skip
@@ -47,6 +48,11 @@ def producer(codec: str, *, prompt: bool) -> dict[str, str]:
         "max.request.size": "8388608",
         "send.buffer.bytes": "1048576",
     }
+
+
+def tls(ca: Path | None) -> dict[str, str]:
+    """Settings of any client of a cluster that speaks TLS; ``ca``: whom to trust, as a PEM file."""
+    return {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
 
 
 def render(properties: Mapping[str, str]) -> str:

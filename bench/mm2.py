@@ -47,6 +47,7 @@ class MirrorMaker2:
     name: str = "mm2"
     window: Window = jvm.WINDOW
     supervises: bool = False
+    speaks_tls: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its properties; the command that runs it."""
@@ -68,6 +69,7 @@ def properties(job: Job) -> dict[str, str]:
         "source->destination.topics": re.escape(job.topic),
         "destination->source.enabled": "false",
         **SETTINGS,
+        **{f"{side}.{key}": value for side in job.tls for key, value in jvm.tls(job.ca).items()},
         **{f"source.consumer.{key}": value for key, value in jvm.consumer(prompt=job.prompt).items()},
         **{f"destination.producer.{key}": value for key, value in jvm.producer(job.codec, prompt=job.prompt).items()},
     }

@@ -28,6 +28,7 @@ __all__ = ["CASES", "ROOT", "SYSTEMS", "Case", "Plan", "Workload", "all_workload
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEMS = ("floor", "mirror", "mm2", "mm1")
+SIDES = ("source", "destination")
 CODECS = ("none", "lz4", "zstd")
 
 _SIZES = {"1KB": 1_024, "16KB": 16_384, "1MB": 1_000_000}
@@ -58,6 +59,7 @@ class Workload:
         batch_bytes: what a stored batch should measure, header and compressed records.
         record_bytes: size of each record's value.
         total_bytes: stored bytes to make, about.
+        tls: the clusters that copiers speak TLS to, of source and destination.
     """
 
     size: str
@@ -66,11 +68,13 @@ class Workload:
     batch_bytes: int
     record_bytes: int
     total_bytes: int
+    tls: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """As in tables and selections, e.g. ``16KB-lz4-64p``."""
-        return f"{self.size}-{self.codec}-{self.partitions}p"
+        """As in tables and selections, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-tls-source``."""
+        tls = "-".join(["", "tls", *(self.tls if self.tls != SIDES else ())]) if self.tls else ""
+        return f"{self.size}-{self.codec}-{self.partitions}p{tls}"
 
     @property
     def topic(self) -> str:
@@ -102,7 +106,7 @@ class Case:
     records_per_transaction: int = 0
     age_s: float = 0.0
     round_trip_ms: float = 0.0
-    far: tuple[str, ...] = ("source", "destination")
+    far: tuple[str, ...] = SIDES
     idle: bool = False
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -142,7 +146,7 @@ CASES = (
             name=f"exact-far-{side}-{partitions}p", what=f"a round trip of 200 ms to the {side} only",
             partitions=partitions, round_trip_ms=200.0, far=(side,), total_bytes=total_bytes,
         )
-        for side in ("source", "destination")
+        for side in SIDES
         for partitions, total_bytes in ((1, 30_000_000), (64, 400_000_000))
     ),
     Case(
@@ -179,10 +183,11 @@ class Plan:
 
 
 def all_workloads() -> list[Workload]:
-    """Every batch size and codec with 8 partitions, and those of small batches with 64."""
+    """Every batch size and codec with 8 partitions, those of small batches with 64, and one of these over TLS."""
     made = [_workload(size, codec, 8) for size in _SIZES for codec in CODECS]
     made += [_workload(size, codec, 64) for size in _MANY_PARTITIONS for codec in CODECS]
-    return made
+    encrypted = _workload("16KB", "lz4", 64)
+    return made + [dataclasses.replace(encrypted, tls=tls) for tls in (SIDES, SIDES[:1])]
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:

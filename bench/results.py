@@ -25,6 +25,7 @@ class Row:
         size: batch size by name: 1KB, 16KB or 1MB.
         codec: compression.
         partitions: of the topic.
+        tls: the clusters that it was copied over TLS to and from, of source and destination.
         batch_mean_bytes: mean size of a stored batch at the source, read back from the headers.
         stored_bytes: of the topic at the source.
         records: likewise.
@@ -61,6 +62,7 @@ class Row:
     runs_cpu_s_per_gb: tuple[float, ...] = ()
     warm_s: float | None = None
     shortest_s: float | None = None
+    tls: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -177,7 +179,8 @@ def row(
     """A row from what was measured, the run with the median, or from what went wrong."""
     made = Row(
         system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
-        batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes, records=held.records, error=error,
+        tls=workload.tls, batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes,
+        records=held.records, error=error,
     )  # fmt: skip
     if not runs:
         return made
@@ -217,7 +220,10 @@ def load(path: Path) -> Results:
         kind=data["kind"],
         machine=Machine(**data["machine"]),
         settings=data["settings"],
-        rows=[Row(**{**row, "runs_cpu_s_per_gb": tuple(row["runs_cpu_s_per_gb"])}) for row in data["rows"]],
+        rows=[
+            Row(**{**row, **{name: tuple(row.get(name, ())) for name in ("runs_cpu_s_per_gb", "tls")}})
+            for row in data["rows"]
+        ],
         latency=[Latency(**row) for row in data["latency"]],
         costs=[Cost(**row) for row in data.get("costs", [])],
         complete=data["complete"],

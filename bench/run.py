@@ -150,13 +150,15 @@ class _Bench:
         alike, and not over all runs of one of them.
         """
         segments = self._source.segments(workload.topic, workload.partitions)
-        runs: dict[str, list[Measured]] = {system: [] for system in self._plan.systems}
+        copiers = [copier for copier in self._copiers if copier.speaks_tls or not workload.tls]
+        silent = {copier.name for copier in self._copiers} - {copier.name for copier in copiers}
+        runs: dict[str, list[Measured]] = {system: [] for system in self._plan.systems if system not in silent}
         failed: dict[str, str] = {}
         for turn in range(self._plan.repeat):
             if "floor" in runs:
                 self._progress.step(f"{workload.name}: {table.TITLES['floor']}")
                 runs["floor"].append(floor.measure(self._programs, segments))
-            for copier in self._copiers:
+            for copier in copiers:
                 again = copier.name in _IN_TURN or bounds.compares(copier.name, workload)
                 if copier.name not in failed and (turn == 0 or again):
                     try:

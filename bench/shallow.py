@@ -30,6 +30,7 @@ class Mirror:
     name: str = "mirror"
     window: Window = WHOLE
     supervises: bool = True
+    speaks_tls: bool = False
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its configuration; the command that runs it."""

@@ -28,6 +28,7 @@ class Broker:
         node_id: its number in the cluster, from 1.
         port: of 127.0.0.1, on which it serves clients.
         proxied_port: likewise, where it awaits what comes through a proxy; None without such a listener.
+        tls_port: likewise, where it speaks TLS; None without such a listener.
         data_dir: its log directory (``log.dirs``).
         log_path: what it prints.
         properties: its configuration; a change counts from the next ``start``.
@@ -45,6 +46,7 @@ class Broker:
         self.node_id = node_id
         self.port = port
         self.proxied_port: int | None = None
+        self.tls_port: int | None = None
         self.data_dir = folder / "data"
         self.log_path = folder / "broker.log"
         self.properties = dict(properties)

@@ -42,6 +42,8 @@ class Cluster:
         proxied: ports of 127.0.0.1, one for each broker, that the brokers advertise on a second listener, for clients
             that have to go through a proxy there; the proxy passes them on to ``Broker.proxied_port``. Whoever
             connects to ``Broker.port`` never hears of them. Kafka 1.0 and later.
+        tls: a PEM file with a private key (PKCS #8) and the chain of its certificates: each broker gets one more
+            listener, ``Broker.tls_port``, that speaks TLS with them. Kafka 3.9 and later.
 
     Raises:
         SandboxError: an argument is wrong; nothing has been started.
@@ -62,6 +64,7 @@ class Cluster:
         quick: bool = False,
         jvm_options: tuple[str, ...] = (),
         proxied: Sequence[int] = (),
+        tls: Path | None = None,
     ) -> None:
         if not 1 <= brokers <= MOST_BROKERS:
             raise SandboxError(f"cluster {name}: {brokers} brokers", f"give 1 to {MOST_BROKERS}")
@@ -71,6 +74,8 @@ class Cluster:
             raise SandboxError(
                 f"cluster {name}: {len(proxied)} proxied ports for {brokers} brokers", "give one for each"
             )
+        if tls is not None and not tls.is_file():
+            raise SandboxError(f"cluster {name}: no file {tls}", "give a PEM file with a private key and certificates")
         self.name = name
         self.version = version
         self.properties = settings.check(properties or {})
@@ -79,6 +84,7 @@ class Cluster:
         self._release = release(version)
         self._count = brokers
         self._proxied = tuple(proxied)
+        self._tls = tls
         self._jvm = Jvm(heap_mb=heap_mb, quick=quick, options=jvm_options)
         self._processes: Processes | None = None
         self._reservations: list[Reservation] = []
@@ -88,6 +94,11 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         """``host:port`` of every broker, joined by commas, as Kafka's clients take it."""
         return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def tls_bootstrap_servers(self) -> str:
+        """The same of the listeners that speak TLS."""
+        return ",".join(f"127.0.0.1:{broker.tls_port}" for broker in self.brokers if broker.tls_port is not None)
 
     @property
     def zookeeper_pid(self) -> int | None:
@@ -152,6 +163,7 @@ class Cluster:
         else:
             self._make_zookeeper(processes, classpath, ports)
         self._add_proxied_listeners()
+        self._add_tls_listeners()
         for broker in self.brokers:
             broker.start(wait=False)
         everyone = frozenset(broker.node_id for broker in self.brokers)
@@ -202,6 +214,14 @@ class Cluster:
             broker.properties |= settings.proxied_listener(
                 broker.properties, port=port, advertised_port=advertised_port
             )
+
+    def _add_tls_listeners(self) -> None:
+        if self._tls is None:
+            return
+        for broker in self.brokers:
+            (port,) = self._reserve(1)
+            broker.tls_port = port
+            broker.properties |= settings.tls_listener(broker.properties, port=port, keystore=self._tls)
 
     def _broker(self, processes: Processes, classpath: str, node_id: int, port: int) -> Broker:
         folder = processes.folder / f"broker-{node_id}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from .errors import SandboxError
 
-__all__ = ["check", "proxied_listener", "small_cluster"]
+__all__ = ["check", "proxied_listener", "small_cluster", "tls_listener"]
 
 _PROXIED = "PROXIED"
+_TLS = "TLS"
 _OURS = frozenset({
     "advertised.listeners", "broker.id", "controller.listener.names", "controller.quorum.voters", "listeners",
     "log.dir", "log.dirs", "metadata.log.dir", "node.id", "port", "process.roles", "zookeeper.connect",
@@ -59,10 +61,30 @@ def proxied_listener(properties: Mapping[str, str], *, port: int, advertised_por
     ``advertised_port``. A broker answers each listener's clients with that listener's addresses, in every kind of
     answer, so that nobody has to rewrite answers on the way.
     """
+    return _another(properties, _PROXIED, "PLAINTEXT", port, advertised_port)
+
+
+def tls_listener(properties: Mapping[str, str], *, port: int, keystore: Path) -> dict[str, str]:
+    """What adds a listener to a broker that speaks TLS on ``port``.
+
+    Args:
+        properties: those that the broker has.
+        port: of 127.0.0.1.
+        keystore: a PEM file with a private key (PKCS #8) and the chain of its certificates.
+    """
+    return {
+        **_another(properties, _TLS, "SSL", port, port),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keystore),
+    }
+
+
+def _another(properties: Mapping[str, str], name: str, protocol: str, port: int, advertised: int) -> dict[str, str]:
+    """What adds this listener to those that the broker has."""
     protocols = properties.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
     return {
-        "listeners": f"{properties['listeners']},{_PROXIED}://127.0.0.1:{port}",
-        "advertised.listeners": f"{properties['advertised.listeners']},{_PROXIED}://127.0.0.1:{advertised_port}",
-        "listener.security.protocol.map": f"{protocols},{_PROXIED}:PLAINTEXT",
+        "listeners": f"{properties['listeners']},{name}://127.0.0.1:{port}",
+        "advertised.listeners": f"{properties['advertised.listeners']},{name}://127.0.0.1:{advertised}",
+        "listener.security.protocol.map": f"{protocols},{name}:{protocol}",
         "inter.broker.listener.name": "PLAINTEXT",
     }

@@ -12,7 +12,10 @@ def test_a_full_run_has_every_size_and_codec_and_small_batches_with_many_partiti
     assert [workload.name for workload in plan.workloads] == [
         *(f"{size}-{codec}-8p" for size in ("1KB", "16KB", "1MB") for codec in ("none", "lz4", "zstd")),
         *(f"{size}-{codec}-64p" for size in ("1KB", "16KB") for codec in ("none", "lz4", "zstd")),
+        "16KB-lz4-64p-tls",
+        "16KB-lz4-64p-tls-source",
     ]
+    assert [workload.tls for workload in plan.workloads[-3:]] == [(), ("source", "destination"), ("source",)]
     assert (plan.kind, plan.systems, plan.latency, plan.repeat) == ("full", SYSTEMS, True, 5)
     assert plan.out == ROOT / "bench/out"
 

@@ -32,6 +32,14 @@ def test_mm2_copies_this_topic_one_way_and_spares_itself_the_rest() -> None:
     assert properties["emit.heartbeats.enabled"] == "false"
 
 
+def test_mm2_speaks_tls_to_the_side_that_does() -> None:
+    for sides in ((), ("source",), ("source", "destination")):
+        properties = mm2.properties(dataclasses.replace(JOB, tls=sides, ca=Path("ca.pem")))
+        encrypted = [name for name in ("source", "destination") if f"{name}.security.protocol" in properties]
+        assert encrypted == list(sides)
+        assert all(properties[f"{side}.ssl.truststore.location"] == "ca.pem" for side in sides)
+
+
 def test_both_mirrormakers_are_tuned_alike() -> None:
     properties = mm2.properties(JOB)
     consumer, producer = mm1.consumer_properties(JOB, "group"), mm1.producer_properties(JOB)

@@ -7,8 +7,10 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from bench import certificates
 from mirror.sandbox import Cluster, SandboxError, cluster, probe, start_together
 from mirror.sandbox.ports import Reservation
 
@@ -273,3 +275,25 @@ def test_a_second_listener_advertises_the_proxy(version: str) -> None:
 
         assert advertised(broker.port) == [broker.port]
         assert advertised(broker.proxied_port) == [first.port]
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "3.9.2"])
+def test_a_listener_speaks_tls(version: str) -> None:
+    """To who trusts its certificates, with addresses of that listener; nobody else is answered."""
+    with (
+        certificates.made() as keys,
+        certificates.made() as others,
+        Cluster(name="secured", version=version, tls=keys.keystore, heap_mb=512, quick=True) as running,
+    ):
+        (broker,) = running.brokers
+        assert running.tls_bootstrap_servers == f"127.0.0.1:{broker.tls_port}" != running.bootstrap_servers
+
+        def advertised(timeout_s: float, **settings: str) -> list[int]:
+            named = {name.replace("_", "."): value for name, value in settings.items()}
+            admin = AdminClient({"bootstrap.servers": running.tls_bootstrap_servers, "log_level": 0, **named})
+            return [each.port for each in admin.list_topics(timeout=timeout_s).brokers.values()]
+
+        assert advertised(DEADLINE_S, security_protocol="SSL", ssl_ca_location=str(keys.ca)) == [broker.tls_port]
+        for strange in ({}, {"security_protocol": "SSL", "ssl_ca_location": str(others.ca)}):
+            with pytest.raises(KafkaException):
+                advertised(3.0, **strange)
