@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -37,7 +37,7 @@ KINDS = {"value": {"value changed", "wholesale difference"}, "shift": {"missing"
 
 
 class Template:
-    """A batch of which each copy has a number in its records, an offset and a base sequence of its own.
+    """A batch of which each copy has an offset of its own, and a number in its records.
 
     ``raw`` has the number as ``MARK`` once.
     """
@@ -110,11 +110,11 @@ def _write(file: BinaryIO, log: Iterator[bytes]) -> None:
     file.write(b"".join(some))
 
 
-def watched(command: list[str], out: Callable[[str], object]) -> tuple[int, int, float]:
+def watched(command: list[str]) -> tuple[int, int, float]:
     """Runs the command. Its exit code, the most bytes that it and its descendants held at a time, and seconds."""
     began_at = time.monotonic()
     most = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(command) as process:
         try:
             tree = psutil.Process(process.pid)
             while process.poll() is None:
@@ -124,8 +124,6 @@ def watched(command: list[str], out: Callable[[str], object]) -> tuple[int, int,
                         held += each.memory_full_info().pss
                 most = max(most, held)
                 time.sleep(SAMPLE_S)
-            assert process.stdout is not None
-            out(process.stdout.read())
         finally:
             process.kill()
     return process.returncode, most, time.monotonic() - began_at
@@ -159,7 +157,7 @@ def tried(shape: str, batches: int) -> str:
             f"flows:\n  'source->destination': {{topics: [{shape}]}}\n"
         )
         command = [sys.executable, "-m", "mirror", "audit", "-c", str(config), "--out", str(results)]
-        code, most, seconds = watched(command, print)
+        code, most, seconds = watched(command)
         summary = results / "summary.json"
         findings = json.loads((results / "findings.json").read_text()) if summary.exists() else []
         told = {one["kind"] for one in findings}
