@@ -227,7 +227,7 @@ MUTATIONS = (
         (
             (Freshness, "appended", _always_fresh),
             (Freshness, "_pass", _passed_as_fresh),
-            _mostly(batches=32, transactional=0.0, gaps=0.0, idle=0.5, old=0.0),
+            _mostly(batches=60, transactional=0.0, gaps=0.0, idle=0.9, old=0.0),
         ),
         300,
     ),
