@@ -1,16 +1,23 @@
 """Random nemeses, several at once, from a seed: see ``chaos.nemeses``."""
 
+import re
+from collections.abc import Sequence
+
 from chaos.evidence import STRUCK
+from chaos.halting import Halting
 from chaos.nemeses import NEMESES as ALL
 from chaos.nemeses import draw
 from chaos.nemeses.data import before_it_is_remade
 from chaos.nemeses.play import play
 from chaos.scenario import Shape, scenario
 from chaos.scenarios.mapped import MAPPED
+from chaos.sides import Name
 from chaos.stage import Stage
 from chaos.topics import EVERYONE, GAPS, MORE_JAVA, NEMESES
+from chaos.waiting import NOW_AND_THEN_S, until
 
 GROUP = "Nemeses"
+OVERFILLED = "overfilled"
 LOSING = ("overtaken", "retention")
 """They take away what was not copied: a flow goes on behind that only if it is told to."""
 USUAL = [one for one in ALL.values() if one.name not in LOSING]
@@ -105,10 +112,38 @@ def to_older(stage: Stage) -> None:
 @scenario(
     "nemeses-transaction", group=GROUP, full=5, quick=1, shape=SHAPE, topics=TOPICS, top=TOP,
     flow={**FLOW, "fill": "transaction"}, workers=2, struck=STRUCK_ALL, acknowledged=True,
-    does="as nemeses-exact with fill: transaction: holes are filled by transactions that end aborted",
+    does="as nemeses-exact with fill: transaction: holes are filled by transactions that end aborted. Where a leader "
+    "dies meanwhile, the coordinator may repeat a marker: that partition halts, its copy is right up to there",
 )  # fmt: skip
 def by_transactions(stage: Stage) -> None:
+    holed = {plan.name for plan in stage.topics if plan.writing in ("transactional", "java", "copier")}
+    names = [name for name in stage.names if name[0] in holed]
+    for name in names:
+        stage.halts.tolerate(name, OVERFILLED)
     _play(stage)
+    _filled(stage, names)
+
+
+def _filled(stage: Stage, names: Sequence[Name]) -> None:
+    """Each is copied by now, and from now on may not halt; or a marker was repeated, and its copy ends before it."""
+    due = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
+    halted: dict[Name, str] = {}
+
+    def done() -> bool:
+        stage.look()
+        halted.update({name: one.detail for mirror in stage.mirrors for name, one in mirror.halts.items()})
+        ends = stage.destination.ends(names)
+        return bool(ends) and all(name in halted or ends[name] >= due[name] for name in names)
+
+    until(done, lambda: f"what has holes to be copied, or to halt; {stage.told()}", every_s=NOW_AND_THEN_S)
+    ends = until(lambda: stage.destination.ends(names), "the destination's ends")
+    for name in names:
+        if name not in halted:
+            stage.halts.no_more(name)
+            continue
+        (at,) = map(int, re.findall(r"a record at offset (\d+), and the destination a marker", halted[name]))
+        stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=ends[name] - at)
+        stage.figure(f"{name[0]}-{name[1]}: a marker was repeated at offset {at}")
 
 
 @scenario(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from chaos.errors import ChaosError
@@ -55,6 +56,8 @@ HEAD_BYTES = (0, 1, 3, 4, 7, 12, 13, 40)
 """Inside the size of a frame, its header, and just behind them."""
 MOST_BYTES = 4_000
 COMES_S = 90.0
+DOUBTS = 5
+"""Answers that are cut, one by one, until the mirror has asked what it shall be told wrong."""
 
 
 def _networks(stage: Stage) -> list[Proxy]:
@@ -296,8 +299,12 @@ def _say(stage: Stage, network: Proxy, said: Said) -> None:
     """One wrong answer, and what it takes to make the mirror ask."""
     fault = network.arm(said.name, Spoil(code=said.code) if said.done else Refuse(code=said.code))
     if said.name in NEEDS_A_LOOK:
-        time.sleep(REFRESH_AT_MOST_EVERY_S)  # metadata as fresh as that is not asked for again
-        stage.destination.network.arm("Produce", cut_answer())  # doubt, which makes it look at both sides
+        for _ in range(DOUBTS):
+            time.sleep(REFRESH_AT_MOST_EVERY_S)  # metadata as fresh as that is not asked for again
+            stage.destination.network.arm("Produce", cut_answer())  # doubt, which makes it look at both sides
+            with suppress(TimeoutError):  # not every doubt makes it ask for everything
+                fault.wait(COMES_S / DOUBTS)
+                break
     elif said.name in NEEDS_A_TAKEOVER:
         stage.mirror.kill_worker()
     fault.wait(COMES_S)

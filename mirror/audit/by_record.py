@@ -7,11 +7,14 @@ key, which the other side's cleaner may have taken as well; if it is a tombstone
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror.audit.compare import read_side
+from mirror.audit.compare import dicts, read_side
 from mirror.audit.model import RecordDifference, Side, Span, TopicPartition
 from mirror.audit.options import RECORD, RECORDS, UNOPENED, SourceOptions
 
@@ -19,6 +22,28 @@ BLOCK_BITS = 8
 """Of the offset within its block."""
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
+_SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
+
+
+class Later(NamedTuple):
+    """Of each key of some partitions, the last record and the last tombstone that source and destination have. What
+    excuses a record that is gone is behind it, so that all of a log is looked at, once."""
+
+    source: DataFrame
+    destination: DataFrame
+
+    @classmethod
+    def read(cls, spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> "Later":
+        """From these, records for rows: to the logs' ends. Nothing is read before it is asked for, and then once."""
+        assert source.rows == destination.rows == RECORDS, "records are compared with records"
+        ours, theirs = (_latest(_side(spark, side, at), at) for side, at in ((source, "s_"), (destination, "d_")))
+        return cls(ours.persist(), theirs.persist())
+
+    def forget(self) -> None:
+        """It is not needed any more."""
+        with suppress(Exception):  # py4j raises what it likes where the JVM is gone
+            self.source.unpersist()
+            self.destination.unpersist()
 
 
 def record_differences(
@@ -26,50 +51,46 @@ def record_differences(
     source: SourceOptions,
     destination: SourceOptions,
     looked: Mapping[TopicPartition, Iterable[Span]],
+    later: Later,
 ) -> dict[TopicPartition, list[RecordDifference]]:
     """Offsets within ``looked`` at which the sides do not have the same record, in order.
 
     Args:
         spark: the session.
-        source: what to read there, records for rows: from the first looked-at offset to the log's end.
+        source: what to read there, records for rows: all that ``looked`` has.
         destination: likewise.
         looked: the offsets of the batches that differ.
+        later: from the first of them on.
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds ours in its text.
     """
     assert source.rows == destination.rows == RECORDS, "records are compared with records"
-    ours, theirs = _side(spark, source, "s_").persist(), _side(spark, destination, "d_").persist()
-    try:
-        wanted = spark.createDataFrame(
-            [(key.topic, key.partition, span.start, span.end) for key, spans in looked.items() for span in spans],
-            "topic string, partition int, start long, end long",
-        )
-        joined = ours.join(theirs, _AT, "full_outer").where(
-            ~F.col("s_digest").eqNullSafe(F.col("d_digest"))
-            | (F.col("s_part").eqNullSafe(UNOPENED))
-            | (F.col("d_part").eqNullSafe(UNOPENED))
-        )
-        inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
-        # By blocks of offsets: each record is held against the few spans of its own, not against all of its partition.
-        blocks = F.sequence(_block(F.col("start")), _block(F.col("end") - 1))
-        spans = wanted.withColumn("block", F.explode(blocks))
-        blocked = joined.withColumn("block", _block(F.col("base_offset")))
-        differing = blocked.join(F.broadcast(spans), ["topic", "partition", "block"]).where(inside)
-        differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
-        for latest in (_latest(ours, "s_"), _latest(theirs, "d_")):
-            differing = differing.join(latest, _KEY, "left")
-        table = differing.select(
-            *_AT,
-            F.coalesce("s_size", "d_size").alias("size"),
-            _at().alias("at"),
-            F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_")).alias("excused"),
-        ).toArrow()
-    finally:
-        ours.unpersist()
-        theirs.unpersist()
+    spans = [(*key, *span) for key, some in looked.items() for span in some]
+    wanted = spark.createDataFrame(pa.table([*zip(*spans, strict=True)], schema=_SPANS))
+    joined = _side(spark, source, "s_").join(_side(spark, destination, "d_"), _AT, "full_outer")
+    joined = joined.where(
+        ~F.col("s_digest").eqNullSafe(F.col("d_digest"))
+        | (F.col("s_part").eqNullSafe(UNOPENED))
+        | (F.col("d_part").eqNullSafe(UNOPENED))
+    )
+    inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
+    # By blocks of offsets: each record is held against the few spans of its own, not against all of its partition.
+    blocks = F.sequence(_block(F.col("start")), _block(F.col("end") - 1))
+    by_block = wanted.withColumn("block", F.explode(blocks))
+    blocked = joined.withColumn("block", _block(F.col("base_offset")))
+    differing = blocked.join(F.broadcast(by_block), ["topic", "partition", "block"]).where(inside)
+    differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
+    for latest in later:
+        differing = differing.join(latest, _KEY, "left")
+    table = differing.select(
+        *_AT,
+        F.coalesce("s_size", "d_size").alias("size"),
+        _at().alias("at"),
+        F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_")).alias("excused"),
+    ).toArrow()
     found: dict[TopicPartition, list[RecordDifference]] = defaultdict(list)
-    for row in table.to_pylist():
+    for row in dicts(table):
         at = Side(row["at"]) if row["at"] else None
         found[TopicPartition(row["topic"], row["partition"])].append(
             RecordDifference(row["base_offset"], at, at is not None and bool(row["excused"]), row["size"])

@@ -43,7 +43,7 @@ from mirror.audit.regions import (
     skipped,
     within,
 )
-from mirror.audit.runs import Moved, less, moved_finding, resegmented, wholesale
+from mirror.audit.runs import Moved, folded, less, moved_finding, resegmented, wholesale
 
 ROUND_BATCHES = 200_000
 """Differing batches of one round, all partitions together: some 100 MB."""
@@ -347,11 +347,13 @@ class Differences:
                     by_record=window.by_record,
                 )
             )
-            explained = [one for one in found if one.kind in _EXPLAINED]
+            explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
             others = [one for one in found if one.kind not in _EXPLAINED]
+            # A run that moved is one fault, however long; runs without end are no shift that could be followed.
             self.unexplained += sum(one.batches or one.records for one in others)
+            self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
             self._holes[key] += window.pairs.holes if others else []
-            self._findings += [*joined(explained, window.pairs.holes), *others]
+            self._findings += [*folded(explained), *others]
 
     def _search(self, seen: Sequence[Pairs], places: _Found) -> None:
         """Where else the rows are that have no counterpart beside them; adds to what is known."""

@@ -228,11 +228,14 @@ class _Audit:
         """Findings and coverage rows. The scope is, from then on, what was compared in the end."""
         self.progress.stage("reading and comparing both clusters")
         compared = self._followed(self._read(tasks), {})
-        while True:
-            try:
-                return self._found(compared)
-            except Moved as moved:
-                compared = self._followed(compared, moved.starts)
+        try:
+            while True:
+                try:
+                    return self._found(compared)
+                except Moved as moved:
+                    compared = self._followed(compared, moved.starts)
+        finally:
+            self.looking.end()
 
     def _read(self, tasks: tuple[Task, ...]) -> Compared:
         """Both sides of these tasks, each in full."""
@@ -282,7 +285,7 @@ class _Audit:
         """What differs, each fault once; and what is known of the logs' ends by that."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
-        self.looking.begin(chunks)
+        self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
         differences = Differences(self.looking, bounds, mapped=self.request.mapped)
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))

@@ -1,7 +1,8 @@
 """Both clusters looked at with Spark: whatever ``differences`` asks for."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import jvm
 from mirror.audit.bounds import Frozen
-from mirror.audit.by_record import record_differences
+from mirror.audit.by_record import Later, record_differences
 from mirror.audit.compare import Compared, compare, locate
 from mirror.audit.coverage import key_of
 from mirror.audit.errors import AuditError
@@ -27,6 +28,8 @@ from mirror.audit.session import slots
 from mirror.audit.spans import merged as merged_spans
 
 Result = TypeVar("Result")
+_NO_END = 1 << 62
+"""Behind any log's end."""
 
 
 def cluster_ids(frozen: Frozen) -> dict[Side, str]:
@@ -53,6 +56,8 @@ class Looking:
         self.notes: list[str] = []
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
+        self._first: Mapping[TopicPartition, int] = {}
+        self._kept: Later | None = None
 
     @property
     def frozen(self) -> Frozen:
@@ -63,11 +68,19 @@ class Looking:
     def _slots(self) -> int:
         return slots(self.spark)
 
-    def begin(self, dirty: Iterable[TopicPartition]) -> None:
-        """These differ; what was looked at before is forgotten."""
+    def begin(self, dirty: Mapping[TopicPartition, int]) -> None:
+        """These differ, from some offset on; what was looked at before is forgotten."""
+        self.end()
         self._dirty = frozenset(key.topic for key in dirty)
+        self._first = dirty
         self._looked = {}
         self.notes = []
+
+    def end(self) -> None:
+        """Nothing more is looked at."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.forget()
 
     def _still_there(self, ranges: Iterable[Range]) -> None:
         """These and all that was looked at before them.
@@ -149,24 +162,47 @@ class Looking:
         if not looked:
             return {}
         self.progress.stage("comparing what log cleaners have left, record by record")
-        sides = []
-        for side in Side:
-            rest = [
-                self._estimate(key, Span(spans[0].start, self._end(side, key, shifts[key])))
-                for key, spans in looked.items()
-            ]
-            tasks = tuple(
-                tuple(where._replace(shift=shifts[where.key]) for where in task) for task in plan(rest, self._slots)
-            )
-            sides.append(self._options(side, tasks, RECORDS))
-        source, destination = sides
-        found = self._spark(lambda: record_differences(self.spark, source, destination, looked))
+        some = {key: Span(spans[0].start, spans[-1].end) for key, spans in looked.items()}
+        source, destination = (self._records_of(side, some, shifts) for side in Side)
+        with self._later({key: span.start for key, span in some.items()}, shifts) as later:
+            found = self._spark(lambda: record_differences(self.spark, source, destination, looked, later))
         self._still_there(())
         if not self.request.committed:
             # What was aborted was copied as well, and a cleaner takes it without a later record of its key.
-            for key, some in found.items():
-                found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some]
+            for key, some_of_it in found.items():
+                found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some_of_it]
         return found
+
+    @contextmanager
+    def _later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Iterator[Later]:
+        """What stands in these partitions from ``starts`` on. Read once for all rounds, but for what has moved."""
+        if not any(shifts[key] for key in starts) and all(start >= self._first[key] for key, start in starts.items()):
+            if self._kept is None:
+                self._kept = self._read_later({key: at for key, at in self._first.items() if self.cleaned(key)}, {})
+            yield self._kept
+            return
+        later = self._read_later(starts, shifts)
+        try:
+            yield later
+        finally:
+            later.forget()
+
+    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Later:
+        whole = {key: Span(start, _NO_END) for key, start in starts.items()}
+        source, destination = (self._records_of(side, whole, shifts) for side in Side)
+        return Later.read(self.spark, source, destination)
+
+    def _records_of(
+        self, side: Side, spans: Mapping[TopicPartition, Span], shifts: Mapping[TopicPartition, int]
+    ) -> SourceOptions:
+        """To read these, as far as the side's logs reach, record by record."""
+        known = [
+            self._estimate(key, Span(start, max(start, min(end, self._end(side, key, shifts.get(key, 0))))))
+            for key, (start, end) in spans.items()
+        ]
+        planned = plan(known, self._slots)
+        tasks = tuple(tuple(where._replace(shift=shifts.get(where.key, 0)) for where in task) for task in planned)
+        return self._options(side, tasks, RECORDS)
 
     def _end(self, side: Side, key: TopicPartition, shift: int) -> int:
         """Where the log ends, at the source's offsets; a later record of a key may be behind what is audited."""

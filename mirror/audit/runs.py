@@ -1,10 +1,14 @@
 """What was compared as a whole, as findings: moved runs, records in other batches, and what was only counted. Pure."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mirror.audit.model import Finding, Kind, Span, TopicPartition
 from mirror.audit.regions import Region
+
+MOST_APART = 1_000
+"""Places of one partition and round that a log cleaner has changed, told one by one."""
 
 
 @dataclass(slots=True)
@@ -74,3 +78,46 @@ def resegmented(key: TopicPartition, opened: Iterable[Moved]) -> list[Finding]:
         )
         for ours, theirs in runs
     ]  # fmt: skip
+
+
+def folded(explained: Sequence[Finding]) -> list[Finding]:
+    """What a log cleaner explains, in not many more findings than MOST_APART: a cleaner changes millions of batches,
+    with unchanged ones between them. Neighbours that say the same become one; it counts them.
+
+    Args:
+        explained: of one partition, in order; runs are joined already.
+    """
+    alike: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
+    for one in explained:
+        alike[one.kind, one.detail, one.source is None, one.destination is None].append(one)
+    size = -(-len(explained) // MOST_APART)
+    if size <= 1:
+        return list(explained)
+    return [
+        _as_one(found[at : at + size]) if found[at].kind in _CLEANERS else found[at]
+        for found in alike.values()
+        for at in range(0, len(found), size if found[0].kind in _CLEANERS else 1)
+    ]
+
+
+_CLEANERS = (Kind.CLEANED, Kind.UNVERIFIABLE)
+
+
+def _as_one(found: Sequence[Finding]) -> Finding:
+    first = found[0]
+    if len(found) == 1:
+        return first
+    return replace(
+        first,
+        source=_around(one.source for one in found),
+        destination=_around(one.destination for one in found),
+        batches=sum(one.batches for one in found),
+        records=sum(one.records for one in found),
+        bytes=sum(one.bytes for one in found),
+        detail=f"{first.detail}; not every batch between these offsets",
+    )
+
+
+def _around(spans: Iterable[Span | None]) -> Span | None:
+    some = [span for span in spans if span is not None]
+    return Span(min(span.start for span in some), max(span.end for span in some)) if some else None

@@ -49,9 +49,10 @@ def slots(spark: SparkSession) -> int:
 
 
 def heap_mb() -> int:
-    """A quarter of the machine's memory, from 1 to 8 GiB: rows and shuffles; payloads never reach the JVM."""
+    """A quarter of the machine's memory, from 512 MiB to 1 GiB: rows, of which Spark spills what does not fit; payloads
+    never reach the JVM. A heap that may be larger is filled with garbage before it is collected."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(min(max(total / 4, GIB), 8 * GIB)) >> 20
+    return int(min(max(total / 4, GIB / 2), GIB)) >> 20
 
 
 @contextmanager

@@ -359,10 +359,15 @@ class _Back:
         return Filled(self._until, accepted=(self._first, self._until))
 
     def _overfilled(self, lost: Lost) -> PartitionHalted:
+        behind = (
+            f"what stands from offset {self._end} on is not where it belongs"
+            if self._blame
+            else f"its log ends at {self._end}"
+        )
         return halt(
             Trouble.FILLED_RECORD,
-            f"{self._rules.name}: the source has a record at offset {lost.offset}, and the destination a marker; its "
-            f"log ends at {self._end}{lost.why and f'; {lost.why}'}",
+            f"{self._rules.name}: the source has a record at offset {lost.offset}, and the destination a marker; "
+            f"{behind}{lost.why and f'; {lost.why}'}",
         )
 
 

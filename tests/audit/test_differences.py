@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.audit import differences
-from mirror.audit.model import Finding, Kind, Span, TopicPartition
+from mirror.audit import differences, runs
+from mirror.audit.model import Finding, Kind, Side, Span, TopicPartition
 from tests.audit.logs import Batch, Logs, plain
 
 Told = tuple[Kind, Span | None, Span | None]
@@ -103,6 +103,37 @@ def test_too_much_that_nothing_explains_is_counted(monkeypatch: pytest.MonkeyPat
     assert rest.source == rest.destination == Span(named.source.end, 20_000)
     assert f"{rest.batches // 100} chunks differ" in rest.detail
     assert logs.most_rows <= 4_000
+
+
+def test_what_moved_everywhere_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch has changed places with its neighbour: that are as many faults as pairs, and no shift to follow."""
+    monkeypatch.setattr(differences, "ROUND_BATCHES", 200)
+    monkeypatch.setattr(differences, "MOST_UNEXPLAINED", 500)
+    source = plain(4_000)
+    changed = [source[index ^ 1] for index in range(4_000)]
+    found = Logs(source, changed, width=100).audit()
+    kinds = [finding.kind for finding in found]
+    assert set(kinds) == {Kind.MOVED, Kind.WHOLESALE}
+    assert kinds.count(Kind.MOVED) < 2_000
+
+
+@pytest.mark.parametrize("every", [2, 500])
+def test_what_a_cleaner_changed_everywhere_is_told_in_bounded_room(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """Millions of batches, unchanged ones between them: neighbours are told as one, few are told one by one."""
+    monkeypatch.setattr(runs, "MOST_APART", 50)
+    source = plain(20_000)
+    changed = [("written", "anew")[:1] if index % every == 1 else batch for index, batch in enumerate(source)]
+    found = Logs(source, changed, width=100, cleaners={Side.DESTINATION}).audit()
+    assert {finding.kind for finding in found} == {Kind.CLEANED}
+    assert sum(finding.batches for finding in found) == 20_000 // every
+    spans = [finding.destination for finding in found]
+    assert spans == [finding.source for finding in found]
+    assert all(any(at in range(*span) for span in spans if span) for at in range(1, 20_000, every))
+    if every == 2:
+        assert len(found) <= 500  # some 50 in each round
+        assert all(finding.detail.endswith("; not every batch between these offsets") for finding in found)
+    else:
+        assert spans == [Span(at, at + 1) for at in range(1, 20_000, every)]
 
 
 def test_a_stream_in_other_batches_is_followed_by_its_records() -> None:

@@ -126,6 +126,8 @@ async def test_a_late_marker_displaced_our_batch(monkeypatch: pytest.MonkeyPatch
         assert at.there.produce(displaced[0]) == (0, 7)
         reason, detail = await at.halts()
         assert reason == ("overfilled" if rule else "corrupt"), detail
+        if rule:
+            assert "a record at offset 6, and the destination a marker; what stands from offset 7 on is not" in detail
 
 
 async def test_leading_filler_is_ours() -> None:

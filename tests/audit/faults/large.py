@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import psutil
 from crc32c import crc32c
@@ -110,23 +111,31 @@ def _write(file: BinaryIO, log: Iterator[bytes]) -> None:
     file.write(b"".join(some))
 
 
-def watched(command: list[str]) -> tuple[int, int, float]:
-    """Runs the command. Its exit code, the most bytes that it and its descendants held at a time, and seconds."""
+class Taken(NamedTuple):
+    """What a command took. ``most``: bytes that it and its descendants held when that was most, by their names."""
+
+    code: int
+    most: Counter[str]
+    seconds: float
+
+
+def watched(command: list[str]) -> Taken:
+    """Runs the command."""
     began_at = time.monotonic()
-    most = 0
+    most = Counter[str]()
     with subprocess.Popen(command) as process:
         try:
             tree = psutil.Process(process.pid)
             while process.poll() is None:
-                held = 0
+                held = Counter[str]()
                 for each in (tree, *_children(tree)):
                     with suppress(psutil.Error):  # it has just ended
-                        held += each.memory_full_info().pss
-                most = max(most, held)
+                        held["the command" if each == tree else each.name()] += each.memory_full_info().pss
+                most = max(most, held, key=Counter.total)
                 time.sleep(SAMPLE_S)
         finally:
             process.kill()
-    return process.returncode, most, time.monotonic() - began_at
+    return Taken(process.returncode, most, time.monotonic() - began_at)
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
@@ -157,19 +166,21 @@ def tried(shape: str, batches: int) -> str:
             f"flows:\n  'source->destination': {{topics: [{shape}]}}\n"
         )
         command = [sys.executable, "-m", "mirror", "audit", "-c", str(config), "--out", str(results)]
-        code, most, seconds = watched(command)
+        taken = watched(command)
+        most = taken.most.total()
+        held = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in taken.most.most_common())
         summary = results / "summary.json"
         findings = json.loads((results / "findings.json").read_text()) if summary.exists() else []
         told = {one["kind"] for one in findings}
         print(
-            f"{shape}: {batches:,} batches differ; exit code {code}, {len(findings):,} findings "
-            f"({', '.join(sorted(told)) or 'none'}), at most {most / 2**20:,.0f} MiB, {seconds:.0f} s",
+            f"{shape}: {batches:,} batches differ; exit code {taken.code}, {len(findings):,} findings "
+            f"({', '.join(sorted(told)) or 'none'}), at most {most / 2**20:,.0f} MiB ({held}), {taken.seconds:.0f} s",
             flush=True,
         )
         if not summary.exists():
             return "no verdict"
         due = KINDS[shape]
-        if (code, told) != (2 if due else 0, due):
+        if (taken.code, told) != (2 if due else 0, due):
             return f"due were exit code {2 if due else 0} and {sorted(due)}"
         return "" if most <= MOST_BYTES else f"more than {MOST_BYTES / 2**20:,.0f} MiB"
 
