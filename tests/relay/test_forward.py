@@ -509,6 +509,22 @@ def test_no_flipped_bit_becomes_a_hole(kind: str) -> None:
             assert not is_intact(sent[-len(victim) :]), bit
 
 
+@pytest.mark.parametrize("kind", VICTIMS)
+def test_no_flipped_bit_is_skipped(kind: str) -> None:
+    """The same of a batch that is passed over, because it is copied already: what it says of its offsets is believed only
+    where its checksum holds."""
+    victim = raw_batch(b"\x20\0\0\0\x08\0\0\0\0", **{"base_offset": 1_000, **VICTIMS[kind]})
+    due = BatchHeader.read(victim).next_offset
+    case = Case(victim + raw_batch(b"n", base_offset=due), due=due, compacted=True)
+    whole = agree(case, 9)
+    assert (whole.halt, whole.records) == (None, [5])
+    for bit in range(8 * MAGIC_AT, 8 * len(victim)):
+        spoilt = bytearray(victim)
+        spoilt[bit >> 3] ^= 1 << (bit & 7)
+        outcome = agree(case._replace(record_set=spoilt + case.record_set[len(victim) :]), 9)
+        assert (outcome.halt, outcome.sent) == (HaltReason.CORRUPT, []), bit
+
+
 def test_without_a_look_at_the_checksum_records_become_holes() -> None:
     """Mutation: the rule above, taken away."""
     with patch.object(forward_module, "is_intact", lambda batch: True):

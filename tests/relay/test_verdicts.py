@@ -1,5 +1,6 @@
 """Topic configs that change while a topic is copied: seen before a verdict that rests on them halts a partition."""
 
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -174,3 +175,26 @@ async def test_a_refresh_hands_over_what_it_finds() -> None:
             set_config(destination, "compression.type", "producer")
             source.store("t", 0, *batches(3, first=15))
             await flow.copied()
+
+
+async def test_a_source_that_is_compacted_from_now_on() -> None:
+    """The source topic is given cleanup.policy=compact while it is copied, and records go: a hole, and no damage."""
+    for asked in (True, False):
+        async with clusters() as (source, destination):
+            source.add_topic("t", configs={"cleanup.policy": "delete"})
+            destination.add_topic("t", configs={"cleanup.policy": "delete"})
+            with ExitStack() as patched:
+                if not asked:  # mutation: what was known at the start decides
+                    patched.enter_context(patch.object(Verdicts, "suspect", lambda *_: False))
+                async with mirroring(source, destination) as flow:
+                    await copying(flow, source)
+                    set_config(source, "cleanup.policy", "compact")
+                    source.store("t", 0, *batches(2, first=21))
+                    if not asked:
+                        assert await flow.halted() == "unexplained_gap"
+                        continue
+                    await until(lambda: flow.partition().acknowledged == 27)
+                    assert destination.log("t").end == 27
+                    (line,) = flow.log.of("configs_changed")
+                    assert line["detail"].startswith("judged again: unexplained_gap, ")
+                    assert not flow.log.of("halted")
