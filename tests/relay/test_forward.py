@@ -511,8 +511,8 @@ def test_no_flipped_bit_becomes_a_hole(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", VICTIMS)
 def test_no_flipped_bit_is_skipped(kind: str) -> None:
-    """The same of a batch that is passed over, because it is copied already: what it says of its offsets is believed only
-    where its checksum holds."""
+    """The same of a batch that is passed over, because it is copied already: what it says of its offsets is believed
+    only where its checksum holds."""
     victim = raw_batch(b"\x20\0\0\0\x08\0\0\0\0", **{"base_offset": 1_000, **VICTIMS[kind]})
     due = BatchHeader.read(victim).next_offset
     case = Case(victim + raw_batch(b"n", base_offset=due), due=due, compacted=True)
