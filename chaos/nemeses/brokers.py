@@ -8,7 +8,7 @@ from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_E
 from chaos.nemeses.places import SIDES, side_of
 from chaos.nemeses.schedule import Strike, nemesis
 from chaos.placing import lead_elsewhere, move
-from chaos.sides import Side
+from chaos.sides import Name, Side
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
@@ -46,16 +46,21 @@ def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 @nemesis("leader-move", places=SIDES, struck=LED_ELSEWHERE)
 def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
     """By a preferred election."""
-    lead_elsewhere(_whole(stage, strike), strike.pick(stage.names))
+    lead_elsewhere(_whole(stage, strike), strike.pick(standing(stage)))
     yield
 
 
 @nemesis("reassignment", places=SIDES, struck=MOVED.times(2))
 def reassignment(stage: "Stage", strike: Strike) -> Iterator[None]:
-    side = _whole(stage, strike)
-    at = strike.chance % len(stage.names)
-    move(side, [stage.names[at], stage.names[at - 1]])
+    side, names = _whole(stage, strike), standing(stage)
+    at = strike.chance % len(names)
+    move(side, [names[at], names[at - 1]])
     yield
+
+
+def standing(stage: "Stage") -> list[Name]:
+    """Partitions of topics that no nemesis deletes: those of another are not there to be moved meanwhile."""
+    return [(plan.name, index) for plan in stage.topics for index in range(plan.partitions) if plan.writing != "nobody"]
 
 
 def _whole(stage: "Stage", strike: Strike) -> Side:

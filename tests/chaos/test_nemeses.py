@@ -10,7 +10,7 @@ import pytest
 
 from chaos.errors import ChaosError
 from chaos.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
-from chaos.nemeses import NEMESES, Nemesis, Strike, draw
+from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw
 from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
 from chaos.nemeses.play import moments, play
 from chaos.plan import Plan, from_environment
@@ -77,6 +77,22 @@ def test_every_topic_that_is_struck_is_there() -> None:
             assert one.struck == (STRUCK.times(len(menu)),)
             assert ("on.gap" in one.flow) == (menu is nemesis.EVERY)
             assert one.acknowledged
+
+
+def test_no_partition_is_moved_whose_topic_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be waited for, and nothing that is to make it again would get its turn."""
+    moved: set[tuple[str, int]] = set()
+    monkeypatch.setattr(brokers, "_whole", lambda *_: None)
+    monkeypatch.setattr(brokers, "move", lambda _, names: moved.update(names))
+    monkeypatch.setattr(brokers, "lead_elsewhere", lambda _, name: moved.add(name))
+    names = [(plan.name, index) for plan in nemesis.TOPICS for index in range(plan.partitions)]
+    stage: Any = SimpleNamespace(topics=nemesis.TOPICS, names=names)
+    for chance in range(100):
+        for kind in ("reassignment", "leader-move"):
+            list(
+                NEMESES[kind].act(stage, Strike(nemesis=kind, place=SIDES[0], begins_s=0.0, ends_s=1.0, chance=chance))
+            )
+    assert moved == {name for name in names if name[0] != "remade"}
 
 
 def test_moments_are_in_order_and_an_end_comes_before_a_beginning() -> None:

@@ -521,7 +521,7 @@ def test_no_flipped_bit_is_skipped(kind: str) -> None:
     for bit in range(8 * MAGIC_AT, 8 * len(victim)):
         spoilt = bytearray(victim)
         spoilt[bit >> 3] ^= 1 << (bit & 7)
-        outcome = agree(case._replace(record_set=spoilt + case.record_set[len(victim) :]), 9)
+        outcome = agree(case._replace(record_set=bytes(spoilt) + case.record_set[len(victim) :]), 9)
         assert (outcome.halt, outcome.sent) == (HaltReason.CORRUPT, []), bit
 
 

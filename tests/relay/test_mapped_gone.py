@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from confluent_kafka import Producer
 
+from mirror.net.alignment import Ambiguous
 from mirror.net.cluster import Cluster
 from mirror.net.lockstep import Differs
 from mirror.net.log import PartitionLog
@@ -13,7 +15,7 @@ from mirror.relay import ids, mapped
 from mirror.relay.fence import Before
 from mirror.relay.resync import Log
 from mirror.sandbox import Cluster as Sandbox
-from tests.net.real import create, log_of, opened, records
+from tests.net.real import create, log_of, opened, records, transaction
 from tests.patience import PATIENT
 from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
 from tests.service.kafka_side import delete_topic
@@ -100,7 +102,6 @@ async def test_a_source_that_deletes_behind_the_checkpoint(
     """
     1. Six batches are copied, the first checkpoint is the only one, and the source deletes two of them, then all six.
     2. Each life finds which of its batches are copied; beginning exactly where the copy ends is no gap.
-    3. With equal batches at a source that goes on, there are several places: halted, and nothing lost by a decision.
     """
     create(source_cluster, topic_name)
     create(destination_cluster, topic_name)
@@ -113,6 +114,44 @@ async def test_a_source_that_deletes_behind_the_checkpoint(
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         await flow.copied(topic_name)
     assert len(await copied_of(destination_cluster, topic_name)) == 7
+
+
+def write_equal(sandbox: Sandbox, topic: str, count: int) -> None:
+    """Batches of three records that are the same in all but their offsets."""
+    producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 1_000, "log_level": 0})
+    for _ in range(count):
+        for _ in range(3):
+            producer.produce(topic, "same", timestamp=1_700_000_000_000, partition=0)
+        assert producer.flush(60) == 0
+
+
+async def test_equal_batches_behind_a_deletion(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+) -> None:
+    """
+    1. Twelve equal batches, and what was aborted among them, are copied; the first checkpoint is the only one.
+    2. The source deletes five of them, and goes on with equal ones: its first one may be any of several copies. The
+       partition halts, nothing more is copied, and no offset is translated.
+    """
+    create(source_cluster, topic_name)
+    create(destination_cluster, topic_name)
+    await asyncio.to_thread(write_equal, source_cluster, topic_name, 3)
+    await asyncio.to_thread(
+        transaction, source_cluster, topic_name, ["gone"], commit=False, transactional_id=topic_name
+    )
+    await asyncio.to_thread(write_equal, source_cluster, topic_name, 9)
+    async with mapping(source_cluster, destination_cluster, topic_name) as flow:
+        await flow.copied(topic_name)
+        await (await log_of(flow.source, topic_name)).delete_before(17)
+    copied = await copied_of(destination_cluster, topic_name)
+    assert (len(copied), len(set(copied))) == (12, 1)
+    await asyncio.to_thread(write_equal, source_cluster, topic_name, 8)
+    async with mapping(source_cluster, destination_cluster, topic_name) as flow:
+        assert await flow.halted(topic_name) == "ambiguous_position"
+        here, there = await log_of(flow.source, topic_name), await log_of(flow.destination, topic_name)
+        with pytest.raises(Ambiguous, match="the source begins at 17"):
+            await translation(await _state(flow.destination), here, there, committed=True)
+    assert await copied_of(destination_cluster, topic_name) == copied
 
 
 @pytest.mark.parametrize("version", ["3.9.2", "4.3.0"])

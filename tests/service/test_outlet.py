@@ -12,9 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from mirror.sandbox import Cluster
 from mirror.service.outlet import NOT_READ, Outlet
+from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
 
 SOON_S = 60.0
@@ -123,19 +126,29 @@ def test_a_reader_that_does_not_read(pipe: tuple[int, int], blocking: bool) -> N
 # The whole process, with clusters that are away: it waits, and says so.
 
 
+AWAY = ("127.0.0.1:1", "127.0.0.1:2")
+
+
 @contextmanager
-def running(folder: Path, stdout: Any, **options: Any) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+def running(
+    folder: Path, stdout: Any, *, clusters: tuple[str, str] = AWAY, topic: str = "t", **options: Any
+) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
     """``mirror run``, and where it listens: its log may not tell."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     config = folder / "mirror.yaml"
-    config.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"], top={"http.listen": address}))
+    config.write_text(config_text(*clusters, [topic], top={"http.listen": address}))
     command = [str(MIRROR), "run", "-c", str(config)]
     with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, **options) as process:
         try:
             yield process, address
         finally:
             process.kill()
+
+
+def lines_lost(address: str) -> float:
+    """As it counts them."""
+    return float(fetch(address, "/metrics")[1].rpartition("mirror_log_lines_lost_total ")[2].split()[0])
 
 
 def wait_for_loss(process: "subprocess.Popen[bytes]", address: str) -> None:
@@ -145,8 +158,7 @@ def wait_for_loss(process: "subprocess.Popen[bytes]", address: str) -> None:
         assert process.poll() is None
         assert time.monotonic() < deadline
         with suppress(OSError):
-            lost = float(fetch(address, "/metrics")[1].rpartition("mirror_log_lines_lost_total ")[2].split()[0])
-            if lost > 0 and fetch(address, "/-/ready")[1].startswith("Unreachable: "):
+            if lines_lost(address) > 0 and fetch(address, "/-/ready")[1].startswith("Unreachable: "):
                 return
         time.sleep(0.02)
 
@@ -170,6 +182,44 @@ def test_the_mirror_goes_on(tmp_path: Path, kind: str) -> None:
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=PATIENCE_S)
             assert (process.returncode, errors) == (0, b"")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["full", "gone"])
+def test_records_go_on_being_copied(
+    tmp_path: Path, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, kind: str
+) -> None:
+    """
+    1. A full disk, or a closed pipe, from the start: what is written is copied, and lost lines are counted.
+    2. SIGHUP to the mirror and to all that it has started: what is written then is copied, too.
+    3. It stops as it was told, exit code 0.
+    """
+    if kind == "full" and not FULL.exists():
+        pytest.skip("no /dev/full")
+    here, there = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    create_topic(here, topic_name)
+    produce(here, topic_name, 500)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with (
+        open(FULL if kind == "full" else writer, "wb") as stdout,
+        running(tmp_path, stdout, clusters=(here, there), topic=topic_name) as (process, address),
+    ):
+        for written in (500, 1_000):
+            deadline = time.monotonic() + PATIENCE_S
+            while end_of(there, topic_name) < written:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            if written == 500:
+                for each in (psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)):
+                    each.send_signal(signal.SIGHUP)
+                produce(here, topic_name, 500, seed=1)
+        assert lines_lost(address) > 0
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, errors) == (0, b"")
+    assert end_of(there, topic_name) == 1_000
 
 
 def test_the_mirror_goes_on_unread(tmp_path: Path, pipe: tuple[int, int]) -> None:

@@ -221,19 +221,35 @@ def test_the_supervisor_is_killed(two: Two) -> None:
 
 def test_a_second_machine_joins(two: Two) -> None:
     """
-    1. A second supervisor with the same configuration joins: the partitions are shared out between the two.
-    2. It leaves: the first has all of them again. A producer writes all the time; both sides are identical.
+    1. A second supervisor with the same configuration joins while a producer writes: the partitions are shared out
+       between the two. At a quiet moment, the records that both have counted are all that there are.
+    2. It leaves: the first has all of them again, and counts what comes from then on. Both sides are identical.
     """
     two.create()
+    counted = "mirror_replicated_records_total"
+
+    def written() -> int:
+        return sum(end_of(two.source, two.topic, each) for each in range(PARTITIONS))
+
     with two.mirror("first", workers=1) as first:
         first.wait_event("caught_up")
-        with writing(two.source, two.topic, PARTITIONS):
-            with two.mirror("second", workers=1) as second:
+        with two.mirror("second", workers=1) as second:
+            with writing(two.source, two.topic, PARTITIONS):
                 second.wait_for(lambda: shared_out(first, 2) and shared_out(second, 2), "two partitions each")
-                assert second.stop() == 0
-            first.wait_for(lambda: shared_out(first, 4), "all partitions")
-            assert first.of("revoked")
+                second.wait_for(lambda: total(second, counted) > 0, "its first records")
+            two.wait_equal(first)
+            second.wait_for(
+                lambda: total(first, counted) + total(second, counted) >= written(), "all records in metrics"
+            )
+            of_second = total(second, counted)
+            assert total(first, counted) + of_second == written()
+            assert second.stop() == 0
+        first.wait_for(lambda: shared_out(first, 4), "all partitions")
+        assert first.of("revoked")
+        two.produce(100, seed=7)
         two.wait_equal(first)
+        first.wait_for(lambda: total(first, counted) + of_second >= written(), "the rest in metrics")
+        assert total(first, counted) + of_second == written()
         first.wait_for(lambda: total(first, "mirror_rebalances_total", event="revoked") >= 1, "rebalances in metrics")
         assert first.stop() == 0
         assert not first.of("halted")

@@ -1,12 +1,16 @@
 """``mirror run`` while something is not there yet: it waits, says so once, is not ready, and goes on by itself."""
 
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import Cluster
+from tests.patience import PATIENT
 from tests.service.alerts import firing, samples
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import cli, config_text, get, mirror, status
@@ -158,3 +162,48 @@ async def test_when_it_gives_up(
         workers.ready(1)
         workers.say(1, kind, **fields)
         assert workers.supervisor._failed is None
+
+
+def ends_of(bootstrap: str, topic: str, leading: Iterable[int]) -> list[int]:
+    """Where the logs of these partitions end, as librdkafka hears it from their leaders."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "log_level": 0})
+    try:
+        return [consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=60)[1] for index in leading]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.broker
+def test_started_while_one_of_three_brokers_is_down(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+    """
+    1. The first of the destination's bootstrap servers is stopped, which has the only replica of one partition. The
+       mirror starts and copies the two others; `status` says which broker the third waits for.
+    2. That broker comes back: so does its partition.
+    """
+    source, config = source_cluster.bootstrap_servers, tmp_path / "mirror.yaml"
+    with Cluster(name="three", brokers=3, quick=True, properties=PATIENT) as three:
+        destination, down = three.bootstrap_servers, three.brokers[0]
+        create_topic(source, topic_name, partitions=3)
+        create_topic(destination, topic_name, partitions=3)
+        produce(source, topic_name, 900, partitions=3)
+        found = AdminClient({"bootstrap.servers": destination}).list_topics(topic_name, timeout=60).topics[topic_name]
+        (waits,) = (index for index, one in found.partitions.items() if one.replicas == [down.node_id])
+        others = sorted({0, 1, 2} - {waits})
+        down.stop()
+        with mirror(config, config_text(source, destination, [topic_name])) as process:
+            process.wait_for(lambda: ends_of(destination, topic_name, others) == [300, 300], "the others' copies")
+            process.wait_for(
+                lambda: (
+                    [
+                        one["partition"]
+                        for one in status(process)["partitions"]
+                        if f"destination broker {down.node_id}" in (one["waits"] or "")
+                    ]
+                    == [waits]
+                ),
+                "the third to say what it waits for",
+            )
+            down.start()
+            process.wait_for(lambda: ends_of(destination, topic_name, [waits]) == [300], "the third's copy")
+            assert process.stop() == 0
+            assert not process.of("worker_died")
