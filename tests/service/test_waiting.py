@@ -13,7 +13,7 @@ from mirror.sandbox import Cluster
 from tests.patience import PATIENT
 from tests.service.alerts import firing, samples
 from tests.service.kafka_side import create_topic, end_of, produce
-from tests.service.running import cli, config_text, get, mirror, status
+from tests.service.running import Mirror, cli, config_text, get, mirror, status
 from tests.service.workers import Workers
 
 
@@ -173,6 +173,11 @@ def ends_of(bootstrap: str, topic: str, leading: Iterable[int]) -> list[int]:
         consumer.close()
 
 
+def waiting(process: Mirror, why: str) -> list[int]:
+    """The partitions that wait for this reason, as `status` has them."""
+    return [one["partition"] for one in status(process)["partitions"] if why in (one["waits"] or "")]
+
+
 @pytest.mark.broker
 def test_started_while_one_of_three_brokers_is_down(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
     """
@@ -189,20 +194,11 @@ def test_started_while_one_of_three_brokers_is_down(source_cluster: Cluster, top
         found = AdminClient({"bootstrap.servers": destination}).list_topics(topic_name, timeout=60).topics[topic_name]
         (waits,) = (index for index, one in found.partitions.items() if one.replicas == [down.node_id])
         others = sorted({0, 1, 2} - {waits})
+        why = f"its replicas are on broker {down.node_id}, and {down.node_id} is down"
         down.stop()
         with mirror(config, config_text(source, destination, [topic_name])) as process:
             process.wait_for(lambda: ends_of(destination, topic_name, others) == [300, 300], "the others' copies")
-            process.wait_for(
-                lambda: (
-                    [
-                        one["partition"]
-                        for one in status(process)["partitions"]
-                        if f"destination broker {down.node_id}" in (one["waits"] or "")
-                    ]
-                    == [waits]
-                ),
-                "the third to say what it waits for",
-            )
+            process.wait_for(lambda: waiting(process, why) == [waits], "the third to say what it waits for")
             down.start()
             process.wait_for(lambda: ends_of(destination, topic_name, [waits]) == [300], "the third's copy")
             assert process.stop() == 0
