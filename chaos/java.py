@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from chaos.acknowledged import content, content_of
 from chaos.errors import ChaosError
 from chaos.reading import read
+from chaos.waiting import until
 from chaos.writers import END_TIMEOUT_S, TICK_S, Writer
 from mirror.demo import children
 from mirror.demo.errors import DemoError
@@ -30,6 +31,7 @@ _VERIFIABLE = "org.apache.kafka.tools.VerifiableProducer"
 _COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 _TRANSACTION_RECORDS = 5
 _TRANSACTION_MS = 30_000
+_ASKED_FOR_S = 10.0
 _PAUSE_S = 2.0
 """Between two runs of the copier: it ends where its input ended when it began."""
 
@@ -140,10 +142,15 @@ class MessageCopier(_Tool):
     def _take(self, group: str) -> None:
         """What it was acknowledged: all of its input up to the offset that was committed with the last transaction."""
         consumer = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": group, "log_level": 0})
+
+        def committed() -> list[TopicPartition]:
+            # A coordinator that has just moved sends whoever asks away, once or twice.
+            with suppress(KafkaException):
+                return consumer.committed([TopicPartition(self.plan.copies, 0)], _ASKED_FOR_S)
+            return []
+
         try:
-            (found,) = consumer.committed([TopicPartition(self.plan.copies, 0)], END_TIMEOUT_S)
-        except KafkaException as error:
-            raise ChaosError(f"what {group} has committed is not to be had: {error}") from error
+            (found,) = until(committed, f"what {group} has committed", timeout_s=END_TIMEOUT_S)
         finally:
             consumer.close()
         name = (self.plan.copies, 0)
