@@ -146,7 +146,8 @@ class MessageCopier(_Tool):
         def committed() -> list[TopicPartition]:
             # A coordinator that has just moved sends whoever asks away, once or twice.
             with suppress(KafkaException):
-                return consumer.committed([TopicPartition(self.plan.copies, 0)], _ASKED_FOR_S)
+                found: list[TopicPartition] = consumer.committed([TopicPartition(self.plan.copies, 0)], _ASKED_FOR_S)
+                return found
             return []
 
         try:
