@@ -141,7 +141,7 @@ def _filled(stage: Stage, names: Sequence[Name]) -> None:
         if name not in halted:
             stage.halts.no_more(name)
             continue
-        (at,) = map(int, re.findall(r"a record at offset (\d+), and the destination a marker", halted[name]))
+        at = int(re.findall(r"at offset (\d+)", halted[name])[0])  # the first that either wording names is the marker's
         stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=ends[name] - at)
         stage.figure(f"{name[0]}-{name[1]}: a marker was repeated at offset {at}")
 
