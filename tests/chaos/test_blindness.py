@@ -79,6 +79,8 @@ class World:
         self.went_on = True
         self.verdict = audits.IDENTICAL
         self.stray_failure: str = ""
+        self.second_says: dict[str, Any] | None = None
+        """A second mirror's halt of the partition that halts; with it two reasons are expected, the last is corrupt."""
         self.breaks: Callable[[World], None] = lambda _: None
 
     def heal(self) -> None: ...
@@ -96,10 +98,14 @@ class World:
         self.breaks(self)
         stage.check_starts = True
         most = HALT_AT if stage.scenario.exact else sum(at < HALT_AT for at in WRITTEN)
+        if self.second_says is not None:
+            stage.halts.announce(halts[0], "unproven", ends=(most, most))
         stage.halts.announce(halts[0], "corrupt", ends=(most, most))
         stage.halts.looked_on = self.went_on
         stage.streams.append(SimpleNamespace(stop=lambda: None, check=self.check))  # type: ignore[arg-type]
-        stage.mirrors.append(self.mirror(folder))
+        stage.mirrors.append(self.mirror(folder, self.said))
+        if self.second_says is not None:
+            stage.mirrors.append(self.mirror(folder, [{**self.said[0], **self.second_says}]))  # type: ignore[dict-item]
         for _ in stage.repeat():
             self.destination.records[0].note(BROKER_KILLED, int(self.struck))
 
@@ -107,15 +113,18 @@ class World:
         if self.stray_failure:
             raise ChaosError(self.stray_failure)
 
-    def mirror(self, folder: Path) -> MirrorProcess:
+    def mirror(self, folder: Path, said: Iterable[str | dict[str, Any]]) -> MirrorProcess:
+        ended = self.ended
+
         def stopped(_: object) -> bool:
-            self.ended = self.code
+            nonlocal ended
+            ended = self.code
             return True
 
         def process(argv: object, log: Path) -> Any:
-            text = [line if isinstance(line, str) else json.dumps(line) for line in self.said]
+            text = [line if isinstance(line, str) else json.dumps(line) for line in said]
             log.write_text("".join(f"{line}\n" for line in text))
-            return SimpleNamespace(pid=4_000_000, poll=lambda: self.ended, signal=stopped, wait=lambda _: self.ended)
+            return SimpleNamespace(pid=4_000_000, poll=lambda: ended, signal=stopped, wait=lambda _: ended)
 
         return MirrorProcess(folder / "m.yaml", processes=SimpleNamespace(folder=folder, spawn=process))  # type: ignore[arg-type]
 
@@ -274,6 +283,28 @@ def test_broken(world: World, tmp_path: Path, what: str) -> None:
     assert len(row.problems) == 1, row.problems
     assert expected in row.problems[0]
     assert "| **no** |" in (tmp_path / "failures.md").read_text()
+
+
+@pytest.mark.parametrize(("first", "second", "right"), [("unproven", "corrupt", True), ("corrupt", "unproven", False)])
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_the_last_word_of_two_mirrors(
+    world: World, tmp_path: Path, first: str, second: str, right: bool, in_turn: bool
+) -> None:
+    """Both halted the same partition: what the later one said counts, whichever of the mirrors that was."""
+    words = [
+        {"reason": first, "timestamp": "2026-01-01T00:00:01Z"},
+        {"reason": second, "timestamp": "2026-01-01T00:00:02Z"},
+    ]
+    one, other = words if in_turn else words[::-1]
+    world.second_says = other
+
+    def says_so(world: World) -> None:
+        world.said[0] = {**world.said[0], **one}  # type: ignore[dict-item]
+
+    world.breaks = says_so
+    row = play(world, tmp_path)
+    assert row.held is right, row.problems
+    assert row.problems == [] if right else "halted with unproven instead of corrupt" in row.problems[0]
 
 
 @pytest.fixture
