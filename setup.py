@@ -34,8 +34,12 @@ setup(
                 "mirror/relay/_acks.c",
             ],
             depends=["mirror/relay/_native.h"],
+            # Only PyInit__native is for others: what the files share is nobody else's.
+            extra_compile_args=["-fvisibility=hidden"],
             optional=True,
             py_limited_api=True,
         ),
     ],
+    # One wheel for every Python from 3.11 on: the extension uses the stable ABI alone (mirror/relay/_native.h).
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

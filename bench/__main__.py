@@ -23,7 +23,7 @@ def main() -> int:
         with Progress() as progress:
             found = run(plan, progress)
         report(found, plan, progress.show)
-        print(f"written to {plan.out}: compare.json, compare.md, compare.png")
+        print(f"written to {plan.out}: compare.json, compare.md, compare.svg")
     except (BenchError, SandboxError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

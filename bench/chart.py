@@ -18,8 +18,9 @@ _GAP = 0.5
 
 
 def draw(results: Results, path: Path) -> None:
-    """Write a PNG."""
+    """Write an SVG: the same for the same results, so that its changes can be read."""
     mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "mirror"
     workloads = [name for name in results.workloads() if any(_cost(results, system, name) for system in _ORDER)]
     systems = [system for system in _ORDER if system in results.systems()]
     if not workloads:
@@ -50,7 +51,7 @@ def draw(results: Results, path: Path) -> None:
     system = f"{machine.date}, {machine.cpu}, {machine.cores} cores shared with both brokers"
     programs = f"Python {machine.python}, {machine.java}"
     figure.supxlabel(f"{system}\n{programs}", x=0.01, ha="left", fontsize=6.5, color="#666666")
-    figure.savefig(path, bbox_inches="tight", facecolor="white")
+    figure.savefig(path, format="svg", metadata={"Date": None}, bbox_inches="tight", facecolor="white")
 
 
 def _cost(results: Results, system: str, workload: str) -> float | None:

@@ -143,7 +143,7 @@ class _Bench:
         results.save(self._found, folder)
         (folder / "compare.md").write_text(table.markdown(self._found))
         if self._found.rows:
-            chart.draw(self._found, folder / "compare.png")
+            chart.draw(self._found, folder / "compare.svg")
 
     def _measure(self, workload: Workload, held: Stored) -> None:
         """Every system, in turns: what comes over a shared machine for a minute then comes over floor and mirror

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from mirror.service.config import ClusterSettings, Config
 
 
+DISTRIBUTION = "kafka-shallow-mirror"
+"""What pip calls it; ``mirror`` alone is somebody else's."""
+
 CONFIG = click.option(
     "-c",
     "--config",
     "path",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration file (YAML); configs/reference.yaml lists every key.",
+    help="The configuration file (YAML); mirror config reference lists every key.",
 )
 
 AT = click.option("--at", metavar="HOST:PORT", help="Where the mirror listens, if http.listen says port 0.")
@@ -113,7 +116,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
     from mirror.relay.native import loop_form
 
-    click.echo(f"mirror, version {version('mirror')}, inner loop {loop_form()}")
+    click.echo(f"mirror, version {version(DISTRIBUTION)}, inner loop {loop_form()}")
     ctx.exit()
 
 
@@ -310,6 +313,35 @@ def _spark_conf(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
     if given and master is None:
         raise click.UsageError("--conf is for a Spark cluster: name it with --master")
     return dict(each.split("=", 1) for each in given)
+
+
+@main.group()
+def config() -> None:
+    """Files to start from, as they come with this version."""
+
+
+@config.command()
+def example() -> None:
+    """Print the least configuration that works."""
+    click.echo(_shipped("example"), nl=False)
+
+
+@config.command()
+def reference() -> None:
+    """Print a configuration with every key, its default, unit and meaning."""
+    click.echo(_shipped("reference"), nl=False)
+
+
+@config.command()
+def alerts() -> None:
+    """Print alert rules for Prometheus."""
+    click.echo(_shipped("alerts"), nl=False)
+
+
+def _shipped(name: str) -> str:
+    from importlib.resources import files
+
+    return (files("mirror") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 @main.command()

@@ -8,63 +8,8 @@ a consumer of the source finds no record, is filled, and only if it has a cause.
 from dataclasses import dataclass
 from enum import Enum
 
+from mirror.reasons import HaltReason
 from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Codec
-
-
-class HaltReason(Enum):
-    """Why a partition stops, and what its operator can do. The names are stable: metrics and logs carry them."""
-
-    OLD_FORMAT = (
-        "old_format",
-        "the source stores this batch in the format of Kafka before 0.11 (magic 0 or 1), which cannot go "
-        "raw; raise log.message.format.version at the source and let the old segments expire, or exclude the topic",
-    )
-    UNEXPLAINED_GAP = (
-        "unexplained_gap",
-        "the source has no batch for these offsets, and a topic that is not compacted has none missing: if it was "
-        "compacted before, that is why; else look for lost segments in the source broker's log directory and log; "
-        "`mirror partition resume TOPIC PARTITION --accept-gap` goes on behind this gap, on.gap: continue behind "
-        "every one; both record it",
-    )
-    SPARSE_BATCH = (
-        "sparse_batch",
-        "compaction removed records from inside the batch and no broker takes it as it is; exclude the topic",
-    )
-    MID_BATCH = (
-        "mid_batch",
-        "the destination ends inside a source batch, so it was not written by this mirror; compare both sides and save "
-        "what only the destination has, before its topic is deleted and copied anew",
-    )
-    NOT_STRICT = (
-        "not_strict",
-        "identity: strict sends batches bit for bit, which a broker takes neither of a transaction nor with holes "
-        "around them; set identity: stamped for this flow, or exclude the topic",
-    )
-    LOG_APPEND_TIME = (
-        "log_append_time",
-        "the source's broker has put its own times into these batches (message.timestamp.type=LogAppendTime), and the "
-        "destination would lose them: exclude the topic. To have only later records copied, set "
-        "message.timestamp.type=CreateTime at the source, delete there what is stored (kafka-delete-records), and run "
-        "`mirror partition resume TOPIC`: what was deleted is not copied",
-    )
-    UNKNOWN_ATTRIBUTES = (
-        "unknown_attributes",
-        "the batch has attribute bits or a codec unknown to this version; upgrade the mirror or exclude the topic",
-    )
-    CORRUPT = (
-        "corrupt",
-        "the source answered with bytes that nobody has written; check the disk of the partition's leader "
-        "(kafka-dump-log --deep-iteration) and its log, let it have the partition from a healthy replica (or make "
-        "another one the leader), then run `mirror partition resume TOPIC PARTITION`",
-    )
-    TOO_LARGE = (
-        "too_large",
-        "the batch is over the destination topic's max.message.bytes; raise it there to at least the source's value",
-    )
-
-    def __init__(self, slug: str, remedy: str) -> None:
-        self.slug = slug
-        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Who a batch says it comes from: a producer id, epoch and sequence that are computed, never allocated.
 
 A restarted worker, a zombie's late request and a second worker all send the same three for the same batch, so the
-destination broker recognises a repeat and answers with the old offset instead of appending (docs/DESIGN.md, the idea).
+destination broker recognises a repeat and answers with the old offset instead of appending (docs/DESIGN.md#the-idea).
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class Identity:
 
 
 def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotation: int = 0) -> int:
-    """P = 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (docs/DESIGN.md, the idea).
+    """P = 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (docs/DESIGN.md#the-idea).
 
     The hash has 46 bits: ids matter within one partition only, where a few flows write at most. The parts are joined by
     a byte that occurs in none of their names, so no two lists of parts hash alike by their joints.

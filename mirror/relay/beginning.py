@@ -8,12 +8,13 @@ from mirror.net.coordinator import Ownership
 from mirror.net.lockstep import is_fence, lost_from
 from mirror.net.log import PartitionLog, SourceLog
 from mirror.net.state import Memory, joined_map
+from mirror.reasons import HaltReason
 from mirror.records.fields import id_shown, id_text
 from mirror.records.identity import Identity
 from mirror.records.mapping import MapError, OffsetMap, Run
 from mirror.records.state import Checkpoint, Chunk, Ledger
 from mirror.relay.fence import Before
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import halt
 from mirror.relay.journal import Between
 from mirror.relay.partition import Partition
 from mirror.relay.pins import MAPPED
@@ -108,7 +109,7 @@ class Beginning:
                 # Both logs say the same, and take longer to read.
                 return Start(self._bounds.source_start, -1, self._bounds.log_start, None, anew=True)
             detail = f"{self._state.topic} lacks a part of the offset map of {self._rules.name}: {error}"
-            raise halt(Trouble.MAP_LOST, detail) from error
+            raise halt(HaltReason.MAP_LOST, detail) from error
         runs = joined_map(self._state.topic, open_tail(chunks))
         runs.truncate(checkpoint.source_offset)
         last = runs[-1] if len(runs) else None
@@ -174,12 +175,12 @@ class Beginning:
         if pin is None or pin.offsets != MAPPED or (pin.source_id, pin.destination_id) != now:
             if await self._is_unused(checkpoint, before):
                 return start._replace(remade=told)
-            raise halt(Trouble.RECREATED, told)
+            raise halt(HaltReason.RECREATED, told)
         places = [Between(self._bounds.log_start, self._bounds.end)] if self._there in others else []
         first = await first_own(self._there, self._own, places)
         if first is not None:
             begun = f"{self._there.name} has batches of this flow already, from offset {first.base_offset} on"
-            raise halt(Trouble.RECREATED_BEGUN, f"{told}; {begun}")
+            raise halt(HaltReason.RECREATED_BEGUN, f"{told}; {begun}")
         return start
 
     async def lost(self, last: Run | None) -> bool:
@@ -210,7 +211,7 @@ class Beginning:
         if traces:
             detail = f"{self._there.name} has {traces[0]}; {self._state.topic} has no checkpoint of it"
             if not self._rules.accept_loss:
-                raise halt(Trouble.CHECKPOINT_LOST, detail)
+                raise halt(HaltReason.CHECKPOINT_LOST, detail)
             self._log.warning(
                 "begun_anew",
                 topic=self._partition.topic,

@@ -20,9 +20,10 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
 from mirror.net.state import Memory
+from mirror.reasons import HaltReason
 from mirror.records.fields import id_text
 from mirror.records.pins import Suspended
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import halt
 from mirror.relay.topics import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE, describe_topics
 from mirror.wire.errors import ErrorCode
 
@@ -149,7 +150,7 @@ class Cleanup:
         for result in answer.responses:
             if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise halt(
-                    Trouble.LEADING_OFFSETS,
+                    HaltReason.LEADING_OFFSETS,
                     f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
                     "not suspend that; grant its principal AlterConfigs on the topic",
                 )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Segment
+from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
-from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, Trouble, halt, source_begins
+from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.runs import foreign
 from mirror.relay.superseded import Lost, Superseded, records_of
 from mirror.relay.survivors import DIFFERENT, Compared, Likeness, compare, same_batch
@@ -86,7 +87,8 @@ class Comparison:
                 stop = await self.parted(detail, log_start, source_start, source_end, end)
                 if found is not None and found[0].base_offset > header.base_offset:
                     # Only a source that has lost its end has a gap there in a copy's place.
-                    raise stop if stop.halted.reason == Trouble.TRUNCATED.reason else self._displaced(header, found[0])
+                    truncated = stop.halted.reason == HaltReason.SOURCE_TRUNCATED.slug
+                    raise stop if truncated else self._displaced(header, found[0])
                 raise stop
             if likeness is Likeness.SAME and found is not None:
                 # Behind markers, the source's batch before the end is another one, whose epoch may be later.
@@ -115,7 +117,7 @@ class Comparison:
         if base < segment.high_watermark:
             # No cleaner touches the newest segment.
             raise halt(
-                Trouble.CORRUPT,
+                HaltReason.CORRUPT,
                 f"{self._here.name}: offset {base} is answered with nothing, below {segment.high_watermark}",
             )
         return found
@@ -134,7 +136,7 @@ class Comparison:
 
     def _displaced(self, header: BatchHeader, other: BatchHeader) -> PartitionHalted:
         return halt(
-            Trouble.CORRUPT,
+            HaltReason.CORRUPT,
             f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
             f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}"
             f"{MAY_STAND_ELSEWHERE if self._rules.terms.compacted else WAS_COMPACTED}",
@@ -168,7 +170,7 @@ class Comparison:
         )
         if only_filled and await _Markers(self._there, holes_from, end).within(holes_from, end - 1):
             return halt(
-                Trouble.OVERFILLED,
+                HaltReason.OVERFILLED,
                 f"{self._rules.name}: the destination ends at {end} and the source at {source_end}; there are only "
                 f"markers from {tail.holes_from} on",
             )
@@ -198,16 +200,17 @@ class Comparison:
         if agreed is None and source_end < end and self._rules.pinned:
             alone = f"only the destination can have what the source had at offsets {source_end} to {end - 1}"
             return halt(
-                Trouble.TRUNCATED, f"{name}: its id says that this is the source that was copied; {ends}; {alone}"
+                HaltReason.SOURCE_TRUNCATED,
+                f"{name}: its id says that this is the source that was copied; {ends}; {alone}",
             )
         if agreed is None:
-            return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {ends}")
+            return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {ends}")
         both = f"both agree up to offset {agreed.last_offset}, of leader epoch {agreed.leader_epoch}"
         if after is not None and after.leader_epoch <= agreed.leader_epoch:
-            return halt(Trouble.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
+            return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
         goes_on = "ends there" if after is None else f"goes on with other records, of leader epoch {after.leader_epoch}"
         alone = f"only the destination has what the source had at offsets {agreed.next_offset} to {end - 1}"
-        return halt(Trouble.TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
+        return halt(HaltReason.SOURCE_TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
 
     async def _last_agreed(self, low: int, source_end: int, high: int) -> tuple[BatchHeader | None, BatchHeader | None]:
         """(The source's last batch that the destination has as well, found by halves, None if there is none; what the
@@ -295,7 +298,7 @@ class Comparison:
         name, terms = self._rules.name, self._rules.terms
         if not (terms.compacted or terms.compacted_there):
             raise halt(
-                Trouble.NOT_A_COPY,
+                HaltReason.NOT_A_COPY,
                 f"{name}: the source has a record at offset {offset}, and the destination nothing; it ends at {end}",
             )
 
@@ -365,7 +368,7 @@ class _Back:
             else f"its log ends at {self._end}"
         )
         return halt(
-            Trouble.FILLED_RECORD,
+            HaltReason.FILLED_RECORD,
             f"{self._rules.name}: the source has a record at offset {lost.offset}, and the destination a marker; "
             f"{behind}{lost.why and f'; {lost.why}'}",
         )

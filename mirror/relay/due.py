@@ -14,15 +14,16 @@ from mirror.net.cluster import Cluster, Topic, no_leader
 from mirror.net.errors import NetworkError
 from mirror.net.log import PartitionLog
 from mirror.net.state import Memory
+from mirror.reasons import HaltReason
 from mirror.records.fields import id_text
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import HALTED, LastCopied, Note
 from mirror.records.state import Skipped
-from mirror.relay.halts import Halted, Trouble
+from mirror.relay.halts import Halted
 from mirror.relay.partition import Partition
 from mirror.relay.settings import RelaySettings
 
-DELETED = Trouble.RETENTION_OVERTOOK.reason
+DELETED = HaltReason.RETENTION_OVERTOOK.slug
 """Why a range counts as skipped that the source deleted while a halt kept it from being copied."""
 
 

@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Unreachable
 from mirror.net.questions import EpochEnd
+from mirror.reasons import HaltReason
 from mirror.records.header import DELETE_HORIZON, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.pins import LastCopied, header_digest
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import halt
 
 
 class Asked(Protocol):
@@ -91,22 +92,22 @@ async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
         detail = (
             "the source topic was made anew, and what the destination holds is of the one before, as far as is known"
         )
-        raise halt(Trouble.UNPROVEN, _told(known, unseen, detail))
+        raise halt(HaltReason.UNPROVEN, _told(known, unseen, detail))
     if note is None:
         if harmless:
             return NO_LEADER_EPOCH
-        raise halt(Trouble.UNPROVEN, _told(known, unseen, "nothing is written down of what was copied last"))
+        raise halt(HaltReason.UNPROVEN, _told(known, unseen, "nothing is written down of what was copied last"))
     covered = await _ask_epoch(here, known, unseen, note)
     epoch, same = await _compare(here, known, unseen, note)
     if harmless:
         return epoch
     if not known.pinned and (known.has_ids or not same):
-        raise halt(Trouble.UNPROVEN, _told(known, unseen, "the topics' ids were not written down"))
+        raise halt(HaltReason.UNPROVEN, _told(known, unseen, "the topics' ids were not written down"))
     if not known.has_ids and not same:
-        raise halt(Trouble.UNPROVEN, _told(known, unseen, "the topic has no id, and the last batch copied is gone"))
+        raise halt(HaltReason.UNPROVEN, _told(known, unseen, "the topic has no id, and the last batch copied is gone"))
     if not covered and not (same and note.digest_at >= unseen.end):
         detail = f"what was written down of it ends at {note.offset}, and the source has changed its leader since"
-        raise halt(Trouble.UNPROVEN, _told(known, unseen, detail))
+        raise halt(HaltReason.UNPROVEN, _told(known, unseen, detail))
     return epoch
 
 
@@ -129,7 +130,7 @@ async def _ask_epoch(here: Asked, known: Known, unseen: Unseen, note: LastCopied
     copied = min(note.offset, unseen.end)
     if found.offset < copied:
         raise halt(
-            Trouble.TRUNCATED,
+            HaltReason.SOURCE_TRUNCATED,
             f"{known.name}: copied up to offset {copied} under leader epoch {note.leader_epoch}, and the source's "
             + (f"records of that epoch end at {found.offset}" if found.offset >= 0 else "log does not know that epoch"),
         )
@@ -152,6 +153,6 @@ async def _compare(here: Asked, known: Known, unseen: Unseen, note: LastCopied) 
     if known.compacted and cleaned:
         return NO_LEADER_EPOCH, False
     raise halt(
-        Trouble.TRUNCATED,
+        HaltReason.SOURCE_TRUNCATED,
         f"{known.name}: the source's batch at offset {last} is not the one that was copied there",
     )

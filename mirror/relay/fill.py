@@ -1,4 +1,4 @@
-"""Holes of the source filled at the destination: one ABORT marker per offset (docs/DESIGN.md, filling a hole).
+"""Holes of the source filled at the destination: one ABORT marker per offset (docs/DESIGN.md#a-partitions-life).
 
 Markers are not idempotent, and the answer to writing them proves nothing. So nothing of the partition is under way
 while its hole is filled, the log end is looked at before each write and after the last, and whatever is not as expected
@@ -12,8 +12,9 @@ from typing import Protocol
 
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.log import Marker
+from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import halt
 from mirror.relay.resync import POLL_S, Log, Readable, Writable, barrier
 from mirror.wire.errors import ErrorCode
 
@@ -175,7 +176,7 @@ class Filling:
             await self._writer.write(count)
         except Refused as error:
             if error.code in NOT_PERMITTED:
-                raise halt(Trouble.FILL_NOT_PERMITTED, str(error)) from error
+                raise halt(HaltReason.FILL_NOT_PERMITTED, str(error)) from error
             raise Moved("marker_refused", str(error), unsettled=True) from error
         except NetworkError as error:
             raise Moved("marker_unanswered", str(error), unsettled=True) from error

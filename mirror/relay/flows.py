@@ -18,12 +18,13 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.state import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic
+from mirror.reasons import GAPS, HaltReason
 from mirror.records.fields import id_text
 from mirror.records.filler import filler_id
 from mirror.records.identity import MIRROR_BIT, producer_id, same_owner
 from mirror.records.pins import DIGEST_SIZE, AcceptedLoop, Flow
 from mirror.records.state import Entry, Ledger, Side
-from mirror.relay.halts import GAPS, Halted, PartitionHalted, Trouble
+from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.partition import Partition
 from mirror.relay.topics import PATIENCE_S
 
@@ -68,17 +69,17 @@ class Flows:
             flow, why = self._writer(writer, partition, flows), "is not written down at this destination"
         except NetworkError as error:
             flow, why = None, f"cannot be looked up: {error}"
-        trouble = Trouble.FLOWS_MIXED if stop.misplaced else Trouble.OTHER_FLOW
+        reason = HaltReason.FLOWS_MIXED if stop.misplaced else HaltReason.OTHER_FLOW
         if flow is None:
             whose = f"of a mirror whose flow id {why}"
-            remedy = trouble.remedy.format(id="the names that it had, such as old-source->destination")
+            remedy = reason.remedy.format(id="the names that it had, such as old-source->destination")
         elif flow.flow == self._flow:
             whose = f"of this flow, copied from cluster {flow.source_cluster}; the source is {self._source_cluster}"
-            remedy = Trouble.RECREATED.remedy
+            remedy = HaltReason.RECREATED.remedy
         else:
             whose = f'of flow "{flow.flow}", copied from cluster {flow.source_cluster}'
-            remedy = trouble.remedy.format(id=f'"{flow.flow}"')
-        return PartitionHalted(Halted(Trouble.OTHER_FLOW.reason, f"{stop.halted.detail}, {whose}", remedy))
+            remedy = reason.remedy.format(id=f'"{flow.flow}"')
+        return PartitionHalted(Halted(HaltReason.OTHER_FLOW.slug, f"{stop.halted.detail}, {whose}", remedy))
 
     async def check_new(self, partition: Partition, *, begun: bool = False) -> None:
         """No other flow copies this partition into the same one. In exact mode, both would write at the same offsets;
@@ -113,8 +114,8 @@ class Flows:
         names = sorted(flow.flow for flow in topic.ledger.flows) or [topic.name.removeprefix(PREFIX)]
         did = "was" if has_copied(topic.ledger, partition.side) else "is, from now on,"
         detail = f'{partition.name} {did} copied into {partition.destination} by flow "{names[0]}" ({topic.name})'
-        trouble = Trouble.OTHER_FLOW_TOO
-        return Halted(trouble.reason, detail, trouble.remedy.format(id=f'"{names[0]}"'))
+        reason = HaltReason.OTHER_FLOW_TOO
+        return Halted(reason.slug, detail, reason.remedy.format(id=f'"{names[0]}"'))
 
     def _trace(self, ledger: Ledger, partition: Partition) -> str:
         """The digest of what another flow has written down of the partition; empty: nothing that counts."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mirror.net.buffers import Frame
-from mirror.records.admit import Cause, Fill, Forward, Halt, HaltReason, Skip, Verdict, admit, backwards, damaged
+from mirror.reasons import HaltReason
+from mirror.records.admit import Cause, Fill, Forward, Halt, Skip, Verdict, admit, backwards, damaged
 from mirror.records.header import (
     HEADER_SIZE,
     MAGIC,

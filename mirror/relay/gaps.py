@@ -21,9 +21,10 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable
 from mirror.net.lockstep import Originals
 from mirror.net.log import PartitionLog, SourceLog
+from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.scan import NOT_SEEN
-from mirror.relay.halts import Halted, PartitionHalted, Trouble, halt, halted_by_damage
+from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
 from mirror.relay.partition import Ahead, Partition
 from mirror.relay.resync import Log, Readable
 from mirror.relay.settings import RelaySettings
@@ -97,7 +98,7 @@ class Gaps:
         try:
             ahead = await self._seen(partition)
         except Contradiction as error:
-            halted = Halted(Trouble.CORRUPT.reason, f"{partition.name}: {error}", Trouble.CORRUPT.remedy)
+            halted = Halted.of(HaltReason.CORRUPT, f"{partition.name}: {error}")
         except Damaged as error:
             halted = halted_by_damage(error, owner.source.name)
         except PartitionHalted as stop:
@@ -192,7 +193,7 @@ async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettin
     try:
         ahead = await _look_at(here, start, settings)
     except Contradiction as error:
-        raise halt(Trouble.CORRUPT, f"{name}: {error}") from error
+        raise halt(HaltReason.CORRUPT, f"{name}: {error}") from error
     return (start, ahead.base_offset) if ahead is not None else None
 
 

@@ -14,11 +14,12 @@ from mirror.net.alignment import Alignment, Differs
 from mirror.net.errors import Unreachable
 from mirror.net.log import PartitionLog, SourceLog
 from mirror.net.looks import Batch, Fit, fit
+from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.mapping import Run
 from mirror.records.pins import LastCopied, header_digest
 from mirror.relay.evidence import Unseen
-from mirror.relay.halts import WAS_COMPACTED, PartitionHalted, Trouble, halt
+from mirror.relay.halts import WAS_COMPACTED, PartitionHalted, halt
 
 Vouch = Callable[[Unseen, LastCopied | None], Awaitable[int]]
 """See ``relay.evidence.vouch``; with what was written down of the copy, None: nothing."""
@@ -91,7 +92,7 @@ async def differs(sides: Sides, alignment: Alignment, error: Differs, noted: Las
             return _truncated(
                 sides, f"{error}; behind offset {alignment.certain} the source has no more of leader epoch {epoch}"
             )
-    return halt(Trouble.NOT_A_COPY, f"{sides.name}: {error}")
+    return halt(HaltReason.NOT_A_COPY, f"{sides.name}: {error}")
 
 
 class Checked(NamedTuple):
@@ -182,4 +183,4 @@ def _look(found: tuple[BatchHeader, bytes]) -> Batch:
 
 
 def _truncated(sides: Sides, detail: str) -> PartitionHalted:
-    return halt(Trouble.TRUNCATED, f"{sides.name}: {detail}")
+    return halt(HaltReason.SOURCE_TRUNCATED, f"{sides.name}: {detail}")

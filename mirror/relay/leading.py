@@ -1,4 +1,5 @@
-"""The offsets before a source's first record: filled at the destination, and deleted again (docs/DESIGN.md).
+"""The offsets before a source's first record: filled at the destination, and deleted again. They are step 2 of
+docs/DESIGN.md#a-partitions-life.
 
 A source whose log begins at offset N > 0 has its copy begin there, too. Filler (``records.filler``) takes the offsets
 up to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log,
@@ -24,11 +25,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Producer
+from mirror.reasons import HaltReason
 from mirror.records.filler import filler_batch, is_filler, stride
 from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, BatchHeader, Codec
 from mirror.records.identity import ROTATIONS, same_owner
 from mirror.relay.cleanup import Cleanup
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.resync import Log, Readable
 from mirror.relay.runs import foreign
 from mirror.wire.errors import ErrorCode
@@ -203,7 +205,7 @@ async def _fill(
     """Fills ``[end, source_start)``, and deletes everything before ``source_start``."""
     if source_start - end > rules.most:
         raise halt(
-            Trouble.LEADING_OFFSETS,
+            HaltReason.LEADING_OFFSETS,
             f"{rules.name} begins at offset {source_start} at the source; {source_start - end} offsets before it "
             f"are to be filled, and max.leading.filler is {rules.most}",
         )
@@ -354,7 +356,7 @@ async def _check_overfilled(there: Fillable, rules: Lead, source_start: int, fil
 
 def _overfilled(rules: Lead, source_start: int, filler_end: int) -> PartitionHalted:
     return halt(
-        Trouble.OVERFILLED,
+        HaltReason.OVERFILLED,
         f"{rules.name}: the source begins at offset {source_start}, and filler at the destination ends at {filler_end}",
     )
 

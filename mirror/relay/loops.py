@@ -16,11 +16,12 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.net.state import PREFIX, UNREADABLE, Memory, Shared, State, passes
+from mirror.reasons import GAPS, HaltReason
 from mirror.records.pins import AcceptedLoop, Flow
 from mirror.records.state import Ledger, Side
 from mirror.relay.assignment import Key
 from mirror.relay.flows import digest_of
-from mirror.relay.halts import GAPS, Halted, Trouble, halt
+from mirror.relay.halts import Halted, halt
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from mirror.relay.pins import Pins
@@ -126,7 +127,7 @@ class Loops:
         Raises:
             NetworkError: not certain that it is written down.
         """
-        halted = [each for each in partitions if each.halted and each.halted.reason == Trouble.LOOP.reason]
+        halted = [each for each in partitions if each.halted and each.halted.reason == HaltReason.LOOP.slug]
         if not halted:
             return
         await self._looks.run()
@@ -143,10 +144,10 @@ class Loops:
     def _check(self, partition: Partition) -> None:
         found = self._opposite(partition)
         if found is not None:
-            raise halt(Trouble.LOOP, self._detail(partition, found))
+            raise halt(HaltReason.LOOP, self._detail(partition, found))
 
     def _halted(self, partition: Partition, found: _Opposite) -> Halted:
-        return Halted(Trouble.LOOP.reason, self._detail(partition, found), Trouble.LOOP.remedy)
+        return Halted.of(HaltReason.LOOP, self._detail(partition, found))
 
     def _detail(self, partition: Partition, found: _Opposite) -> str:
         here, there = self._owner.source, self._owner.destination

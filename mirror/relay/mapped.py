@@ -17,6 +17,7 @@ from mirror.net.errors import Unreachable
 from mirror.net.lockstep import LockStep
 from mirror.net.log import PartitionLog, Producer, SourceLog
 from mirror.net.state import Memory, joined_map
+from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.records.mapping import Run
@@ -28,7 +29,7 @@ from mirror.relay.evidence import Unseen
 from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, note, noted, others
 from mirror.relay.flows import has_map
 from mirror.relay.gaps import gap_behind
-from mirror.relay.halts import PartitionHalted, Trouble, halt, overtaken
+from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.ids import made_anew
 from mirror.relay.journal import Between, Copied, Journal, write_down
 from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
@@ -244,7 +245,7 @@ class _Look:
         if partition.trusted is not None:
             await state.skip(side, *partition.trusted, UNPROVEN)
         for lost in step.lost:
-            await state.skip(side, *lost, Trouble.NEVER_ARRIVED.reason)
+            await state.skip(side, *lost, HaltReason.NEVER_ARRIVED.slug)
             self._log.warning(
                 "skipped",
                 topic=partition.topic,
@@ -284,7 +285,7 @@ class _Look:
         # Between the last copy and the checkpoint there may be markers, and what was aborted.
         if coming is not None and coming.header.base_offset < due:
             raise halt(
-                Trouble.MAP_LOST,
+                HaltReason.MAP_LOST,
                 f"{self._rules.name} was copied up to source offset {due}, and from where both logs begin, the map can "
                 f"be made anew up to {coming.header.base_offset} only: what is behind that would be there twice",
             )
@@ -424,12 +425,12 @@ class _Look:
     async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
         await check_seen(self._here, step.alignment)
         if isinstance(error, Ambiguous):
-            return halt(Trouble.AMBIGUOUS, f"{self._rules.name}: {error}")
+            return halt(HaltReason.AMBIGUOUS, f"{self._rules.name}: {error}")
         if isinstance(error, NeverArrived):
-            return halt(Trouble.NEVER_ARRIVED, f"{self._rules.name}: {error}")
+            return halt(HaltReason.NEVER_ARRIVED, f"{self._rules.name}: {error}")
         if self._remaking:
             return halt(
-                Trouble.MAP_LOST,
+                HaltReason.MAP_LOST,
                 f"{self._rules.name}: the map cannot be made anew, as both logs do not begin at the same record any "
                 f"more: {error}",
             )
@@ -476,7 +477,7 @@ class _Look:
         if not possible or self._rules.accept_loss:
             return
         raise halt(
-            Trouble.CHECKPOINT_BEHIND,
+            HaltReason.CHECKPOINT_BEHIND,
             f"{self._there.name} has deleted what stood at up to {most} offsets behind what is known to be copied, up "
             f"to source offset {step.source_offset}, and its leader does not remember producer id "
             f"{identity.producer_id}, epoch {identity.epoch}",

@@ -8,13 +8,14 @@ from typing import NamedTuple, Protocol
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Leader
 from mirror.net.coordinator import Ownership
+from mirror.reasons import UNPLACED
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.records.state import Pin, Side
 from mirror.relay.fence import Before
 from mirror.relay.freshness import Freshness
-from mirror.relay.halts import UNPLACED, Halted, Suspicion
+from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.journal import Copied, Jump
 from mirror.relay.leading import Begun
 from mirror.relay.native import new_outbox

@@ -12,6 +12,7 @@ from dataclasses import replace
 from mirror.net.cluster import Cluster
 from mirror.net.log import PartitionLog
 from mirror.net.state import Memory
+from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.records.fields import id_shown, id_text
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
@@ -19,11 +20,11 @@ from mirror.records.state import Checkpoint, Entry, Skipped
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.due import Due, persistently
 from mirror.relay.evidence import Asked, Known, Unseen, vouch
-from mirror.relay.halts import GAPS, Halted, PartitionHalted, Trouble, halt, is_durable
+from mirror.relay.halts import Halted, PartitionHalted, halt
 from mirror.relay.partition import NEVER, Partition
 from mirror.relay.settings import RelaySettings
 
-UNPROVEN = Trouble.UNPROVEN.reason
+UNPROVEN = HaltReason.UNPROVEN.slug
 """Why a range counts as skipped that an operator took on trust."""
 ON_GAP = "on.gap"
 """Why one does that was given up by decision."""
@@ -77,7 +78,7 @@ class Pins:
         cluster_id = self._source.cluster_id
         if pin.source_cluster and cluster_id and pin.source_cluster != cluster_id:
             raise halt(
-                Trouble.RECREATED,
+                HaltReason.RECREATED,
                 f"{partition.name} was copied from cluster {pin.source_cluster}; {self._source.name} is {cluster_id}",
             )
         partition.source_id = bytes.fromhex(pin.source_id) if pin.source_id else None
@@ -210,7 +211,7 @@ class Pins:
         another = pin is None and committed is not None and committed.topic_id and source_id and not of_these
         if another and committed is not None and not partition.accept_unproven:
             raise halt(
-                Trouble.RECREATED,
+                HaltReason.RECREATED,
                 f"source topic of {partition.name}: id {id_shown(source_id)}, when it was copied "
                 f"{id_shown(committed.topic_id)}",
             )
@@ -432,7 +433,7 @@ class Pins:
 def settings_changed(partition: Partition, there: PartitionLog, name: str, before: str, now: str) -> PartitionHalted:
     """A setting is another one than that under which the copy was made."""
     return halt(
-        Trouble.LEVEL_CHANGED if name == LEVEL else Trouble.SETTINGS_CHANGED,
+        HaltReason.LEVEL_CHANGED if name == LEVEL else HaltReason.SETTINGS_CHANGED,
         f"{partition.name} was copied under {name}: {before}, and the configuration says {now}; {there.name} has a "
         "copy",
     )

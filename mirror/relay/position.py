@@ -11,13 +11,14 @@ from mirror.net.cluster import Cluster, Leader, Topic, no_leader
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import NetworkError, Refused, Unreachable, Unsupported
 from mirror.net.log import PartitionLog, SourceLog
+from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import Cleanups
 from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, NotOwner, Pace, Writer
 from mirror.relay.flows import Flows
 from mirror.relay.gaps import gap_behind
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.ids import another, made_anew
 from mirror.relay.leading import Lead, lead, trim
 from mirror.relay.partition import Hole, Location, Partition
@@ -100,7 +101,7 @@ class Locator:
         try:
             return await self._locate(partition, takeover=takeover)
         except PartitionHalted as stop:
-            if stop.halted.reason == Trouble.RECREATED.reason:
+            if stop.halted.reason == HaltReason.RECREATED.slug:
                 raise await self._with_what_is_there(stop, partition) from stop
             raise await self.flows.named(stop, partition) from stop
 
@@ -118,7 +119,7 @@ class Locator:
         holds = (
             f"it holds offsets {start} to {end - 1}" if start < end else "it is empty" if not end else "it was emptied"
         )
-        return halt(Trouble.RECREATED, f"{stop.halted.detail}; {holds}")
+        return halt(HaltReason.RECREATED, f"{stop.halted.detail}; {holds}")
 
     async def _locate(self, partition: Partition, *, takeover: bool) -> Location:
         await self._adopt_anew(partition, takeover=takeover)
@@ -193,7 +194,7 @@ class Locator:
             try:
                 return await Resync(here, there, rules, self.log).run(settle=settle)
             except PartitionHalted as stop:
-                overtaken = stop.halted.reason == Trouble.RETENTION_OVERTOOK.reason
+                overtaken = stop.halted.reason == HaltReason.RETENTION_OVERTOOK.slug
                 if not overtaken or partition.counts.batches or not await self._lead(partition, here, there):
                     raise
                 partition.begin_again()
@@ -333,7 +334,7 @@ class Locator:
         owner = partition.ownership
         name = transactional_id(self._settings.flow, partition)
         if owner is None:
-            raise halt(Trouble.FILL_NOT_PERMITTED, f"transactional id {name} is not to be had")
+            raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} is not to be had")
         return ByTransactions(lambda: self.coordinator.abort_empty(name, owner, partition.topic, partition.index))
 
     def rules(self, partition: Partition) -> Rules:
@@ -448,10 +449,10 @@ class Locator:
             partition.missing += 1
             if partition.missing < MISSING_LOOKS:
                 raise Unreachable(missing)
-            raise halt(Trouble.TOPIC_MISSING, missing)
+            raise halt(HaltReason.TOPIC_MISSING, missing)
         recreated = another(cluster, name, pinned)
         if recreated:
-            raise halt(Trouble.RECREATED, recreated)
+            raise halt(HaltReason.RECREATED, recreated)
         return topic
 
     def _leader(self, cluster: Cluster, topic: Topic, index: int) -> Leader:

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 from mirror.net.errors import NetworkError
 from mirror.net.survivors import cleaned
+from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
 from mirror.relay.fill import NOT_OWNER, NotOwner
-from mirror.relay.halts import Halted, PartitionHalted, Trouble
+from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.partition import Batch, Partition
 from mirror.relay.phases import Phase
 from mirror.relay.position import Locator
@@ -82,7 +83,7 @@ class Proofs:
                 # Another broker than has acknowledged it, perhaps one that is the leader no more, or not any longer.
                 owner.doubt_now(partition, LEADER_CHANGED, f"{detail}, by the word of another leader")
                 return
-            owner.halt(partition, Halted(Trouble.NOT_A_COPY.reason, detail, Trouble.NOT_A_COPY.remedy))
+            owner.halt(partition, Halted.of(HaltReason.NOT_A_COPY, detail))
             return
         partition.proven = True
         partition.widen(owner.settings.max_in_flight, owner.forgets_before_ms())

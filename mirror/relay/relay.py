@@ -16,6 +16,7 @@ from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.state import Memory
+from mirror.reasons import Heals, heals
 from mirror.records.admit import Cause
 from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
@@ -24,7 +25,7 @@ from mirror.relay.due import DELETED
 from mirror.relay.ends import Ends
 from mirror.relay.gaps import Gaps
 from mirror.relay.gone import GoneTopics
-from mirror.relay.halts import HEALING, Halted, Heals, of_mapped
+from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes import Holes
 from mirror.relay.idle import Idle
 from mirror.relay.ids import Ids
@@ -229,8 +230,8 @@ class Relay:
         pair = self.pairs.get(partition.topic)
         if pair is None or pair.halt_of(partition.index) is not None or not _at_rest(partition):
             return
-        heals = HEALING.get(partition.halted.reason)
-        if heals is Heals.TOPICS or (heals is Heals.TERMS and pair.terms != partition.terms):
+        by_itself = heals(partition.halted.reason)
+        if by_itself is Heals.TOPICS or (by_itself is Heals.TERMS and pair.terms != partition.terms):
             self.log.info("healed", topic=partition.topic, partition=partition.index, reason=partition.halted.reason)
             self._go_on(partition, pair)
 

@@ -1,4 +1,4 @@
-"""Where a partition goes on: by two logs. Read it beside "A partition's life" in docs/DESIGN.md.
+"""Where a partition goes on: by two logs. Read it beside docs/DESIGN.md#a-partitions-life.
 
 In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty
 that nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the
@@ -14,18 +14,19 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, UnderReplicated, Unreachable
 from mirror.net.log import Marker, Producer, Segment
+from mirror.reasons import HaltReason
 from mirror.records.admit import Fill, Terms, admit
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
 from mirror.relay.compare import Comparison
 from mirror.relay.evidence import Unseen
-from mirror.relay.halts import PartitionHalted, Trouble, overtaken
+from mirror.relay.halts import PartitionHalted, overtaken
 from mirror.relay.runs import check_run
 from mirror.relay.tails import Tail
 from mirror.wire.errors import ErrorCode
 
-OF_THE_DESTINATION = frozenset({Trouble.NOT_A_COPY.reason, Trouble.OVERFILLED.reason})
+OF_THE_DESTINATION = frozenset({HaltReason.NOT_A_COPY.slug, HaltReason.OVERFILLED.slug})
 """What the destination's last batches are may have its cause in what stands before them."""
 POLL_S = 0.1
 """Between two looks at a log end that is not replicated yet."""
@@ -256,7 +257,7 @@ class Resync:
             holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
             filled = await self._comparison.check_holes(holes, source_start, end)
         except PartitionHalted as stop:
-            if stop.halted.reason == Trouble.NOT_A_COPY.reason:
+            if stop.halted.reason == HaltReason.NOT_A_COPY.slug:
                 await self._check_lost(stop.halted.detail, log_start, source_start, end, differs=True)
             if stop.halted.reason in OF_THE_DESTINATION:
                 await self._blame(tail, log_start, source_start)
@@ -311,7 +312,7 @@ class Resync:
         try:
             await self._rules.vouch(Unseen(why, end, source_start, log_start, data=True, differs=differs))
         except PartitionHalted as stop:
-            if stop.halted.reason == Trouble.TRUNCATED.reason:
+            if stop.halted.reason == HaltReason.SOURCE_TRUNCATED.slug:
                 raise
 
     async def _blame(self, tail: Tail, log_start: int, source_start: int) -> None:

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from mirror.net.errors import NetworkError
 from mirror.net.state import Memory, StateUnusable
+from mirror.reasons import HaltReason
 from mirror.records.mapping import MapError
 from mirror.records.pins import Halt
 from mirror.records.state import Ledger
 from mirror.relay.assignment import Key
-from mirror.relay.halts import Halted, Trouble
+from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
@@ -117,8 +118,7 @@ class Rewriting:
                 missing = _missing(self._state.ledger, copied)
                 if missing:
                     detail = f"{self._state.topic} lacks a part of the offset map of {partition.name}: {missing}"
-                    trouble = Trouble.MAP_LOST
-                    self._owner.halt(partition, Halted(trouble.reason, detail, trouble.remedy))
+                    self._owner.halt(partition, Halted.of(HaltReason.MAP_LOST, detail))
 
 
 def _missing(ledger: Ledger, copied: Copied) -> str:

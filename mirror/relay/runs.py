@@ -10,9 +10,10 @@ import asyncio
 from typing import Protocol
 
 from mirror.net.errors import Unreachable
+from mirror.reasons import HaltReason
 from mirror.records.filler import is_filler
 from mirror.records.header import SEQUENCES, BatchHeader
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, halt
 
 MOST_STRANGERS = 16
 """Batches of others that are looked at to say where they begin; more are told as "at least"."""
@@ -82,17 +83,17 @@ async def _halted(
         return stop
     if before is not None and before.is_control:
         marker = f"a marker of producer id {before.producer_id} at offset {before.base_offset}"
-        return halt(Trouble.OVERFILLED, f"{own.name}: {marker} stands where the source has a record; {misplaced}")
+        return halt(HaltReason.OVERFILLED, f"{own.name}: {marker} stands where the source has a record; {misplaced}")
     span = f"offsets {begin} to {last.last_offset}"
     return halt(
-        Trouble.NOT_A_COPY, f"{own.name}: the flow's own batches at {span} do not stand where their sequences say"
+        HaltReason.NOT_A_COPY, f"{own.name}: the flow's own batches at {span} do not stand where their sequences say"
     )
 
 
 def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
     """The halt for a batch of somebody else's."""
     told = f"{name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}"
-    stop = halt(Trouble.FOREIGN_WRITER, f"{told}; {more}" if more else told)
+    stop = halt(HaltReason.FOREIGN_WRITER, f"{told}; {more}" if more else told)
     stop.writer = header.producer_id
     return stop
 

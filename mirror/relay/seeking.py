@@ -8,9 +8,10 @@ from typing import Protocol
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
+from mirror.reasons import HaltReason
 from mirror.relay.assignment import Key
 from mirror.relay.fence import NotOurs
-from mirror.relay.halts import Halted, PartitionHalted, Trouble, halted_by_damage
+from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage
 from mirror.relay.loops import Loops
 from mirror.relay.partition import Location, Partition
 from mirror.relay.pins import Pins
@@ -141,13 +142,13 @@ class Seeking:
         """Whether a verdict is about another topic than was meant, or may be: a log's ends are asked for by its topic's
         name, which another one may have by now. Or about a log that is the source's no more: a leader that was deposed
         in an unclean election shows what it had until it hears of that. The next look says so."""
-        if halted.at_ms or halted.reason == Trouble.RECREATED.reason:
+        if halted.at_ms or halted.reason == HaltReason.RECREATED.slug:
             return False
         try:
             await self._refresh(time.monotonic() + REFRESH_AT_MOST_EVERY_S)
             self._owner.locator.logs(partition)
         except PartitionHalted as stop:
-            return stop.halted.reason == Trouble.RECREATED.reason
+            return stop.halted.reason == HaltReason.RECREATED.slug
         except NetworkError:
             return True  # not to be known now
         leader = self._owner.source.leader(partition.topic, partition.index)
@@ -195,5 +196,4 @@ def _halted_by(error: PartitionHalted | Unsupported | Damaged | Unreadable, sour
         return error.halted
     if isinstance(error, Damaged | Unreadable):
         return halted_by_damage(error, source)
-    trouble = Trouble.NO_COMMON_VERSION
-    return Halted(trouble.reason, str(error), trouble.remedy)
+    return Halted.of(HaltReason.NO_COMMON_VERSION, str(error))

@@ -17,11 +17,12 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.records.intact import is_intact
 from mirror.relay.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.gather import JOIN_BELOW, Request, gatherer
-from mirror.relay.halts import Halted, Trouble, halted_by_error
+from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.parking import set_aside
 from mirror.relay.partition import Batch, Partition, Sent
@@ -356,7 +357,7 @@ class Lane(Link):
         code, again = answer.error, partition.doubts < TRIES
         if partition.terms.strict and code in SEQUENCE_ERRORS and not again:
             where = f"{partition.name} at offset {partition.acknowledged}: {error_name(code)}"
-            return Halted(Trouble.STRICT_REFUSED.reason, where, Trouble.STRICT_REFUSED.remedy)
+            return Halted.of(HaltReason.STRICT_REFUSED, where)
         if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             return None
         if partition.in_flight and isinstance(partition.in_flight[0][1], Sent):
@@ -365,13 +366,11 @@ class Lane(Link):
         if partition.in_flight and not is_intact(_stored(partition.in_flight[0])):
             # Whatever the broker calls it.
             detail = f"{where}, {error_name(code)}: it came with a wrong checksum"
-            return Halted(Trouble.CORRUPT.reason, detail, Trouble.CORRUPT.remedy)
+            return Halted.of(HaltReason.CORRUPT, detail)
         if code == ErrorCode.CORRUPT_MESSAGE:
             # It is whole here: damaged on its way, which may never happen again.
             detail = f"{where}, {error_name(code)}: its checksum is right here"
-            return (
-                None if again else Halted(Trouble.CORRUPT_ON_ITS_WAY.reason, detail, Trouble.CORRUPT_ON_ITS_WAY.remedy)
-            )
+            return None if again else Halted.of(HaltReason.DAMAGED_IN_TRANSIT, detail)
         return halted_by_error(code, where, answer.message) if outcome_of(code) is Outcome.HALT else None
 
     def fail(self, error: NetworkError) -> None:

@@ -13,12 +13,13 @@ from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
-from mirror.records.admit import Halt, HaltReason
+from mirror.reasons import HaltReason
+from mirror.records.admit import Halt
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.scan import Tail, measure
 from mirror.relay.forward import forward
 from mirror.relay.gaps import epoch_damaged
-from mirror.relay.halts import Halted, Trouble, halted_by_batch, halted_by_error
+from mirror.relay.halts import Halted, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
 from mirror.relay.parking import worth_asking
 from mirror.relay.partition import Outlet, Partition
@@ -302,7 +303,7 @@ class Fetcher(Link):
                     f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
                     f"destination has what the source had from there on"
                 )
-                owner.diverged(partition, Halted(Trouble.TRUNCATED.reason, detail, Trouble.TRUNCATED.remedy))
+                owner.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
             elif end > start:
                 due = partition.due
                 self._forward_partition(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
@@ -391,9 +392,7 @@ class Fetcher(Link):
         outcome = outcome_of(code)
         where = f"{owner.source.name}, fetch at {partition.due}"
         if code in UNREADABLE and (outcome is Outcome.HALT or partition.doubts >= UNREADABLE_DOUBTS):
-            owner.halt(
-                partition, Halted(Trouble.CORRUPT.reason, f"{where}: {error_name(code)}", Trouble.CORRUPT.remedy)
-            )
+            owner.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
         elif outcome is Outcome.HALT:
             owner.halt(partition, halted_by_error(code, where, None))
         else:

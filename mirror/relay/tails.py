@@ -5,9 +5,10 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Segment
+from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, same_owner
-from mirror.relay.halts import Trouble, halt
+from mirror.relay.halts import halt
 from mirror.wire.errors import ErrorCode
 
 READ_BYTES = 256 * 1024
@@ -74,7 +75,7 @@ async def look_back(
         data, newest, found_to = await _last_between(there, at, upto, owner)
         if whole and upto == end != found_to:
             raise halt(
-                Trouble.CORRUPT_DESTINATION,
+                HaltReason.CORRUPT_DESTINATION,
                 f"{there.name}: the log ends at {end}, and offset {end - 1} is answered with nothing",
             )
         marker = _newer(newest, marker)
@@ -104,7 +105,7 @@ async def _last_between(
     except Refused as error:
         if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             raise
-        raise halt(Trouble.FOREIGN_WRITER, str(error)) from error
+        raise halt(HaltReason.FOREIGN_WRITER, str(error)) from error
     return data, marker, found_to
 
 

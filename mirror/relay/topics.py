@@ -9,9 +9,10 @@ from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Topic
 from mirror.net.errors import NetworkError, Refused
+from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.records.fields import id_shown
-from mirror.relay.halts import Halted, Trouble
+from mirror.relay.halts import Halted
 from mirror.relay.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, Narrower, narrower, taken_over
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
@@ -66,7 +67,7 @@ class Pair:
                 f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions, "
                 f"the source has {len(self.source.leaders)}"
             )
-            return Halted(Trouble.FEWER_PARTITIONS.reason, detail, Trouble.FEWER_PARTITIONS.remedy)
+            return Halted.of(HaltReason.FEWER_PARTITIONS, detail)
         return self.halted
 
 
@@ -86,7 +87,7 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
     failed = await destination.refresh(wanted)
     missing = {name: topic for name, topic in wanted.items() if name not in destination.topics}
     halted = {
-        name: _halted(Trouble.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
+        name: Halted.of(HaltReason.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
         for name, code in failed.items()
     }
     if missing and settings.create_topics:
@@ -132,10 +133,6 @@ async def _learn(source: Cluster, settings: RelaySettings) -> None:
         await asyncio.sleep(SETTLED_PAUSE_S)
 
 
-def _halted(trouble: Trouble, detail: str) -> Halted:
-    return Halted(trouble.reason, detail, trouble.remedy)
-
-
 def _pair(
     topic: Topic,
     name_there: str,
@@ -148,13 +145,13 @@ def _pair(
     there = destination.topics.get(name_there)
     if there is None:
         missing = f"{name_there} does not exist at {destination.name}, and topic.create is false"
-        return Pair(source=topic, destination=name_there, halted=halted or _halted(Trouble.TOPIC_MISSING, missing))
+        return Pair(source=topic, destination=name_there, halted=halted or Halted.of(HaltReason.TOPIC_MISSING, missing))
     values = {name: entry.value for name, entry in (configs or {}).items()}
     for name, wanted in settings.fixed_configs.items():
         value = values.get(name)
         if value is not None and value != wanted:
             detail = f"{name_there}: {name}={value}"
-            return Pair(source=topic, destination=name_there, halted=_halted(Trouble.DESTINATION_REWRITES, detail))
+            return Pair(source=topic, destination=name_there, halted=Halted.of(HaltReason.DESTINATION_REWRITES, detail))
     largest = values.get(MAX_MESSAGE_BYTES)
     here = {name: entry.value for name, entry in (origin or {}).items()}
     lacks = tuple(narrower(here, values))
@@ -169,7 +166,7 @@ def _pair(
     )
     if terms.strict and terms.compacted:
         detail = f"{topic.name} is compacted: {CLEANUP_POLICY}={here[CLEANUP_POLICY]}"
-        return Pair(source=topic, destination=name_there, halted=_halted(Trouble.NOT_STRICT, detail))
+        return Pair(source=topic, destination=name_there, halted=Halted.of(HaltReason.NOT_STRICT, detail))
     return Pair(
         source=topic,
         destination=name_there,
@@ -256,8 +253,8 @@ async def _create(
                 _tell_created(log, destination, topics[name], result)
         for_now = {name: result for name, result in refused.items() if result.error_code in FOR_NOW}
         halted |= {
-            name: _halted(
-                Trouble.CREATE_FAILED,
+            name: Halted.of(
+                HaltReason.CREATE_FAILED,
                 f"{name} at {destination.name}: {error_name(result.error_code)}, {result.error_message or ''}",
             )
             for name, result in refused.items()

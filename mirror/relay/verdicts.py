@@ -11,17 +11,16 @@ from dataclasses import replace
 from typing import Protocol
 
 from mirror.net.cluster import Cluster
-from mirror.records.admit import HaltReason
+from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.assignment import Key
-from mirror.relay.halts import Halted, Suspicion, Trouble
+from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import Pair, describe_pair
-from mirror.wire.errors import HALTING, ErrorCode
 
 RESTS_ON_CONFIGS = frozenset(
     {
@@ -29,9 +28,10 @@ RESTS_ON_CONFIGS = frozenset(
         HaltReason.LOG_APPEND_TIME.slug,
         HaltReason.UNEXPLAINED_GAP.slug,
         HaltReason.MID_BATCH.slug,
-        Trouble.NOT_A_COPY.reason,
-        Trouble.OVERFILLED.reason,
-        *(HALTING[code][0] for code in (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD)),
+        HaltReason.NOT_A_COPY.slug,
+        HaltReason.OVERFILLED.slug,
+        HaltReason.INVALID_TIMESTAMP.slug,
+        HaltReason.REFUSED.slug,
     }
 )
 """Reasons that would not be, were a config of one of the topics another: its limits, its cleanup policy, its times."""
@@ -125,7 +125,7 @@ class Verdicts:
                 continue
             if pair.halted is None:
                 partition.terms = pair.terms
-            elif pair.halted.reason in (Trouble.DESTINATION_REWRITES.reason, Trouble.NOT_STRICT.reason):
+            elif pair.halted.reason in (HaltReason.DESTINATION_REWRITES.slug, HaltReason.NOT_STRICT.slug):
                 self._owner.halt(partition, pair.halted)
 
     def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
@@ -135,7 +135,7 @@ class Verdicts:
         detail, remedy = halted.detail, halted.remedy
         if most is not None and size <= most and again:
             return None
-        if remedy == HALTING[ErrorCode.RECORD_LIST_TOO_LARGE][1]:
+        if remedy == HaltReason.TOO_LARGE_FOR_SEGMENT.remedy:
             command = set_command(self._owner.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
             return replace(halted, detail=f"{detail}; {size} bytes", remedy=f"{remedy}: `{command}`")
         if most is None:

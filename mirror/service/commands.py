@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from mirror.relay.halts import HEALING, Heals
+from mirror.reasons import Heals, heals
 
 _COMMAND = re.compile(r"\bmirror (partition resume|status|audit|run)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
 _RESUME = "partition resume"
@@ -68,7 +68,7 @@ class Commands:
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
         """A halt's remedy; it ends with the command that has the partition go on, unless that is in it."""
         if text and _RESUME not in text:
-            by_itself = HEALING.get(reason) in (Heals.TOPICS, Heals.TERMS)
+            by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
         return self.rendered(text, topic, partition)
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
-from mirror.relay.halts import REASONS
+from mirror.reasons import REASONS
 from mirror.relay.phases import Phase
 from mirror.service import logs
 from mirror.service.fleet import Fleet

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Collection, Iterable
 
+from mirror.reasons import HaltReason
 from mirror.relay.assignment import Key
-from mirror.relay.halts import Trouble
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from mirror.relay.relay import Relay
@@ -65,7 +65,7 @@ async def resume(
 
 def _is_remade(partition: Partition) -> bool:
     """Whether it has halted because one of its topics was made anew."""
-    return partition.halted is not None and partition.halted.reason == Trouble.RECREATED.reason
+    return partition.halted is not None and partition.halted.reason == HaltReason.RECREATED.slug
 
 
 def _undecided(partition: Partition, begun: dict[Partition, int]) -> bool:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mirror.relay.halts import Trouble
+from mirror.reasons import HaltReason
 from mirror.service import channel as say
 from mirror.service.channel import Message
 from mirror.service.fleet import Fleet
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
 """What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
-RECREATED = Trouble.RECREATED.reason
+RECREATED = HaltReason.RECREATED.slug
 ANSWER_S = 60.0
 """A worker that does not answer for so long is told to be late."""
 

@@ -6,6 +6,8 @@ metadata first, or halt because looking again cannot help.
 
 from enum import Enum, IntEnum
 
+from mirror.reasons import HaltReason
+
 
 class ErrorCode(IntEnum):
     """Codes that a client of Fetch, Produce, Metadata, ListOffsets and the admin requests can meet."""
@@ -104,51 +106,21 @@ _FIND_LEADER = frozenset(
 UNREADABLE = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
 """What brokers answer to a Fetch that meets a length, a checksum or a magic that cannot be."""
 
-HALTING: dict[int, tuple[str, str]] = {
-    ErrorCode.CORRUPT_MESSAGE: (
-        "corrupt",
-        "the broker has met a batch in its own log that cannot be; check its disk (kafka-dump-log --deep-iteration at "
-        "this offset), let it have the partition from a healthy replica, then run `mirror partition resume TOPIC "
-        "PARTITION`",
-    ),
-    ErrorCode.MESSAGE_TOO_LARGE: (
-        "too_large",
-        "raise max.message.bytes of the destination topic to at least the source's value",
-    ),
-    ErrorCode.INVALID_TOPIC_EXCEPTION: ("invalid_topic", "the destination does not take this topic name; exclude it"),
-    ErrorCode.RECORD_LIST_TOO_LARGE: (
-        "too_large",
-        "raise segment.bytes of the destination topic to at least the source's value",
-    ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "authorization",
-        "grant the mirror's principal Read on the source topic, and Write on the destination's",
-    ),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "authorization",
-        "grant the mirror's principal IdempotentWrite on the destination cluster (needed before Kafka 2.8)",
-    ),
-    ErrorCode.INVALID_TIMESTAMP: (
-        "invalid_timestamp",
-        "the destination refuses these timestamps; raise its message.timestamp.after.max.ms and "
-        "message.timestamp.before.max.ms to the source's values, and set message.timestamp.type to CreateTime",
-    ),
-    ErrorCode.UNSUPPORTED_VERSION: ("unsupported_version", "upgrade the older of the brokers, or exclude the topic"),
-    ErrorCode.POLICY_VIOLATION: ("policy_violation", "the destination's policy refuses this; ask its operators"),
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "authorization",
-        "grant the mirror's principal Write on the transactional ids that begin with 'mirror.'",
-    ),
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: (
-        "unsupported_codec",
-        "the destination does not know this batch's codec; upgrade it (zstd needs Kafka 2.1) or exclude the topic",
-    ),
-    ErrorCode.INVALID_RECORD: (
-        "refused",
-        "the destination refuses the batch; its broker log says why (a null key in a compacted topic, usually)",
-    ),
+HALTING: dict[int, HaltReason] = {
+    ErrorCode.CORRUPT_MESSAGE: HaltReason.CORRUPT,
+    ErrorCode.MESSAGE_TOO_LARGE: HaltReason.TOO_LARGE,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: HaltReason.INVALID_TOPIC,
+    ErrorCode.RECORD_LIST_TOO_LARGE: HaltReason.TOO_LARGE_FOR_SEGMENT,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: HaltReason.AUTHORIZATION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: HaltReason.CLUSTER_AUTHORIZATION,
+    ErrorCode.INVALID_TIMESTAMP: HaltReason.INVALID_TIMESTAMP,
+    ErrorCode.UNSUPPORTED_VERSION: HaltReason.UNSUPPORTED_VERSION,
+    ErrorCode.POLICY_VIOLATION: HaltReason.POLICY_VIOLATION,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: HaltReason.TRANSACTIONAL_ID_AUTHORIZATION,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: HaltReason.UNSUPPORTED_CODEC,
+    ErrorCode.INVALID_RECORD: HaltReason.REFUSED,
 }
-"""code -> (stable reason, remedy) for the errors that no second look can cure."""
+"""The errors that no second look can cure."""
 
 
 def outcome_of(code: int) -> Outcome:

@@ -127,13 +127,16 @@ def test_the_spread_of_a_bound_is_of_single_turns() -> None:
 
 @pytest.mark.parametrize("only", ["", "16KB-lz4-64p"])
 def test_a_chart_is_drawn(only: str, tmp_path: Path) -> None:
-    path = tmp_path / "compare.png"
+    path = tmp_path / "compare.svg"
     chart.draw(samples.results(only=only), path)
-    assert path.read_bytes().startswith(b"\x89PNG")
+    drawn = path.read_text()
+    assert "<svg" in drawn
+    chart.draw(samples.results(only=only), path)
+    assert path.read_text() == drawn
 
 
 def test_a_chart_of_nothing_is_not_drawn(tmp_path: Path) -> None:
-    chart.draw(samples.results(only="none of them"), tmp_path / "compare.png")
+    chart.draw(samples.results(only="none of them"), tmp_path / "compare.svg")
     assert not list(tmp_path.iterdir())
 
 

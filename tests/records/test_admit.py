@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.records.admit import Cause, Fill, Forward, Halt, HaltReason, Skip, Terms, Verdict, admit
+from mirror.reasons import HaltReason
+from mirror.records.admit import Cause, Fill, Forward, Halt, Skip, Terms, Verdict, admit
 from mirror.records.header import BatchHeader, Codec
 from tests.records.builders import RECORDS, header_of, kafka_batch
 from tests.records.test_header import FIELDS
@@ -222,20 +223,3 @@ def check_verdict(header: BatchHeader, due: int, limit: int | None) -> None:
             assert header.last_offset < due
         case Halt():
             assert verdict.detail
-
-
-# What the operator sees.
-
-
-def test_slugs_are_unique_and_fit_for_labels() -> None:
-    slugs = [halt.slug for halt in HaltReason]
-    assert len(set(slugs)) == len(slugs)
-    assert all(slug.isidentifier() and slug == slug.lower() for slug in slugs)
-
-
-@pytest.mark.parametrize("halt", list(HaltReason), ids=lambda halt: halt.slug)
-def test_every_reason_has_a_remedy(halt: HaltReason) -> None:
-    assert halt.slug == halt.name.lower()
-    assert len(halt.remedy) > 20
-    assert not halt.remedy.endswith(".")
-    assert len({other.remedy for other in HaltReason}) == len(HaltReason)

@@ -4,11 +4,12 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.state import State, state_topic
+from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import Identity, producer_id
 from mirror.records.state import Checkpoint, Flow, Order, Side
 from mirror.relay.flows import Flows
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.partition import Partition
 from tests.fakes.broker import FakeCluster
 
@@ -81,7 +82,7 @@ async def test_whose_a_batch_is(compute: type) -> None:
     async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
         await remember(cluster)
         fake.add_topic("mirror-internal.of_somebody", configs={"cleanup.policy": "delete"})
-        stop = halt(Trouble.FOREIGN_WRITER, "a batch")
+        stop = halt(HaltReason.FOREIGN_WRITER, "a batch")
         stop.writer = compute(flow=OLD, cluster_id="c1", topic="orders", partition=3)
         named = (await (await flows(cluster)).named(stop, partition())).halted
         assert (named.reason, named.detail) == ("other_flow", f'a batch, of flow "{OLD}", copied from cluster c1')

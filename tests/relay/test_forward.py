@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.net.buffers import FramePool
-from mirror.records.admit import Fill, Forward, Halt, HaltReason, Skip, Terms, admit
+from mirror.reasons import HaltReason
+from mirror.records.admit import Fill, Forward, Halt, Skip, Terms, admit
 from mirror.records.header import CRC_FROM, HEADER_SIZE, MAGIC_AT, SEQUENCES, BatchHeader, CorruptBatch
 from mirror.records.identity import Identity
 from mirror.records.intact import is_intact

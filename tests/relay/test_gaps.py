@@ -13,7 +13,8 @@ import pytest
 
 from mirror.net.buffers import FramePool
 from mirror.net.errors import Damaged, Unreachable
-from mirror.records.admit import Halt, HaltReason, Terms
+from mirror.reasons import HaltReason
+from mirror.records.admit import Halt, Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 from mirror.records.scan import Tail, measure

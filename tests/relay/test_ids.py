@@ -4,10 +4,11 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.mapping import OffsetMap, Run
 from mirror.relay import idle, ids
-from mirror.relay.halts import Halted, Trouble, of_mapped
+from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.pins import Pins
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
@@ -106,7 +107,7 @@ async def test_the_source_goes_on_into_the_new_one(rule: bool) -> None:
                 source.store("t", 0, batch(COPIED))
                 if rule:
                     assert await flow.halted() == "recreated"
-                    assert flow.partition().halted.remedy == Trouble.RECREATED_MAPPED.remedy  # type: ignore[union-attr]
+                    assert flow.partition().halted.remedy == HaltReason.RECREATED_MAPPED.remedy  # type: ignore[union-attr]
                 else:
                     await all_copied(flow)
                     assert len(payloads(destination.log("t"))) == 1
@@ -293,12 +294,12 @@ async def test_what_the_new_topic_holds_is_said(under_way: bool, monkeypatch: py
 
 def test_a_mapped_remedy_tells_of_others() -> None:
     """None says only to delete what others may write to."""
-    anew = Trouble.NOT_A_COPY.remedy
+    anew = HaltReason.NOT_A_COPY.remedy
     told = of_mapped(Halted("not_a_copy", "d", anew), ["other"]).remedy
     assert "others may have written to it" in told
     assert told.endswith("so would what this flow has copied of other")
-    for each in Trouble:
-        remedy = of_mapped(Halted(each.reason, "d", each.remedy), ()).remedy
+    for each in HaltReason:
+        remedy = of_mapped(Halted.of(each, "d"), ()).remedy
         assert "delete the destination topic" not in remedy, each
-    recreated = of_mapped(Halted("recreated", "d", Trouble.RECREATED.remedy), ())
-    assert recreated.remedy == Trouble.RECREATED_MAPPED.remedy
+    recreated = of_mapped(Halted("recreated", "d", HaltReason.RECREATED.remedy), ())
+    assert recreated.remedy == HaltReason.RECREATED_MAPPED.remedy

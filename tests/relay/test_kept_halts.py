@@ -8,8 +8,8 @@ import pytest
 
 from mirror.net.errors import NetworkError
 from mirror.net.log import Marker, PartitionLog
+from mirror.reasons import HaltReason, is_durable
 from mirror.records.state import Halt, Ledger
-from mirror.relay.halts import HEALING, Heals, Trouble, is_durable
 from mirror.relay.phases import Phase
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
@@ -218,18 +218,17 @@ async def test_a_larger_limit_heals_too_large() -> None:
 
 def test_which_reasons_heal() -> None:
     """What says something of the data never does."""
-    assert all(isinstance(heals, Heals) for heals in HEALING.values())
-    for trouble in (
-        Trouble.FOREIGN_WRITER,
-        Trouble.NOT_A_COPY,
-        Trouble.OVERFILLED,
-        Trouble.RECREATED,
-        Trouble.UNPROVEN,
-        Trouble.TRUNCATED,
-        Trouble.RETENTION_OVERTOOK,
-        Trouble.CHECKPOINT_LOST,
-        Trouble.OTHER_FLOW,
-        Trouble.LOOP,
+    for reason in (
+        HaltReason.FOREIGN_WRITER,
+        HaltReason.NOT_A_COPY,
+        HaltReason.OVERFILLED,
+        HaltReason.RECREATED,
+        HaltReason.UNPROVEN,
+        HaltReason.SOURCE_TRUNCATED,
+        HaltReason.RETENTION_OVERTOOK,
+        HaltReason.CHECKPOINT_LOST,
+        HaltReason.OTHER_FLOW,
+        HaltReason.LOOP,
     ):
-        assert is_durable(trouble.reason)
+        assert is_durable(reason.slug)
     assert not is_durable("fewer_partitions")

@@ -7,10 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.pins import header_digest
 from mirror.relay import evidence, lastcopy, mapped, pins
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.partition import Committed, Mark, Partition
 from mirror.relay.phases import Phase
 from tests.fakes.broker import FakeCluster
@@ -177,7 +178,7 @@ async def test_what_the_group_has_counts_where_the_checkpoint_says_nothing(trunc
 
 
 async def _differs(*_: Any) -> PartitionHalted:
-    return halt(Trouble.NOT_A_COPY, "the source has other records")
+    return halt(HaltReason.NOT_A_COPY, "the source has other records")
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.pins import LastCopied, Note, header_digest
 from mirror.relay.compare import Comparison
-from mirror.relay.halts import Trouble
 from tests.records.builders import sealed
 from tests.relay.flows import batch, batches, copies
 from tests.relay.scenes import Scene, scene
@@ -18,7 +18,7 @@ from tests.simulation.broker import marker_batch
 async def _halts(at: Scene) -> tuple[str, str]:
     """(reason, detail), of a halt whose remedy has nothing deleted that was not saved."""
     reason, detail = await at.halts()
-    remedy = next(trouble.remedy for trouble in Trouble if trouble.reason == reason)
+    remedy = next(each.remedy for each in HaltReason if each.slug == reason)
     assert remedy.index("save") < remedy.index("delete the destination topic") < remedy.index("mirror partition resume")
     return reason, detail
 

@@ -10,10 +10,11 @@ import pytest
 from mirror.net.buffers import FramePool
 from mirror.net.cluster import Leader
 from mirror.net.errors import ConnectionLost
+from mirror.reasons import HaltReason
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.halts import Halted, Trouble, halt
+from mirror.relay.halts import Halted, halt
 from mirror.relay.parking import MOST_BYTES, park
 from mirror.relay.partition import Batch, Hole, Partition
 from mirror.relay.phases import Phase
@@ -89,7 +90,7 @@ class Owner:
         self.tasks.append(asyncio.ensure_future(work))
 
 
-NOT_PERMITTED = halt(Trouble.FILL_NOT_PERMITTED, "DeleteRecords is refused")
+NOT_PERMITTED = halt(HaltReason.FILL_NOT_PERMITTED, "DeleteRecords is refused")
 
 
 async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> None:

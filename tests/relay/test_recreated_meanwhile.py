@@ -8,7 +8,8 @@ import pytest
 
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unreachable
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.reasons import HaltReason
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.partition import Location, Partition
 from mirror.relay.position import Locator
@@ -53,7 +54,7 @@ async def test_the_reason_is_of_the_topics_of_now() -> None:
 
         def first() -> PartitionHalted:
             recreate(source, *batches(3))
-            return halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+            return halt(HaltReason.SOURCE_TRUNCATED, "copied up to offset 60, and the source ends at 9")
 
         looks = Looks(first)
 
@@ -68,7 +69,7 @@ async def test_a_verdict_on_the_same_topics_stands() -> None:
         fill(source)
 
         async def locate(*_: Any, **__: Any) -> None:
-            raise halt(Trouble.TRUNCATED, "copied up to offset 70, and the source ends at 60")
+            raise halt(HaltReason.SOURCE_TRUNCATED, "copied up to offset 70, and the source ends at 60")
 
         with patch.object(Locator, "locate", locate):
             async with mirroring(source, destination) as flow:
@@ -86,7 +87,7 @@ async def test_a_verdict_on_the_log_of_a_leader_that_was_deposed() -> None:
 
         def first() -> PartitionHalted:
             source.log("t").epoch += 1
-            return halt(Trouble.TRUNCATED, "the source goes on with other records")
+            return halt(HaltReason.SOURCE_TRUNCATED, "the source goes on with other records")
 
         looks = Looks(first)
 
@@ -108,7 +109,7 @@ async def test_where_the_topics_of_now_are_not_to_be_known_it_is_looked_again() 
 
         def first() -> PartitionHalted:
             recreate(source, *batches(3))
-            return halt(Trouble.TRUNCATED, "copied up to offset 60, and the source ends at 9")
+            return halt(HaltReason.SOURCE_TRUNCATED, "copied up to offset 60, and the source ends at 9")
 
         looks = Looks(first)
         failed = 0

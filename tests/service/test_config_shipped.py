@@ -17,17 +17,17 @@ def keys_of(model: type[BaseModel]) -> set[str]:
 
 def test_reference_lists_every_key_with_its_default() -> None:
     """1. It loads. 2. It names every key of every model. 3. Its values are the defaults."""
-    path = ROOT / "configs" / "reference.yaml"
+    path = ROOT / "mirror" / "configs" / "reference.yaml"
     config = load(path, {})
     data = YAML(typ="safe").load(path.read_text())
     assert data.keys() == keys_of(Config)
     assert data["clusters"]["source"].keys() == keys_of(ClusterSettings)
     assert data["flows"]["source->destination"].keys() == keys_of(FlowSettings)
-    assert config == load(ROOT / "configs" / "example.yaml", {})
+    assert config == load(ROOT / "mirror" / "configs" / "example.yaml", {})
 
 
 def test_reference_comments_every_key() -> None:
-    lines = (ROOT / "configs" / "reference.yaml").read_text().splitlines()
+    lines = (ROOT / "mirror" / "configs" / "reference.yaml").read_text().splitlines()
     keys = {key for model in (Config, ClusterSettings, FlowSettings) for key in keys_of(model)}
     first: dict[str, int] = {}
     for at, line in enumerate(lines):
@@ -39,7 +39,7 @@ def test_reference_comments_every_key() -> None:
 
 
 def test_example_says_what_has_to_be_said_alone() -> None:
-    data = YAML(typ="safe").load((ROOT / "configs" / "example.yaml").read_text())
+    data = YAML(typ="safe").load((ROOT / "mirror" / "configs" / "example.yaml").read_text())
     assert data.keys() == {"clusters", "flows"}
     assert [cluster.keys() for cluster in data["clusters"].values()] == [{"bootstrap.servers"}] * 2
     assert [flow.keys() for flow in data["flows"].values()] == [{"topics"}]

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.typing import FilteringBoundLogger
 
-from mirror.relay.halts import REASONS
+from mirror.reasons import REASONS
 from mirror.relay.stats import Skipped
 from mirror.service import metrics
 from mirror.service.backlog import MOST_ENDS, Backlog

@@ -8,8 +8,9 @@ import asyncio
 import sys
 from collections.abc import Callable
 
+from mirror.reasons import HaltReason, is_durable
 from mirror.records.state import Ledger, Side
-from mirror.relay.halts import Halted, Trouble, is_durable
+from mirror.relay.halts import Halted
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from tests.simulation.broker import Stored
@@ -236,13 +237,13 @@ class Copy:
 
     def excuses(self, reason: str, at_s: float) -> bool:
         """Whether something was played until then that may halt it so."""
-        if reason == Trouble.UNPROVEN.reason:
+        if reason == HaltReason.UNPROVEN.slug:
             return self.emptied and not self._noted(at_s - LOOK_S)
         if self.recreated and self.source not in self.fits and reason in AFTER_STRAYS:
             return True  # the topic before's first batch came when the one of now had been begun with
         if self.truncated and self._lost(reason):
             return True
-        if reason in (Trouble.RECREATED.reason, Trouble.TOPIC_MISSING.reason):
+        if reason in (HaltReason.RECREATED.slug, HaltReason.TOPIC_MISSING.slug):
             return self.recreated
         return bool(self.strays) and reason in AFTER_STRAYS
 
@@ -251,13 +252,13 @@ class Copy:
         lost, only what was filled."""
         self.look_at_new()
         if not self._has_lost:
-            filled = reason in (Trouble.FILLED_RECORD.reason, Trouble.TRUNCATED.reason)
+            filled = reason in (HaltReason.FILLED_RECORD.slug, HaltReason.SOURCE_TRUNCATED.slug)
             return filled and self._checked > self._least_cut
         data = (one for one in self.there.model.batches if not one.header.is_control)
         shared = not self.emptied and any(not wrong_with(one, self.source) for one in data)
         # Where nothing is left that both have, only notes could tell.
-        untold = (Trouble.NOT_A_COPY.reason, Trouble.FILLED_RECORD.reason)
-        return reason == Trouble.TRUNCATED.reason or (reason in untold and not shared)
+        untold = (HaltReason.NOT_A_COPY.slug, HaltReason.FILLED_RECORD.slug)
+        return reason == HaltReason.SOURCE_TRUNCATED.slug or (reason in untold and not shared)
 
     @property
     def _side(self) -> Side:

@@ -15,13 +15,14 @@ import pytest
 
 from mirror.net.alignment import Alignment
 from mirror.net.lockstep import LockStep
+from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.pins import LastCopied
 from mirror.records.state import Checkpoint, Ledger
 from mirror.relay import fence, mapped
 from mirror.relay.beginning import Beginning
 from mirror.relay.fence import Before, NotOurs
-from mirror.relay.halts import PartitionHalted, Trouble, halt
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.ids import Ids
 from mirror.relay.lastcopy import Checked, Sides
 from mirror.relay.mapped import MappedLocator
@@ -168,7 +169,7 @@ async def _nothing(*_: Any) -> None:
 
 
 async def _always_wrong(sides: Sides, *_: Any) -> PartitionHalted:
-    return halt(Trouble.NOT_A_COPY, sides.name)
+    return halt(HaltReason.NOT_A_COPY, sides.name)
 
 
 _rank_by_id = property(lambda self: (self.order.takeover, True, self.order))

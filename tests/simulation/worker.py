@@ -16,10 +16,10 @@ from unittest.mock import patch
 from mirror.net import backoff
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import NetworkError
+from mirror.reasons import is_durable
 from mirror.records import identity
 from mirror.records.admit import Terms
 from mirror.relay import books, cleanup, due, flows, idle, loops, parking, position, relay, verdicts
-from mirror.relay.halts import HEALING
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from mirror.relay.plain import InnerLoop
@@ -246,7 +246,7 @@ class Worker:
     def halt_of(self, index: int) -> str:
         """The reason, if this partition has halted and will not go on by itself."""
         for partition in self.partitions:
-            if partition.index == index and partition.halted is not None and partition.halted.reason not in HEALING:
+            if partition.index == index and partition.halted is not None and is_durable(partition.halted.reason):
                 return partition.halted.reason
         return ""
 

@@ -95,13 +95,24 @@ class Client:
         return bytes(answer.responses[0].partitions[0].records)
 
     def produce(self, version: int, topics: dict[str, dict[int, bytes]]) -> memoryview:
-        """The raw answer to record sets that go as they are, by topic and partition."""
+        """The raw answer to record sets, by topic and partition; each single batch as the mirror writes it."""
+        entries = {
+            topic: [_entry(version, partition, record_set) for partition, record_set in record_sets.items()]
+            for topic, record_sets in topics.items()
+        }
+        return self._produce(version, entries)
+
+    def produce_raw(self, version: int, topic: str, *record_sets: tuple[int, bytes]) -> memoryview:
+        """The raw answer to partitions and record sets that go bit for bit, whatever is in them."""
+        return self._produce(version, {topic: [_raw_entry(version, *one) for one in record_sets]})
+
+    def _produce(self, version: int, topics: Mapping[str, list[bytes]]) -> memoryview:
         out = [request_head(version, timeout_ms=TIMEOUT_S * 1_000), topics_size(version, len(topics))]
-        for topic, record_sets in topics.items():
+        for topic, entries in topics.items():
             key = self._key(topic, version >= PRODUCE_TOPIC_IDS)
-            out += [topic_head(version, key), topics_size(version, len(record_sets))]
-            for partition, record_set in record_sets.items():
-                out += [_entry(version, partition, record_set), after_batch(version)]
+            out += [topic_head(version, key), topics_size(version, len(entries))]
+            for entry in entries:
+                out += [entry, after_batch(version)]
             out.append(after_batch(version))
         out.append(after_batch(version))
         return self._exchange(PRODUCE_KEY, version, b"".join(out), flexible=version >= PRODUCE_FLEXIBLE)
@@ -152,6 +163,10 @@ def _entry(version: int, partition: int, record_set: bytes) -> bytes:
     header = BatchHeader.read(record_set)
     if header.size == len(record_set):
         return pack_head(head_for(version, header.length), partition, header) + record_set[HEADER_SIZE:]
+    return _raw_entry(version, partition, record_set)
+
+
+def _raw_entry(version: int, partition: int, record_set: bytes) -> bytes:
     size = uvarint(len(record_set) + 1) if version >= PRODUCE_FLEXIBLE else SIZE.pack(len(record_set))
     return SIZE.pack(partition) + size + record_set
 

@@ -10,7 +10,8 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.legacy_records import LegacyRecordBatch
 
-from mirror.records.admit import Forward, Halt, HaltReason, Terms, admit
+from mirror.reasons import HaltReason
+from mirror.records.admit import Forward, Halt, Terms, admit
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import NEAR, checksum, restamp

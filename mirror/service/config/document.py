@@ -26,7 +26,7 @@ SHOWN_MAX = 60
 """Characters of an offending value that a message repeats."""
 PATH_SHOWN_MAX = 300
 
-EXAMPLE = "see configs/example.yaml"
+EXAMPLE = "`mirror config example` prints one that works"
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = {_TAG + "str", _TAG + "timestamp"}  # a date is a fine topic name

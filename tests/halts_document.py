@@ -1,0 +1,57 @@
+"""``docs/HALTS.md`` from the one list of reasons (``mirror.reasons``). ``python -m tests.halts_document`` writes it."""
+
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+from mirror.reasons import REASONS, HaltReason
+
+FILE = Path(__file__).parent.parent / "docs" / "HALTS.md"
+_HEAD = """\
+# Halts
+
+A partition that cannot go on exactly stops, with one of the reasons below; all other partitions go on. The log line
+`halted`, `mirror status`, `mirror_halts_total{reason}` and the internal topic name the reason, the offsets and values
+that led to it, and the remedy, with the commands as they have to be typed. Nothing behind a halt is copied until it
+ends.
+
+Who ends a halt:
+
+* *operator*: an operator, with `mirror partition resume TOPIC PARTITION` (without PARTITION all partitions of the
+  topic; with `--all` all halted partitions). Such a halt is written down, and stays for every worker that takes the
+  partition over.
+* *topics*: the mirror, once the topics are as they have to be. It checks whenever it refreshes topics.
+* *terms*: the mirror, once the destination topic's settings allow it. It checks whenever it refreshes topics.
+* *restart*: the mirror, at its next start or takeover, once settings, rights or versions have changed.
+
+Made by `python -m tests.halts_document` from `mirror/reasons.py`; do not edit.
+"""
+
+
+def document() -> str:
+    """Markdown: a table of all reasons, then each with its cases and remedies."""
+    by_slug = {slug: list(cases) for slug, cases in groupby(sorted(HaltReason, key=_slug), key=_slug)}
+    rows = [f"| [`{slug}`](#{slug}) | {by_slug[slug][0].meaning} | {_ends(by_slug[slug])} |" for slug in REASONS]
+    lines = [_HEAD, "| reason | what was found | who ends it |", "|---|---|---|", *rows]
+    for slug in REASONS:
+        lines += ["", f"## {slug}"]
+        for case in by_slug[slug]:
+            lines += ["", f"{case.meaning}", "", f"*Remedy:* {_sentence(case.remedy)}"]
+    return "\n".join(lines) + "\n"
+
+
+_slug = attrgetter("slug")
+
+
+def _ends(cases: list[HaltReason]) -> str:
+    heals = cases[0].heals
+    return "operator" if heals is None else heals.name.lower()
+
+
+def _sentence(remedy: str) -> str:
+    placed = remedy.replace("{id}", "ID")
+    return placed[0].upper() + placed[1:] + "."
+
+
+if __name__ == "__main__":
+    FILE.write_text(document())

@@ -1,0 +1,216 @@
+"""What documents refer to is there: the tests and files that BROKERS.md names, every link, every citation in the code.
+
+A reference to a section is one to a heading, by the anchor that GitHub gives it.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BROKERS = ROOT / "docs" / "BROKERS.md"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = sorted(
+    path
+    for part in ("mirror", "bench", "chaos", "tests")
+    for path in (ROOT / part).rglob("*")
+    if path.suffix in (".py", ".c", ".h")
+)
+
+NAMED = re.compile(r"(?<![\w./-])((?:mirror|tests|chaos|bench|docs|scripts)/[\w./-]*\w)(?:::([\w.-]+))?")
+"""A path, and a test or scenario in it."""
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+CITATION = re.compile(r"\bdocs/[\w.-]*?\w\.md(?:#[\w-]+)?")
+ENTRY = re.compile(r"^### (.+)\n((?:(?!^#).*\n?)*)", re.MULTILINE)
+FACTS = 100
+"""At least so many: an empty file would pass."""
+UNSHOWN = "not shown by a test here"
+
+
+# Names in files.
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """The tests that a file has, without parameters; of a file of chaos, its scenarios."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    tests = {function.name for function in functions if function.name.startswith("test_")}
+    return frozenset(tests | {name for function in functions for name in _scenarios(function)})
+
+
+def _scenarios(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "scenario":
+            yield str(ast.literal_eval(decorator.args[0]))
+
+
+def not_there(text: str) -> list[str]:
+    """Paths in a text that are not there, and tests or scenarios that their file does not have."""
+    missing = []
+    for found in NAMED.finditer(text):
+        path, name = found.groups()
+        if not (ROOT / path).exists() or (name and name not in names_in(ROOT / path)):
+            missing.append(found[0])
+    return missing
+
+
+# Sections and links.
+
+
+def outside_code(text: str) -> str:
+    """The document without its code blocks, where # and ]( mean something else."""
+    return re.sub(r"^(```|~~~).*?^\1\s*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(text: str) -> set[str]:
+    """Those that GitHub gives a document's headings: a second one of the same text gets a number."""
+    seen: Counter[str] = Counter()
+    anchors = set()
+    for heading in re.findall(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", outside_code(text), re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        anchors.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+        seen[anchor] += 1
+    return anchors
+
+
+def resolves(document: Path, target: str) -> bool:
+    """Whether a file is there, and its section, if one is named. ``target``: as seen from the document."""
+    file, _, anchor = target.partition("#")
+    path = document.parent / file if file else document
+    if not path.exists():
+        return False
+    return not anchor or anchor in anchors_of(path.read_text(encoding="utf-8"))
+
+
+def broken_links(document: Path, text: str) -> list[str]:
+    """Targets of its relative links that do not resolve."""
+    targets = LINK.findall(outside_code(text))
+    return [each for each in targets if not re.match(r"\w+:", each) and not resolves(document, each)]
+
+
+def broken_citations(text: str) -> list[str]:
+    """Documents that source code names, and their sections, that do not resolve."""
+    return [each for each in CITATION.findall(text) if not resolves(ROOT / "anywhere", each)]
+
+
+# The facts about brokers.
+
+
+def incomplete(text: str) -> list[str]:
+    """Entries without versions, code, or a word on what shows them; or whose versions are not what shows them."""
+    wrong = []
+    for heading, body in ENTRY.findall(text):
+        lines = dict(re.findall(r"^- ([\w ]+): ((?:.+\n?)(?:  .+\n?)*)", body, re.MULTILINE))
+        shown = " ".join(lines.get("Shown by", "").split())
+        unseen = lines.get("Seen on", "").strip() == "no version here"
+        named = any(path.startswith(("tests/", "chaos/")) for path, _ in NAMED.findall(shown))
+        if (
+            list(lines) != ["Seen on", "Code", "Shown by"]
+            or "mirror/" not in lines["Code"]
+            or unseen is not shown.startswith(UNSHOWN)
+            or not (unseen or named)
+        ):
+            wrong.append(heading)
+    return wrong
+
+
+def test_what_brokers_md_names_is_there() -> None:
+    text = BROKERS.read_text(encoding="utf-8")
+    assert not_there(text) == []
+    assert incomplete(text) == []
+    assert len(ENTRY.findall(text)) >= FACTS
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_resolve(document: Path) -> None:
+    assert broken_links(document, document.read_text(encoding="utf-8")) == []
+
+
+def test_citations_in_the_code_resolve() -> None:
+    assert len(CODE) > 100
+    found = {str(path.relative_to(ROOT)): broken_citations(path.read_text(encoding="utf-8")) for path in CODE}
+    assert {path: broken for path, broken in found.items() if broken} == {}
+
+
+# Each of them can fail.
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "tests/nowhere.py",
+        "mirror/relay/nowhere.py",
+        "tests/test_documents.py::test_nothing",
+        "tests/test_documents.py::not_there",
+        "tests/vectors/captured/nothing.bin",
+        "chaos/scenarios/brokers.py::nothing",
+    ],
+)
+def test_a_name_that_is_not_there_is_seen(named: str) -> None:
+    there = "`tests/test_documents.py::test_links_resolve`, `chaos/scenarios/brokers.py::quota`, `mirror/relay/sink.py`"
+    assert not_there(there) == []
+    assert not_there(f"{there}: see `{named}`.") == [named]
+
+
+COMPLETE = """### A fact
+
+It is so.
+
+- Seen on: 4.3.0
+- Code: `mirror/relay/sink.py`
+- Shown by: `tests/net/test_log.py::test_produce`, and
+  more
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("- Seen on: 4.3.0\n", ""),
+        ("- Code: `mirror/relay/sink.py`\n", ""),
+        ("`mirror/relay/sink.py`", "everywhere"),
+        ("`tests/net/test_log.py::test_produce`", "experience"),
+        ("`tests/net/test_log.py::test_produce`", UNSHOWN),
+        ("4.3.0", "no version here"),
+    ],
+)
+def test_an_incomplete_fact_is_seen(before: str, after: str) -> None:
+    assert incomplete(COMPLETE) == []
+    assert incomplete(COMPLETE.replace("4.3.0", "no version here").replace("`tests/net", f"{UNSHOWN} `tests/net")) == []
+    assert incomplete(COMPLETE.replace(before, after)) == ["A fact"]
+
+
+SAMPLE = """# A partition's *life*, and `more`
+
+```console
+# no-heading
+[x](nowhere.md)
+```
+## Twice
+## Twice
+## A [link](https://example.org) of_all 2^31 - 1 kinds
+
+[a](#a-partitions-life-and-more) [b](#twice) [c](#twice-1) [d](#a-link-of_all-231---1-kinds) [e](https://example.org/x)
+"""
+
+
+@pytest.mark.parametrize("target", ["#no-heading", "#twice-2", "#Twice", "nowhere.md", "README.md#nowhere"])
+def test_a_broken_link_is_seen(target: str, tmp_path: Path) -> None:
+    document = tmp_path / "README.md"
+    document.write_text(SAMPLE, encoding="utf-8")
+    assert broken_links(document, SAMPLE) == []
+    assert broken_links(document, f"{SAMPLE}\n![x]({target})") == [target]
+
+
+@pytest.mark.parametrize("document", ["NOWHERE.md", "DESIGN.md#nowhere", "README.md"])
+def test_a_broken_citation_is_seen(document: str) -> None:
+    cited = f"docs/{document}"
+    assert broken_citations("# the idea: docs/DESIGN.md#the-idea, docs/DESIGN.md.\n") == []
+    assert broken_citations(f"/* See {cited}. */") == [cited]
