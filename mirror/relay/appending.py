@@ -5,10 +5,11 @@ A lane of its own kind, so that the one for exact offsets pays nothing for it.
 
 from mirror.net.connection import Connection, Piece
 from mirror.relay.acks import Acknowledged, bases_of
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from mirror.relay.position import FENCED
-from mirror.relay.sink import Lane, SinkOwner
+from mirror.relay.sink import Lane
 from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected
 
 
@@ -16,7 +17,7 @@ class AppendingLane(Lane):
     """Any base offset behind the last one is as good as another. Several source partitions may go to one partition of
     the destination; a request then has a batch of one of them only, since a broker loses the first of two."""
 
-    def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
+    def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
         super().__init__(owner, node_id, version=version)
         self._shared = False
         self._book_all = self._append_all

@@ -8,11 +8,12 @@ the partition they are of, which is let go of its lane when the last is in.
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mirror.records import fields
 from mirror.records.fields import id_text
 from mirror.records.pins import header_digest
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Committed, Partition
 from mirror.relay.phases import Phase
 
@@ -91,28 +92,10 @@ def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
     return committed.offset if committed is not None and ours else -1
 
 
-class AssignmentOwner(Protocol):
-    """The relay, as this module needs it."""
-
-    partitions: dict[Key, Partition]
-
-    def adopt(self, key: Key, *, committed: Committed | None) -> bool:
-        """Begins to copy; False if no such partition is known (yet)."""
-
-    def look_soon(self) -> None:
-        """Asks for the topics again."""
-
-    def stop_fetching(self, partition: Partition) -> None:
-        """Nothing more of it is fetched; an answer under way is dropped."""
-
-    def release(self, partition: Partition) -> None:
-        """Stops it at once and forgets it."""
-
-
 class Assignment:
     """The partitions that the group gave us. Only the event loop's thread may call."""
 
-    def __init__(self, relay: AssignmentOwner) -> None:
+    def __init__(self, relay: Owner) -> None:
         self._relay = relay
         self._wanted: dict[Key, Committed | None] = {}
         self._leaving: dict[Partition, asyncio.Future[None]] = {}

@@ -4,23 +4,16 @@ mapped mode positions and maps."""
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Protocol
 
-from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.state import Memory, State
 from mirror.records.state import Side
-from mirror.relay.assignment import Key
-from mirror.relay.halts import Halted
 from mirror.relay.journal import Account, save
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Committed, Partition
 from mirror.relay.phases import Phase
 from mirror.relay.pins import ON_GAP, Pins, is_first
-from mirror.relay.position import Locator
-from mirror.relay.resync import Log
 from mirror.relay.rewriting import Rewriting
-from mirror.relay.settings import RelaySettings
-from mirror.relay.stats import Stats
 from mirror.relay.strays import Strays
 
 NOTE_EVERY_S = 60.0
@@ -33,31 +26,10 @@ FIRST_NOTE_S = 1.0
 at once, and then nothing else shows what they were a copy of."""
 
 
-class BooksOwner(Protocol):
-    """Whose partitions are written of: the relay."""
-
-    source: Cluster
-    destination: Cluster
-    settings: RelaySettings
-    stats: Stats
-    log: Log
-    partitions: dict[Key, Partition]
-    locator: Locator
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-    def look_now(self) -> None:
-        """Topics, and flows the other way, are looked for."""
-
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more, and with nothing under way it is sought at once."""
-
-
 class Books:
     """Of one flow. ``state``: the topic; ``pins``: what of it is about single partitions, whatever the mode."""
 
-    def __init__(self, owner: BooksOwner, state: Memory | None = None) -> None:
+    def __init__(self, owner: Owner, state: Memory | None = None) -> None:
         """``state``: instead of the topic at the destination."""
         self._owner = owner
         self._writing = asyncio.Lock()

@@ -4,15 +4,13 @@ Only watching needs them: without, a partition that stands still would seem to l
 """
 
 import time
-from typing import Protocol
 
 from mirror.net import questions
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Leader
 from mirror.net.questions import LATEST
 from mirror.relay.asking import Asking
-from mirror.relay.assignment import Key
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
-from mirror.relay.settings import RelaySettings
 
 UNKNOWN_END = -1
 LOOK_EVERY_S = 3.0
@@ -20,18 +18,10 @@ LOOK_EVERY_S = 3.0
 answer."""
 
 
-class EndsOwner(Protocol):
-    """Whose partitions they are: the relay."""
-
-    source: Cluster
-    settings: RelaySettings
-    partitions: dict[Key, Partition]
-
-
 class Ends(Asking):
     """Of all partitions of a process."""
 
-    def __init__(self, owner: EndsOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         super().__init__(owner.source)
         self._owner = owner
 

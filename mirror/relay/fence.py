@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mirror.net.coordinator import Coordinator, Ownership
-from mirror.net.errors import NetworkError, Refused, Unreachable
+from mirror.net.errors import Refused, Unreachable
 from mirror.net.log import Marker, PartitionLog, Producer
 from mirror.net.state import Memory
 from mirror.records.state import Checkpoint, Remembered, Side
@@ -22,12 +22,6 @@ from mirror.relay.tails import READ_BYTES
 
 MARKER_WAIT_S = 30.0
 """The coordinator writes the fence's marker soon after it has answered; longer than a leader takes to be replaced."""
-
-
-class NotOurs(NetworkError):
-    """Another worker has taken the partition over: it is left to it for a while."""
-
-    slug = "not_owner"
 
 
 class Before(NamedTuple):

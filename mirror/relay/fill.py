@@ -15,6 +15,7 @@ from mirror.net.log import Marker
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay.halts import halt
+from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.resync import POLL_S, Log, Readable, Writable, barrier
 from mirror.wire.errors import ErrorCode
 
@@ -26,25 +27,6 @@ meanwhile, and another may have filled the hole."""
 LOOKS = 3
 """So often at most; a cluster farther away than ``FRESH_S`` never gives a fresher one."""
 NOT_PERMITTED = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
-
-
-class Moved(Exception):
-    """The log does not end where it should. ``cause`` is a stable name; ``unsettled``: our markers may come yet."""
-
-    def __init__(self, cause: str, detail: str, *, unsettled: bool) -> None:
-        super().__init__(detail)
-        self.cause = cause
-        self.unsettled = unsettled
-
-
-NOT_OWNER = "not_owner"
-
-
-class NotOwner(Exception):
-    """Another worker has taken the partition over, and goes on with it."""
-
-    def __init__(self) -> None:
-        super().__init__("another worker has taken the partition over")
 
 
 class Pace:
@@ -151,14 +133,15 @@ class Filling:
         """Fills it; the log then ends behind it.
 
         Raises:
-            NotOwner, Moved: see there.
+            NotOurs: another worker has taken the partition over.
+            Moved: the log does not end where it should.
             PartitionHalted: the mirror may not write markers.
             NetworkError: a look failed before any marker was sent; after one, it is ``Moved``.
         """
         end = self._offset
         owns, _ = await asyncio.gather(self._owns(), self._look(end))
         if not owns:
-            raise NotOwner
+            raise NotOurs(self._there.name)
         while end < self._until:
             count = min(self._until - end, self._writer.most)
             await self._pace.take(count)
@@ -196,5 +179,5 @@ class Filling:
                 return
             if self._writer.at_once or end != before or self._looked_at > give_up_at:
                 detail = f"{self._there.name} ends at {end}, expected {expected}"
-                raise Moved("end_moved", detail, unsettled=self._sent)
+                raise Moved(END_MOVED, detail, unsettled=self._sent)
             await asyncio.sleep(POLL_S / 10)

@@ -14,17 +14,16 @@ A base offset that went wrong between two true gaps, so that the order is still 
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Protocol
 
-from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable
+from mirror.net.errors import Damaged, Refused, Unreachable
 from mirror.net.lockstep import Originals
-from mirror.net.log import PartitionLog, SourceLog
+from mirror.net.log import SourceLog
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
+from mirror.relay.outcome import Doubt, attempted
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Ahead, Partition
 from mirror.relay.resync import Log, Readable
 from mirror.relay.settings import RelaySettings
@@ -43,44 +42,10 @@ class Unanswered(Contradiction):
         self.high_watermark = high_watermark
 
 
-class Locates(Protocol):
-    """Who knows a partition's logs: the locator."""
-
-    def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
-        """Source and destination."""
-
-
-class GapsOwner(Protocol):
-    """What is reported to: the relay."""
-
-    source: Cluster
-    settings: RelaySettings
-    log: Log
-
-    @property
-    def locator(self) -> Locates:
-        """Of its partitions."""
-
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more, and with nothing under way it is sought at once."""
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-    def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on, once what was fetched before is acknowledged."""
-
-    def drained(self) -> None:
-        """There may be something to fetch."""
-
-    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task that ends with the partition."""
-
-
 class Gaps:
     """Of all partitions of a process."""
 
-    def __init__(self, owner: GapsOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
 
     def look(self, partition: Partition) -> None:
@@ -92,19 +57,7 @@ class Gaps:
 
     async def _look(self, partition: Partition, position: int, generation: int) -> None:
         owner = self._owner
-        ahead: Ahead | None = None
-        halted: Halted | None = None
-        doubt: NetworkError | None = None
-        try:
-            ahead = await self._seen(partition)
-        except Contradiction as error:
-            halted = Halted.of(HaltReason.CORRUPT, f"{partition.name}: {error}")
-        except Damaged as error:
-            halted = halted_by_damage(error, owner.source.name)
-        except PartitionHalted as stop:
-            halted = stop.halted
-        except NetworkError as error:
-            doubt = error
+        found = await attempted(self._seen(partition))
         if partition.positions != position:
             return
         partition.looking = False
@@ -112,11 +65,11 @@ class Gaps:
             # It is fetched again from before what was looked at.
             owner.drained()
             return
-        partition.ahead = ahead
-        if halted is not None:
-            owner.halt_when_drained(partition, halted)
-        elif doubt is not None:
-            owner.doubt_now(partition, doubt.slug, str(doubt))
+        partition.ahead = found if isinstance(found, Ahead) else None
+        if isinstance(found, Halted):
+            owner.halt_when_drained(partition, found)
+        elif isinstance(found, Doubt):
+            owner.act(partition, found)
         else:
             owner.drained()
 
@@ -128,36 +81,46 @@ class Gaps:
             self._owner.work(partition, self._diverged(partition, partition.generation, truncated))
 
     async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
-        owner, due, epoch = self._owner, partition.due, partition.last_epoch
-        doubt: NetworkError | None = None
-        there = False
-        try:
-            here, _ = owner.locator.logs(partition)
-            here.floor = partition.floor
-            segment = await here.read(due - 1)
-            there = any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
-        except PartitionHalted as stop:
-            truncated = stop.halted
-        except Refused as error:
-            doubt = None if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else error
-        except NetworkError as error:
-            doubt = error
+        owner, epoch = self._owner, partition.last_epoch
+        found = await attempted(self._ends_epoch(partition, partition.due, epoch))
         if partition.generation != generation:
             return
         partition.looking = False
-        if doubt is not None:
-            owner.doubt_now(partition, doubt.slug, str(doubt))
-        elif there:
+        if isinstance(found, Halted | Doubt):
+            owner.act(partition, found)
+        elif found:
             partition.last_epoch = NO_LEADER_EPOCH
             epoch_damaged(owner.log, partition, f"{epoch}, and {truncated.detail}")
             owner.drained()
         else:
             owner.halt(partition, truncated)
 
-    async def _seen(self, partition: Partition) -> Ahead | None:
+    async def _ends_epoch(self, partition: Partition, due: int, epoch: int) -> bool:
+        """Whether the batch before ``due`` is still there, with this leader epoch."""
         here, _ = self._owner.locator.logs(partition)
         here.floor = partition.floor
-        return await _look_at(here, partition.due, self._owner.settings)
+        try:
+            segment = await here.read(due - 1)
+        except Refused as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return False
+            raise
+        return any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
+
+    async def _seen(self, partition: Partition) -> Ahead | None:
+        """
+        Raises:
+            PartitionHalted: the log says two things, or is damaged.
+            NetworkError: not to be known now.
+        """
+        here, _ = self._owner.locator.logs(partition)
+        here.floor = partition.floor
+        try:
+            return await _look_at(here, partition.due, self._owner.settings)
+        except Contradiction as error:
+            raise halt(HaltReason.CORRUPT, f"{partition.name}: {error}") from error
+        except Damaged as error:
+            raise PartitionHalted(halted_by_damage(error, self._owner.source.name)) from error
 
 
 async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead | None:

@@ -1,20 +1,12 @@
 """The hole at the head of a partition's outbox: filled, and then the partition goes on. ``relay.fill`` fills it."""
 
-from collections.abc import Coroutine
-from typing import Any, Protocol
-
-from mirror.net.buffers import FramePool
-from mirror.net.errors import NetworkError
 from mirror.records.admit import Cause
-from mirror.relay.assignment import Key
-from mirror.relay.fill import NOT_OWNER, Moved, NotOwner
-from mirror.relay.halts import Halted, PartitionHalted
+from mirror.relay.halts import Halted
+from mirror.relay.outcome import Doubt, attempted
+from mirror.relay.owner import Owner
 from mirror.relay.parking import park
 from mirror.relay.partition import Batch, Hole, Partition
 from mirror.relay.phases import Phase
-from mirror.relay.position import Locator
-from mirror.relay.resync import Log
-from mirror.relay.stats import Stats
 
 MANY_HOLES = 0.5
 """Share of a flow's offsets that are holes above which ``offsets: mapped`` is the better choice."""
@@ -22,41 +14,10 @@ WORTH_A_LOOK = 10_000
 NEVER = 1 << 62
 
 
-class HolesOwner(Protocol):
-    """What is reported to: the relay."""
-
-    partitions: dict[Key, Partition]
-    locator: Locator
-    pool: FramePool
-    stats: Stats
-    log: Log
-
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more, and with nothing under way it is sought at once."""
-
-    def emptied(self, partition: Partition) -> None:
-        """Nothing of a doubtful partition is under way any more."""
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-    def skipped(self, partition: Partition, start: int, end: int) -> None:
-        """Offsets that will not be copied, by decision."""
-
-    def drained(self) -> None:
-        """There may be room to fetch, and a partition may be done."""
-
-    def pump_sinks(self) -> None:
-        """There is something to send."""
-
-    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task that ends with the partition."""
-
-
 class Holes:
     """Of all partitions of a process."""
 
-    def __init__(self, owner: HolesOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._weigh_at = WORTH_A_LOOK
 
@@ -70,33 +31,21 @@ class Holes:
 
     async def _fill(self, partition: Partition, hole: Batch | Hole) -> None:
         owner = self._owner
-        cause = detail = ""
-        halted: Halted | None = None
+        stopped: Halted | Doubt | None = None
         try:
             # Between the wish and this task's turn the partition may have come into doubt.
             if _is_next(hole, partition):
-                await owner.locator.filling(partition).run()
-        except PartitionHalted as stop:
-            halted = stop.halted
-        except Moved as moved:
-            cause, detail = moved.cause, str(moved)
-            partition.unsettled = partition.unsettled or moved.unsettled
-        except NotOwner as error:
-            cause, detail = NOT_OWNER, str(error)
-            partition.released = True
-        except NetworkError as error:
-            cause, detail = error.slug, str(error)
+                stopped = await attempted(owner.locator.filling(partition).run())
         finally:
             partition.filling = False
         if not _is_next(hole, partition):
             # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
             partition.unsettled = True
+            partition.released = partition.released or (isinstance(stopped, Doubt) and stopped.released)
             if partition.emptied():
                 owner.emptied(partition)
-        elif halted is not None:
-            owner.halt(partition, halted)
-        elif cause:
-            owner.doubt_now(partition, cause, detail)
+        elif stopped is not None:
+            owner.act(partition, stopped)
         else:
             self._filled(partition)
 

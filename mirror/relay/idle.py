@@ -7,13 +7,11 @@ is not where the next batch belongs is looked at as everywhere (``relay.proofs``
 With mapped offsets others may write: there, only a log that ends before the last copy is not what it was.
 """
 
-from typing import Protocol
-
 from mirror.net import questions
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Leader
 from mirror.net.questions import LATEST, TRUE_END
 from mirror.relay.asking import Asking
-from mirror.relay.assignment import Key
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 
@@ -21,20 +19,10 @@ LOOK_EVERY_S = 30.0
 """A look costs some 40 µs of CPU a partition: with 5,000 that stand still, less than a hundredth of a core."""
 
 
-class IdleOwner(Protocol):
-    """Whose partitions they are: the relay."""
-
-    destination: Cluster
-    partitions: dict[Key, Partition]
-
-    def reconfirm(self, partition: Partition) -> None:
-        """Looks at its log end and its owner; doubt, where either is another."""
-
-
 class Idle(Asking):
     """Of all partitions of a process."""
 
-    def __init__(self, owner: IdleOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         super().__init__(owner.destination)
         self._owner = owner
 

@@ -8,12 +8,11 @@ what becomes of it.
 
 import asyncio
 from contextlib import suppress
-from typing import Protocol
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.fields import id_shown
-from mirror.relay.assignment import Key
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 
@@ -22,21 +21,10 @@ LOOK_EVERY_S = 30.0
 CAUSE = "recreated"
 
 
-class IdsOwner(Protocol):
-    """Whose partitions they are: the relay."""
-
-    source: Cluster
-    destination: Cluster
-    partitions: dict[Key, Partition]
-
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more, and with nothing under way it is sought at once."""
-
-
 class Ids:
     """Of the topics of all partitions of a process."""
 
-    def __init__(self, owner: IdsOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
 
     async def keep(self) -> None:

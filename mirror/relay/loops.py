@@ -9,23 +9,20 @@ same moment, at least one sees the other's.
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kafka.protocol.metadata import MetadataRequest
 
-from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.net.state import PREFIX, UNREADABLE, Memory, Shared, State, passes
 from mirror.reasons import GAPS, HaltReason
 from mirror.records.pins import AcceptedLoop, Flow
 from mirror.records.state import Ledger, Side
-from mirror.relay.assignment import Key
 from mirror.relay.flows import digest_of
 from mirror.relay.halts import Halted, halt
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.pins import Pins
-from mirror.relay.resync import Log
 
 LOOK_EVERY_S = 60.0
 """Where there are flows the other way, internal topics of the source are read this often; else with topics only."""
@@ -33,19 +30,6 @@ WATCH_S = 300.0
 """So long after an operator has accepted a flow the other way,"""
 WATCH_EVERY_S = 1.0
 """it is looked for this often."""
-
-
-class LoopsOwner(Protocol):
-    """Whose partitions are looked at: the relay."""
-
-    source: Cluster
-    destination: Cluster
-    log: Log
-    pins: Pins
-    partitions: dict[Key, Partition]
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
 
 
 class _Opposite(NamedTuple):
@@ -61,7 +45,7 @@ class _Opposite(NamedTuple):
 class Loops:
     """Of all partitions of a process. ``state``: of this flow."""
 
-    def __init__(self, owner: LoopsOwner, state: Memory) -> None:
+    def __init__(self, owner: Owner, state: Memory) -> None:
         self._owner = owner
         self._state = state
         self._looks = Shared(self._look_up)

@@ -26,13 +26,14 @@ from mirror.records.state import Ledger, Order
 from mirror.relay.beginning import Beginning, Bounds, Start, open_tail
 from mirror.relay.due import DELETED
 from mirror.relay.evidence import Unseen
-from mirror.relay.fence import Before, NotOurs, fence, fence_others, look_before, note, noted, others
+from mirror.relay.fence import Before, fence, fence_others, look_before, note, noted, others
 from mirror.relay.flows import has_map
 from mirror.relay.gaps import gap_behind
 from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.ids import made_anew
 from mirror.relay.journal import Between, Copied, Journal, write_down
 from mirror.relay.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
+from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition import Location, Partition
 from mirror.relay.pins import COMMITTED, LEVEL, ON_GAP, UNPROVEN, Pins, committed_note, settings_changed
 from mirror.relay.position import Locator, transactional_id
@@ -66,7 +67,7 @@ class MappedLocator(Locator):
         except PartitionHalted as stop:
             # What another worker writes meanwhile looks wrong to whoever does not know of it: the verdict is its.
             if not await self.owns(partition):
-                raise NotOurs(f"{partition.name}: another worker has taken it over") from stop
+                raise NotOurs(partition.name) from stop
             raise
 
     async def _look(self, partition: Partition, *, takeover: bool) -> Location:
@@ -76,7 +77,7 @@ class MappedLocator(Locator):
         look = _Look(self, partition, here, there, self.rules(partition))
         if not takeover and partition.copied is not None and not partition.forgotten:
             if not await self.owns(partition):
-                raise NotOurs(f"{partition.name}: another worker has taken it over")
+                raise NotOurs(partition.name)
             location = await look.again(partition.copied)
             if location is not None:
                 return location
@@ -94,24 +95,25 @@ class MappedLocator(Locator):
             partition.source_id = partition.destination_id = partition.copied = None
             partition.forget_source()
 
-    async def moved(self, partition: Partition) -> str:
+    async def check_unmoved(self, partition: Partition) -> None:
         """See ``Locator``: here the end may move, but not by a batch of ours."""
         _, there = self.logs(partition)
         if not await self.owns(partition):
-            return "another worker has taken the partition over"
+            raise NotOurs(partition.name)
         copied = partition.copied
         assert copied is not None, partition.name
         start, end = await asyncio.gather(there.start(), barrier(there, self.log))
         offset = copied.destination
         if start > offset:
-            return f"{there.name} has deleted what stood behind the last batch acknowledged, from {offset} on"
+            detail = f"{there.name} has deleted what stood behind the last batch acknowledged, from {offset} on"
+            raise Moved(END_MOVED, detail)
         if end < offset:
-            return f"{there.name} ends at {end}, and has lost copies up to {offset}"
+            raise Moved(END_MOVED, f"{there.name} ends at {end}, and has lost copies up to {offset}")
         stray = await first_own(there, copied.own, [Between(max(offset, copied.looked), end)])
         if stray is not None:
-            return f"{there.name} has a batch of this flow at {stray.base_offset} that was not acknowledged"
+            detail = f"{there.name} has a batch of this flow at {stray.base_offset} that was not acknowledged"
+            raise Moved(END_MOVED, detail)
         copied.looked = end
-        return ""
 
     def check_level(self, partition: Partition, there: PartitionLog, before: str) -> None:
         """Copies that no map has yet were made under this isolation level, too."""
@@ -170,7 +172,7 @@ class _Look:
             state.producer_id == copied.identity.producer_id and state.epoch > copied.identity.epoch
             for state in before.known or ()
         ):
-            raise NotOurs(f"{self._rules.name}: another worker has fenced it")
+            raise NotOurs(self._rules.name, "has fenced it")
         end = await self._begin()
         if await self._beginning(copied.own).lost(copied.journal.last):
             return None
@@ -200,7 +202,7 @@ class _Look:
         identity, ours = step.identity, copied.identity
         assert identity is not None
         if (identity.producer_id, identity.epoch) != (ours.producer_id, ours.epoch):
-            raise NotOurs(f"{self._rules.name}: another worker has written to {self._there.name}")
+            raise NotOurs(self._rules.name, f"has written to {self._there.name}")
         return identity
 
     async def anew(self) -> Location:
@@ -337,7 +339,7 @@ class _Look:
         self._accounts = locator.state.ledger.of(partition.side)
         if not await locator.owns(partition) or self._is_fenced(owner):
             # Whatever was loaded is another's by now; an account of ours would supersede it.
-            raise NotOurs(f"{self._rules.name}: another worker has taken it over")
+            raise NotOurs(self._rules.name)
         if before.complete:
             await note(locator.state, partition.side, before)
         return before, fenced
@@ -356,7 +358,7 @@ class _Look:
 
     async def _check_owner(self) -> None:
         if not await self._locator.owns(self._partition):
-            raise NotOurs(f"{self._rules.name}: another worker has taken it over")
+            raise NotOurs(self._rules.name)
 
     def _is_fenced(self, owner: Ownership | None) -> bool:
         """Whether an account tells of a later owner, which brokers before 3.0 do not."""

@@ -15,12 +15,13 @@ from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.cleanup import Cleanups
-from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, NotOwner, Pace, Writer
+from mirror.relay.fill import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, Pace, Writer
 from mirror.relay.flows import Flows
 from mirror.relay.gaps import gap_behind
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.ids import another, made_anew
 from mirror.relay.leading import Lead, lead, trim
+from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition import Hole, Location, Partition
 from mirror.relay.pins import Pins, was_copied
 from mirror.relay.resync import Found, Log, Resync, Rules, barrier, standing_still
@@ -69,7 +70,7 @@ class Locator:
         log: Log,
         forgets_before_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``forgets_before_ms``: see ``relay.sink.SinkOwner``."""
+        """``forgets_before_ms``: see ``relay.owner.Owner``."""
         self.forgets_before_ms = forgets_before_ms
         self._source = source
         self._destination = destination
@@ -236,19 +237,20 @@ class Locator:
                 "leading_offsets_trimmed", detail=f"{there.name}: to {partition.floor}, inside its first batch"
             )
 
-    async def moved(self, partition: Partition) -> str:
-        """Whether the destination's log no longer ends where the partition's next batch belongs: what was found, or
-        nothing.
+    async def check_unmoved(self, partition: Partition) -> None:
+        """The destination's log still ends where the partition's next batch belongs.
 
         Raises:
-            NotOwner: another worker has taken it over.
+            NotOurs: another worker has taken it over.
+            Moved: it ends elsewhere.
             PartitionHalted, NetworkError: as ``locate``.
         """
         _, there = self.logs(partition)
         if not await self.owns(partition):
-            raise NotOwner
+            raise NotOurs(partition.name)
         end = await barrier(there, self.log)
-        return "" if end == partition.acknowledged else f"{there.name} ends at {end}, not {partition.acknowledged}"
+        if end != partition.acknowledged:
+            raise Moved(END_MOVED, f"{there.name} ends at {end}, not {partition.acknowledged}")
 
     async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> bool:
         """The offsets before the source's first record, if the partition is new at the destination; whether its end was
@@ -395,7 +397,7 @@ class Locator:
         """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
 
         Raises:
-            NotOwner: another worker has taken it over, or the coordinator had forgotten it.
+            NotOurs: another worker has taken it over, or the coordinator had forgotten it.
             Unsupported: before Kafka 2.5.
             NetworkError: not certain that it was used.
         """
@@ -410,13 +412,13 @@ class Locator:
                 partition.ownership = after
         except Refused as error:
             if error.code in FENCED:
-                raise NotOwner from error
+                raise NotOurs(partition.name) from error
             raise
         finally:
             self._renewed = None
             self._renewing.set()
         if after.producer_id != before.producer_id:
-            raise NotOwner
+            raise NotOurs(partition.name)
 
     async def _own(self, partition: Partition) -> Ownership | None:
         """Takes the partition over. Where transactional ids are not to be had, the log end alone is looked at before a

@@ -33,6 +33,7 @@ from mirror.relay.limits import Warnings
 from mirror.relay.loops import Loops
 from mirror.relay.mapped import MappedLocator
 from mirror.relay.memory import ProducerMemory
+from mirror.relay.outcome import Doubt
 from mirror.relay.partition import Batch, Committed, Location, Partition
 from mirror.relay.phases import Phase
 from mirror.relay.pins import ON_GAP, UNPROVEN
@@ -493,6 +494,15 @@ class Relay:
         if self.assignment is not None:
             self.assignment.check()
 
+    def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
+        """Work beside the data path was stopped: the partition halts, or is sought again."""
+        if isinstance(outcome, Halted):
+            self.halt(partition, outcome)
+            return
+        partition.released = partition.released or outcome.released
+        partition.unsettled = partition.unsettled or outcome.unsettled
+        self.doubt_now(partition, outcome.cause, outcome.detail)
+
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
         """The same, once what was fetched before is at the destination."""
         if not partition.outbox and not partition.in_flight:
@@ -502,7 +512,7 @@ class Relay:
             self._ending.add(partition)
 
     def no_room(self) -> None:
-        """See ``SourceOwner``."""
+        """See ``Owner``."""
         self._stalls.watch()
 
     @property
@@ -511,7 +521,7 @@ class Relay:
         return [lane for sink in self._sinks.values() for lane in sink.lanes]
 
     def rewrites(self, partition: Partition) -> None:
-        """See ``SinkOwner``."""
+        """See ``Owner``."""
         self._spawn(self._look_at_configs(partition))
 
     async def _look_at_configs(self, partition: Partition) -> None:
@@ -523,15 +533,15 @@ class Relay:
         self._proofs.read_back(partition, base_offset, batch)
 
     def reconfirm(self, partition: Partition) -> None:
-        """See ``SourceOwner``."""
+        """See ``Owner``."""
         self._proofs.reconfirm(partition)
 
     def look(self, partition: Partition) -> None:
-        """See ``SourceOwner``."""
+        """See ``Owner``."""
         self._gaps.look(partition)
 
     def diverged(self, partition: Partition, truncated: Halted) -> None:
-        """See ``SourceOwner``."""
+        """See ``Owner``."""
         self._gaps.diverged(partition, truncated)
 
     def fill(self, partition: Partition) -> None:
@@ -571,7 +581,7 @@ class Relay:
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
     def jump(self, partition: Partition) -> None:
-        """See ``SinkOwner``: what is not copied is passed, once all before it is acknowledged."""
+        """See ``Owner``: what is not copied is passed, once all before it is acknowledged."""
         while (jump := partition.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self.skipped(partition, jump.start, jump.end)
@@ -584,13 +594,13 @@ class Relay:
                 self.emptied(partition)
 
     def settle(self, partition: Partition) -> None:
-        """See ``SourceOwner``."""
+        """See ``Owner``."""
         partition.unsettled = True
         detail = "a batch is due with which the destination may forget the producer, and what was sent before may still"
         self.doubt_now(partition, "unsettled", f"{detail} arrive: it would not be known for a repeat")
 
     def forgets_before_ms(self) -> float:
-        """See ``SourceOwner``."""
+        """See ``Owner``."""
         return self.memory.forgets_before_ms()
 
     def drained(self) -> None:

@@ -7,18 +7,14 @@ hears of it here, before the fence that keeps its batches out is forgotten.
 
 import asyncio
 import time
-from typing import Protocol
 
-from mirror.net.cluster import Cluster
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Unsupported
-from mirror.relay.assignment import Key
-from mirror.relay.fill import NOT_OWNER, NotOwner
-from mirror.relay.memory import ProducerMemory, transactional_memory_ms
+from mirror.relay.memory import transactional_memory_ms
+from mirror.relay.outcome import Doubt, NotOurs
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.position import Locator
-from mirror.relay.resync import Log
 
 SHARE = 4
 """An id is used so many times within its life."""
@@ -26,23 +22,10 @@ LOOKS = 8
 """Ids that are due are looked for so many times within such a share."""
 
 
-class RenewalOwner(Protocol):
-    """Whose partitions they are: the relay."""
-
-    destination: Cluster
-    log: Log
-    locator: Locator
-    memory: ProducerMemory
-    partitions: dict[Key, Partition]
-
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more, and with nothing under way it is sought at once."""
-
-
 class Renewal:
     """Of all partitions of a process, one after the other."""
 
-    def __init__(self, owner: RenewalOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._used: dict[Partition, tuple[Ownership, float]] = {}
         """When each partition's ownership was first seen as it is."""
@@ -81,7 +64,6 @@ class Renewal:
         generation = partition.generation
         try:
             await self._owner.locator.renew(partition)
-        except NotOwner as error:
+        except NotOurs as error:
             if partition.generation == generation:
-                partition.released = True
-                self._owner.doubt_now(partition, NOT_OWNER, str(error))
+                self._owner.act(partition, Doubt.of(error))

@@ -5,7 +5,6 @@ tell: what comes next is written there, and whoever reads it later takes what is
 """
 
 import asyncio
-from typing import Protocol
 
 from mirror.net.errors import NetworkError
 from mirror.net.state import Memory, StateUnusable
@@ -13,32 +12,19 @@ from mirror.reasons import HaltReason
 from mirror.records.mapping import MapError
 from mirror.records.pins import Halt
 from mirror.records.state import Ledger
-from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted
 from mirror.relay.journal import Copied
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from mirror.relay.pins import Pins
-from mirror.relay.resync import Log
-from mirror.relay.settings import RelaySettings
-
-
-class RewritingOwner(Protocol):
-    """Whose partitions are written of: the relay."""
-
-    settings: RelaySettings
-    log: Log
-    partitions: dict[Key, Partition]
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
 
 
 class Rewriting:
     """Of one flow in one process. Each process writes of its own partitions only: of the others', their owners know
     more."""
 
-    def __init__(self, owner: RewritingOwner, state: Memory, pins: Pins, writing: asyncio.Lock) -> None:
+    def __init__(self, owner: Owner, state: Memory, pins: Pins, writing: asyncio.Lock) -> None:
         """``writing``: held while checkpoints and maps are written down."""
         self._writing = writing
         self._owner = owner

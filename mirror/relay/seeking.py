@@ -3,22 +3,15 @@
 import asyncio
 import random
 import time
-from typing import Protocol
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
 from mirror.reasons import HaltReason
-from mirror.relay.assignment import Key
-from mirror.relay.fence import NotOurs
 from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage
-from mirror.relay.loops import Loops
+from mirror.relay.outcome import NotOurs
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Location, Partition
-from mirror.relay.pins import Pins
-from mirror.relay.position import Locator
-from mirror.relay.resync import Log
-from mirror.relay.settings import RelaySettings
-from mirror.relay.verdicts import Verdicts
 
 AT_ONCE = 64
 """Positions sought at the same time at one destination broker; each takes about eight small requests. One that hangs
@@ -33,30 +26,10 @@ MOST_STEPS = 16
 """Steps of the pause after doubts in a row; it has long reached its bound by then."""
 
 
-class SeekingOwner(Protocol):
-    """What is reported to: the relay."""
-
-    source: Cluster
-    destination: Cluster
-    settings: RelaySettings
-    log: Log
-    locator: Locator
-    pins: Pins
-    loops: Loops
-    verdicts: Verdicts
-    partitions: dict[Key, Partition]
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-    def place(self, partition: Partition, location: Location) -> None:
-        """The partition goes on here."""
-
-
 class Seeking:
     """Of all partitions of a process."""
 
-    def __init__(self, owner: SeekingOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._seats: dict[int, asyncio.Semaphore] = {}
         self._refreshing = asyncio.Lock()

@@ -11,10 +11,9 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from mirror.net.buffers import Frame, FramePool
-from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.reasons import HaltReason
@@ -24,11 +23,10 @@ from mirror.relay.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.link import Link
+from mirror.relay.owner import Owner
 from mirror.relay.parking import set_aside
 from mirror.relay.partition import Batch, Partition, Sent
 from mirror.relay.phases import Phase
-from mirror.relay.settings import RelaySettings
-from mirror.relay.stats import Stats
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
@@ -56,47 +54,11 @@ SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.I
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
-class SinkOwner(Protocol):
-    """What a lane reports to: the relay."""
-
-    settings: RelaySettings
-    stats: Stats
-    destination: Cluster
-
-    def doubt(self, partition: Partition, cause: str, detail: str) -> None:
-        """The partition's position is not certain any more. ``cause`` is a stable name."""
-
-    def emptied(self, partition: Partition) -> None:
-        """Nothing of a doubtful partition is under way any more."""
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-    def fill(self, partition: Partition) -> None:
-        """The next thing to send is a hole, and nothing is under way."""
-
-    def jump(self, partition: Partition) -> None:
-        """All before offsets that are not copied may be acknowledged (``offsets: mapped``)."""
-
-    def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """The first batch after a resync was acknowledged where it belongs."""
-
-    def forgets_before_ms(self) -> float:
-        """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
-        time: their producer's state expires by it."""
-
-    def rewrites(self, partition: Partition) -> None:
-        """The destination answered with an append time: its topic has LogAppendTime now, or the batch is a repeat."""
-
-    def drained(self) -> None:
-        """Frames were let go, or partitions have nothing under way any more: there may be something to fetch."""
-
-
 class Lane(Link):
     """One connection and the partitions pinned to it. Dialled when there is something to send. Waits for the answers to
     all its requests, which come in their order."""
 
-    def __init__(self, owner: SinkOwner, node_id: int, *, version: int) -> None:
+    def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
         super().__init__(node_id)
         self._owner = owner
         self._version = version
@@ -429,7 +391,7 @@ class Lane(Link):
 class Sink:
     """The lanes to one broker."""
 
-    def __init__(self, owner: SinkOwner, node_id: int, *, version: int, kind: type[Lane] = Lane) -> None:
+    def __init__(self, owner: Owner, node_id: int, *, version: int, kind: type[Lane] = Lane) -> None:
         count = owner.settings.connections_per_broker
         self._lanes = [kind(owner, node_id, version=version) for _ in range(count)]
 

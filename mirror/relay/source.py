@@ -6,11 +6,9 @@ under way at a time, and only with room reserved for its answer: memory is bound
 """
 
 import time
-from typing import Protocol
 
 from mirror.net.backoff import Backoff
-from mirror.net.buffers import OVERHEAD, Frame, FramePool
-from mirror.net.cluster import Cluster
+from mirror.net.buffers import OVERHEAD, Frame
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
 from mirror.reasons import HaltReason
@@ -21,13 +19,11 @@ from mirror.relay.forward import forward
 from mirror.relay.gaps import epoch_damaged
 from mirror.relay.halts import Halted, halted_by_batch, halted_by_error
 from mirror.relay.link import Link
+from mirror.relay.owner import Owner
 from mirror.relay.parking import worth_asking
 from mirror.relay.partition import Outlet, Partition
 from mirror.relay.phases import Phase
-from mirror.relay.plain import InnerLoop
-from mirror.relay.resync import Log
 from mirror.relay.settings import RelaySettings
-from mirror.relay.stats import Stats
 from mirror.wire.errors import UNREADABLE, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.fetch import (
     READ_COMMITTED,
@@ -61,57 +57,10 @@ FRESH_FOR_SETTLES = 2
 """Old batches are sent without another look so many times ``settle.ms`` after the last."""
 
 
-class SourceOwner(Protocol):
-    """What a fetcher reports to: the relay."""
-
-    settings: RelaySettings
-    stats: Stats
-    source: Cluster
-    pool: FramePool
-    inner_loop: InnerLoop
-    log: Log
-
-    def doubt(self, partition: Partition, cause: str, detail: str) -> None:
-        """The partition's position is not certain any more. ``cause`` is a stable name."""
-
-    def emptied(self, partition: Partition) -> None:
-        """Nothing of a doubtful partition is under way any more."""
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-    def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
-        """The same, once what was fetched before is acknowledged."""
-
-    def jump(self, partition: Partition) -> None:
-        """Offsets that are not copied may be next (``offsets: mapped``)."""
-
-    def look(self, partition: Partition) -> None:
-        """What the source has at ``due`` is looked at from all sides (``relay.gaps``)."""
-
-    def diverged(self, partition: Partition, truncated: Halted) -> None:
-        """The source's leader says that its log was truncated."""
-
-    def no_room(self) -> None:
-        """A fetch waits for room."""
-
-    def pump_sinks(self) -> None:
-        """There is something to send."""
-
-    def reconfirm(self, partition: Partition) -> None:
-        """Offers the partition to its lane once its log end was looked at again."""
-
-    def settle(self, partition: Partition) -> None:
-        """Seeks its position again and waits ``settle.ms``, before an old batch is sent (``Partition.must_settle``)."""
-
-    def forgets_before_ms(self) -> float:
-        """See ``SinkOwner``."""
-
-
 class Fetcher(Link):
     """One broker's partitions, one connection."""
 
-    def __init__(self, owner: SourceOwner, node_id: int) -> None:
+    def __init__(self, owner: Owner, node_id: int) -> None:
         super().__init__(node_id)
         self._owner = owner
         self._rotation: list[Partition] = []

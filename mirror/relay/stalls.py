@@ -8,35 +8,20 @@ Nothing is fetched for them until all that is under way is answered, or the conn
 """
 
 import asyncio
-from typing import Protocol
 
-from mirror.net.buffers import FramePool
-from mirror.relay.assignment import Key
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.resync import Log
 from mirror.relay.sink import Lane
 
 STALL_S = 0.5
 """Without room for a fetch for so long, and a lane without an answer: longer than a round trip to a far cluster."""
 
 
-class StallsOwner(Protocol):
-    """Whose lanes are looked at: the relay."""
-
-    log: Log
-    pool: FramePool
-    partitions: dict[Key, Partition]
-
-    @property
-    def lanes(self) -> list[Lane]:
-        """To all destination brokers."""
-
-
 class Stalls:
     """Of all lanes of a process. Costs nothing while there is room for fetches."""
 
-    def __init__(self, owner: StallsOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._timer: asyncio.TimerHandle | None = None
         self._grants = 0

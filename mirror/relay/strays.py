@@ -10,16 +10,14 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Protocol
 
-from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Unreachable
 from mirror.net.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.journal import Account, Between, Copied
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
-from mirror.relay.position import Locator
 
 SCAN_BYTES = 4 << 20
 """Read at once where only headers are looked at."""
@@ -29,22 +27,10 @@ WIDE = 10_000
 """Of a place with so many offsets, more is read at once."""
 
 
-class StraysOwner(Protocol):
-    """Whose partitions they are: the relay."""
-
-    destination: Cluster
-    locator: Locator
-
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more, and with nothing under way it is sought at once."""
-
-
 class Strays:
     """Of all partitions of a process. Brokers are asked side by side, so that a frozen one keeps nobody waiting."""
 
-    def __init__(
-        self, owner: StraysOwner, write: Callable[[Collection[Partition], list[Account]], Awaitable[None]]
-    ) -> None:
+    def __init__(self, owner: Owner, write: Callable[[Collection[Partition], list[Account]], Awaitable[None]]) -> None:
         """``write``: writes down what is there for certain, of these partitions."""
         self._owner = owner
         self._write = write

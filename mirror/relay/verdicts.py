@@ -8,18 +8,14 @@ whatever is in question is judged again; else it halts, with the numbers of now.
 
 import asyncio
 from dataclasses import replace
-from typing import Protocol
 
-from mirror.net.cluster import Cluster
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
-from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
+from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.resync import Log
-from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import Pair, describe_pair
 
 RESTS_ON_CONFIGS = frozenset(
@@ -39,24 +35,10 @@ TRIES = 6
 """Doubts in a row in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
 
 
-class VerdictsOwner(Protocol):
-    """What is reported to: the relay."""
-
-    source: Cluster
-    destination: Cluster
-    settings: RelaySettings
-    log: Log
-    pairs: dict[str, Pair]
-    partitions: dict[Key, Partition]
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition cannot go on."""
-
-
 class Verdicts:
     """Of all partitions of a process."""
 
-    def __init__(self, owner: VerdictsOwner) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._looking: set[str] = set()
 

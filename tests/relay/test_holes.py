@@ -9,6 +9,7 @@ from mirror.net.errors import NetworkError
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay import fill
 from mirror.relay.fill import CHUNK, Filling, Pace
+from mirror.relay.outcome import Moved
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -127,7 +128,7 @@ async def _unlooked(self: Filling) -> None:
     await self._look(self._offset)
     try:
         await self._write(self._until - self._offset)
-    except (fill.Moved, NetworkError):
+    except (Moved, NetworkError):
         await self._write(self._until - self._offset)
 
 

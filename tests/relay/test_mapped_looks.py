@@ -15,9 +15,10 @@ from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from mirror.records.state import Chunk
 from mirror.relay import fence, mapped
-from mirror.relay.fence import Before, NotOurs
+from mirror.relay.fence import Before
 from mirror.relay.journal import Copied
 from mirror.relay.mapped import MappedLocator
+from mirror.relay.outcome import NotOurs
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
@@ -132,7 +133,7 @@ async def test_what_an_account_replaces_goes_when_it_is_confirmed() -> None:
             if not seen:
                 accounts = ledger(destination)
                 seen.append(({one.writer for one in accounts.checkpoints(SIDE)}, accounts.chunks(SIDE)))
-                raise NotOurs("another worker has taken it over")
+                raise NotOurs("t-0")
             await _confirm(self)
 
         with patch.object(mapped._Look, "_confirm", confirm):

@@ -15,6 +15,7 @@ from mirror.records.admit import Cause, Terms
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted, halt
+from mirror.relay.outcome import Doubt, Moved
 from mirror.relay.parking import MOST_BYTES, park
 from mirror.relay.partition import Batch, Hole, Partition
 from mirror.relay.phases import Phase
@@ -51,7 +52,7 @@ class Lane:
 class Owner:
     """What is reported to."""
 
-    moved: Callable[[Partition], Awaitable[str]]
+    check_unmoved: Callable[[Partition], Awaitable[None]]
 
     settings = RelaySettings(flow="a->b", selects=lambda _: True)
 
@@ -74,11 +75,8 @@ class Owner:
             raise self.error
         self.cuts.append(offset)
 
-    def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        self.told.append(f"doubt {cause}")
-
-    def halt(self, partition: Partition, halted: Halted) -> None:
-        self.told.append(f"halt {halted.reason}")
+    def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
+        self.told.append(f"halt {outcome.reason}" if isinstance(outcome, Halted) else f"doubt {outcome.cause}")
 
     def pump_sinks(self) -> None:
         self.told.append("pump")
@@ -88,6 +86,12 @@ class Owner:
 
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
+
+
+def proofs_of(owner: Owner) -> Proofs:
+    """As much of the relay as they need."""
+    relay: Any = owner
+    return Proofs(relay)
 
 
 NOT_PERMITTED = halt(HaltReason.FILL_NOT_PERMITTED, "DeleteRecords is refused")
@@ -106,7 +110,7 @@ async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> N
         partition.freshness.appended(1, 0)
         partition.outbox.append(Hole(b"", Identity(1 << 62, 0, 1), 1, None, Cause.MARKER))
         partition.outbox.append(Batch(SENT[:61], memoryview(bytes(MOST_BYTES + 1)), 1, None))
-        Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+        proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
         park(partition, FramePool(budget=1 << 20, frame_size=1 << 16))
         assert partition.due == 2
         if moves:
@@ -135,7 +139,7 @@ async def test_first_batch_after_a_resync(
     partition.phase, partition.proven, partition.destination_leader = Phase.ACTIVE, False, LEADER
     batch = Batch(SENT[:61], memoryview(SENT)[61:], 1, None)
     assert checksum_of(batch[0]) == BatchHeader.read(SENT).crc
-    Proofs(owner).read_back(partition, 0, batch)
+    proofs_of(owner).read_back(partition, 0, batch)
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.proven) == (told, proven)
     assert owner.cuts == ([1] if proven else [])
@@ -159,7 +163,7 @@ async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bo
     partition = Partition("t", 0)
     partition.phase, partition.terms = Phase.ACTIVE, Terms(compacted_there=compacted)
     partition.destination_leader = LEADER
-    Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.proven) == ([told], False)
 
@@ -171,13 +175,15 @@ async def test_read_back_elsewhere(leader: int, told: str) -> None:
     owner.leader = leader
     partition = Partition("t", 0)
     partition.phase, partition.destination_leader = Phase.ACTIVE, LEADER
-    Proofs(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.proven) == ([told], False)
 
 
-@pytest.mark.parametrize("answer", ["", "the end has moved", ConnectionLost("frozen"), NOT_PERMITTED])
-async def test_a_look_at_the_end_of_an_earlier_position(answer: str | Exception) -> None:
+@pytest.mark.parametrize(
+    "answer", [None, Moved("end_moved", "the end has moved"), ConnectionLost("frozen"), NOT_PERMITTED]
+)
+async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None) -> None:
     """
     1. A broker is frozen while the end is looked at; by the time that it answers, the partition was located anew, and
        has batches whose end is to be looked at, too.
@@ -186,16 +192,16 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: str | Exception)
     """
     owner, partition = Owner(None, None), Partition("t", 0)
     partition.phase, partition.lane = Phase.ACTIVE, Lane(owner)
-    late: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    prompt: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    prompt.set_result("")
+    late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    prompt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    prompt.set_result(None)
     answers = [late, prompt]
 
-    async def moved(_: Partition) -> str:
-        return await answers.pop(0)
+    async def check_unmoved(_: Partition) -> None:
+        await answers.pop(0)
 
-    owner.moved = moved
-    proofs = Proofs(owner)
+    owner.check_unmoved = check_unmoved
+    proofs = proofs_of(owner)
     proofs.reconfirm(partition)
     await asyncio.sleep(0)
     partition.positions += 1

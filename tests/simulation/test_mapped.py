@@ -21,11 +21,12 @@ from mirror.records.pins import LastCopied
 from mirror.records.state import Checkpoint, Ledger
 from mirror.relay import fence, mapped
 from mirror.relay.beginning import Beginning
-from mirror.relay.fence import Before, NotOurs
+from mirror.relay.fence import Before
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.ids import Ids
 from mirror.relay.lastcopy import Checked, Sides
 from mirror.relay.mapped import MappedLocator
+from mirror.relay.outcome import NotOurs
 from mirror.relay.partition import Partition
 from mirror.relay.seeking import Seeking
 from tests.simulation.mapped_run import play

@@ -1,0 +1,70 @@
+"""What became of work on a partition beside its data path: done, or the partition halts, or its position is in doubt.
+
+``attempted`` turns what such work raises into an outcome, and ``Relay.act`` acts on it: nobody else decides what an
+exception means for a partition.
+"""
+
+from collections.abc import Awaitable
+from typing import NamedTuple, Self, TypeVar
+
+from mirror.net.errors import NetworkError
+from mirror.relay.halts import Halted, PartitionHalted
+
+NOT_OWNER = "not_owner"
+END_MOVED = "end_moved"
+Result = TypeVar("Result")
+
+
+class NotOurs(NetworkError):
+    """Another worker has taken the partition over, and goes on with it: it is left to it for a while."""
+
+    slug = NOT_OWNER
+
+    def __init__(self, name: str, what: str = "has taken it over") -> None:
+        """``name``: of the partition. ``what``: what the other worker has done."""
+        super().__init__(f"{name}: another worker {what}")
+
+
+class Moved(Exception):
+    """A log does not end where it should. ``cause`` is a stable name; ``unsettled``: what was sent may come yet."""
+
+    def __init__(self, cause: str, detail: str, *, unsettled: bool = False) -> None:
+        super().__init__(detail)
+        self.cause = cause
+        self.unsettled = unsettled
+
+
+class Doubt(NamedTuple):
+    """The position is not certain any more, and is sought again.
+
+    Attributes:
+        cause: a stable name, which metrics and logs carry.
+        detail: the values at hand.
+        released: another worker has the partition; it is left to it for a while.
+        unsettled: something was sent that may still arrive, so that the next position is settled first.
+    """
+
+    cause: str
+    detail: str
+    released: bool = False
+    unsettled: bool = False
+
+    @classmethod
+    def of(cls, error: NetworkError | Moved) -> Self:
+        """What the error means for the partition that met it."""
+        if isinstance(error, Moved):
+            return cls(error.cause, str(error), unsettled=error.unsettled)
+        return cls(error.slug, str(error), released=isinstance(error, NotOurs))
+
+
+async def attempted(work: Awaitable[Result]) -> Result | Halted | Doubt:
+    """The work's result; or, if it was stopped by what a log or a cluster is like, what follows for the partition.
+
+    Other exceptions are bugs, and are not caught.
+    """
+    try:
+        return await work
+    except PartitionHalted as stop:
+        return stop.halted
+    except (NetworkError, Moved) as error:
+        return Doubt.of(error)
