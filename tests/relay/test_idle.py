@@ -1,10 +1,13 @@
 """A foreign record in a log that stands still is seen while it stands still."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from mirror.relay import idle
+from mirror.relay.position import Locator
+from mirror.relay.seeking import Seeking
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -131,3 +134,27 @@ async def test_on_real_brokers(
         await until(lambda: flow.relay.stats.fetch_requests > asked + 10)
         assert flow.relay.states == {"active": 1}
         assert not flow.log.of("resync")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_another_worker_has_it(mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the coordinator's word. That is what it is called, in either mode, and it is left to the other for a while."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await flow.copied()
+            left: list[bool] = []
+
+            async def lost(*_: Any) -> bool:
+                return False
+
+            async def leave(*_: Any) -> None:
+                left.append(flow.partition().released)
+
+            monkeypatch.setattr(Seeking, "_leave_to_the_other", leave)
+            with patch.object(Locator, "owns", lost):
+                flow.relay.reconfirm(flow.partition())
+                await until(lambda: flow.log.of("resync"))
+            assert [line["cause"] for line in flow.log.of("resync")] == ["not_owner"]
+            await until(lambda: left == [True])
