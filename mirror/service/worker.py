@@ -34,6 +34,7 @@ from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.expulsion import expel
 from mirror.service.handover import Handover
 from mirror.service.membership import Membership, PutOut
+from mirror.service.overdue import Overdue
 from mirror.service.pauses import Pauses
 from mirror.service.resuming import flow_keys, resume
 from mirror.service.snapshot import Snapshots
@@ -43,6 +44,8 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
 WATCH_S = 0.5
+MOST_WATCH_S = 4 * WATCH_S
+"""A look that took longer than this was not waiting: the process was stopped."""
 CONTAINERS_MORE = 50_000
 """The collector runs when so many more containers live than at its last run. The batches that wait at any time are
 thousands, none of them in a cycle; by Python's own measure (700) it would walk through all of them again and again."""
@@ -262,7 +265,7 @@ class Worker:
         """Until it is told to stop; has commits made on the way."""
         loop = asyncio.get_running_loop()
         commit_at = loop.time() + commit_interval_s
-        give_up_at = loop.time() + self._join_patience_s()
+        unseated = Overdue(loop.time, most_step_s=MOST_WATCH_S)
         assert relay.failed is not None
         while not self._stop.is_set():
             for failed in (self._bug, member.failed):
@@ -270,10 +273,9 @@ class Worker:
                     raise failed
             if relay.failed.done():
                 relay.failed.result()
-            if member.joined or not self._watching.clusters.get(relay.source.name):
-                # A source that is away gives nobody a seat, and a new process would get none either.
-                give_up_at = loop.time() + self._join_patience_s()
-            if loop.time() >= give_up_at:
+            # A source that is away gives nobody a seat, and a new process would get none either.
+            could_join = bool(self._watching.clusters.get(relay.source.name))
+            if unseated.look(missing=could_join and not member.joined) >= self._join_patience_s():
                 raise NotJoined(
                     f"the consumer group gave this worker no assignment, not even an empty one, for "
                     f"{self._join_patience_s():.0f} s; it is started again"
