@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml setup.py scripts/fastest-python $(wildcard mirror/relay/*.c mirror/relay/*.h)
+$(READY): pyproject.toml setup.py scripts/fastest-python $(wildcard mirror/relay/hot/c/*)
 	@test -x $(BIN)/python || { python=$${PYTHON:-$$(scripts/fastest-python)} && echo "virtual environment with $$python" && $$python -m venv $(VENV); }
 	@echo "installing packages (a minute or two)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
@@ -52,7 +52,7 @@ deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --numprocesses 2
 
 # COUNT small changes to records, relay and audit, drawn from SEED, each of which some test has to see (hours):
-# make mutants COUNT=300; ONLY='relay/resync' for the files whose path matches.
+# make mutants COUNT=300; ONLY='locate/resync' for the files whose path matches.
 ONLY :=
 
 mutants: COUNT := 300
@@ -61,4 +61,4 @@ mutants: $(READY)
 	$(BIN)/python -m tests.mutants $(COUNT) $(SEED) '$(ONLY)'
 
 clean:
-	rm -rf $(VENV) build *.egg-info mirror/relay/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf $(VENV) build *.egg-info mirror/relay/hot/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -25,21 +25,21 @@ setup(
     distclass=Distribution if int(setuptools.__version__.partition(".")[0]) >= READS_PYPROJECT else InPlace,
     ext_modules=[
         Extension(
-            "mirror.relay._native",
+            "mirror.relay.hot._native",
             sources=[
-                "mirror/relay/_native.c",
-                "mirror/relay/_outbox.c",
-                "mirror/relay/_plain.c",
-                "mirror/relay/_gather.c",
-                "mirror/relay/_acks.c",
+                "mirror/relay/hot/c/_native.c",
+                "mirror/relay/hot/c/_outbox.c",
+                "mirror/relay/hot/c/_plain.c",
+                "mirror/relay/hot/c/_gather.c",
+                "mirror/relay/hot/c/_acks.c",
             ],
-            depends=["mirror/relay/_native.h"],
+            depends=["mirror/relay/hot/c/_native.h"],
             # Only PyInit__native is for others: what the files share is nobody else's.
             extra_compile_args=["-fvisibility=hidden"],
             optional=True,
             py_limited_api=True,
         ),
     ],
-    # One wheel for every Python from 3.11 on: the extension uses the stable ABI alone (mirror/relay/_native.h).
+    # One wheel for every Python from 3.11 on: the extension uses the stable ABI alone (mirror/relay/hot/c/_native.h).
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

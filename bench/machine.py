@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bench import room
-from mirror.relay.native import loop_form
+from mirror.relay.hot.native import loop_form
 from mirror.sandbox import java
 
 __all__ = ["Machine", "describe"]

@@ -57,7 +57,7 @@ class _Stdout(io.FileIO):
 
 def _watch_stdout() -> None:
     """From now on its failures are ``_StdoutFailed``. One that is closed fails as well, and its number is nobody's."""
-    from mirror.service.outlet import keep_standard_descriptors
+    from mirror.service.log.outlet import keep_standard_descriptors
 
     stream: Any = sys.stdout
     if stream is None:
@@ -114,7 +114,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         return
     from importlib.metadata import version
 
-    from mirror.relay.native import loop_form
+    from mirror.relay.hot.native import loop_form
 
     click.echo(f"mirror, version {version(DISTRIBUTION)}, inner loop {loop_form()}")
     ctx.exit()
@@ -145,9 +145,10 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     What can heal is waited for: a cluster that cannot be reached, a pattern that no topic matches yet, a missing right.
     A second machine that runs the same configuration joins: the partitions are shared out among all workers.
     """
-    from mirror.service import resolve, supervisor
+    from mirror.service import supervisor
     from mirror.service.commands import Commands
-    from mirror.service.outlet import keep_standard_descriptors
+    from mirror.service.config import resolve
+    from mirror.service.log.outlet import keep_standard_descriptors
 
     keep_standard_descriptors()
     told = resolve.supervision(_load(path), workers=workers, fail_fast=fail_fast)
@@ -165,8 +166,8 @@ def status(path: Path, at: str | None, shape: str) -> None:
     """
     import json
 
-    from mirror.service import client
-    from mirror.service.status import as_text
+    from mirror.service.http import client
+    from mirror.service.telemetry.status import as_text
 
     try:
         address, flow_id = _mirror_of(path, at)
@@ -214,7 +215,7 @@ def resume(
 
     Exit codes: 0 all of them go on, 1 none of them, 2 some are still halted.
     """
-    from mirror.service import client
+    from mirror.service.http import client
 
     if everything is (topic is not None):
         raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
@@ -402,10 +403,10 @@ def translate(
     import asyncio
 
     from mirror.net.errors import NetworkError
-    from mirror.net.lockstep import Differs
-    from mirror.service import offsets
+    from mirror.offsetmap.lockstep import Differs
     from mirror.service.commands import Commands
-    from mirror.service.group_offsets import GroupError
+    from mirror.service.offsets import translate as offsets
+    from mirror.service.offsets.group_offsets import GroupError
 
     config = _load(path)
     if group is not None and (topic is None and offset is None) and direction != "destination-to-source":

@@ -12,13 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from mirror.cli import main
-from mirror.relay.native import loop_form
-from mirror.service import logs, supervisor
+from mirror.relay.hot.native import loop_form
+from mirror.service import supervisor
 from mirror.service.commands import Commands
 from mirror.service.config import load
+from mirror.service.config.resolve import supervision
 from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
-from mirror.service.handover import Supervision
-from mirror.service.resolve import supervision
+from mirror.service.log import logs
+from mirror.service.worker_settings import Supervision
 from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
 

@@ -60,7 +60,7 @@ def test_one_wheel_for_every_python(wheel: Path) -> None:
 def test_what_is_in_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     ours = {name for name in names if name.startswith("mirror/")}
-    assert {"mirror/py.typed", "mirror/relay/_native.abi3.so", "mirror/relay/_native.pyi"} <= ours
+    assert {"mirror/py.typed", "mirror/relay/hot/_native.abi3.so", "mirror/relay/hot/_native.pyi"} <= ours
     assert {f"mirror/configs/{name}.yaml" for name in ("alerts", "example", "reference")} <= ours
     assert not [name for name in names if name.endswith((".c", ".h"))]
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"mirror"}
@@ -68,14 +68,14 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
 
 def test_symbols_are_hidden(installed: Path) -> None:
     """Of the extension nothing is to be found but what Python asks for."""
-    library = ctypes.CDLL(str(installed / "mirror" / "relay" / "_native.abi3.so"))
+    library = ctypes.CDLL(str(installed / "mirror" / "relay" / "hot" / "_native.abi3.so"))
     assert hasattr(library, "PyInit__native")
     assert not [name for name in INTERNAL if hasattr(library, name)]
 
 
 def test_internal_names_are_right() -> None:
     """They would be found, were they not hidden."""
-    header = (ROOT / "mirror" / "relay" / "_native.h").read_text()
+    header = (ROOT / "mirror" / "relay" / "hot" / "c" / "_native.h").read_text()
     assert all(f"{name}(" in header for name in INTERNAL)
 
 
@@ -95,7 +95,7 @@ def test_the_sources_can_run_the_tests(built: Path) -> None:
     with tarfile.open(archive) as sources:
         names = {name.partition("/")[2] for name in sources.getnames()}
     wanted = {"Makefile", "pyproject.toml", "scripts/fastest-python", "tests/conftest.py", "tests/vectors/README.md"}
-    wanted |= {"bench/__main__.py", "chaos/__main__.py", "mirror/relay/_native.c", "docs/DESIGN.md"}
+    wanted |= {"bench/__main__.py", "chaos/__main__.py", "mirror/relay/hot/c/_native.c", "docs/DESIGN.md"}
     assert wanted <= names
     tests = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*") if path.suffix in (".py", ".bin")}
     assert tests <= names

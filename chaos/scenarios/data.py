@@ -34,7 +34,7 @@ from chaos.topics import PLAIN, TopicPlan
 from chaos.waiting import until
 from chaos.writing import add, transactional, write
 from mirror.records.identity import Identity, producer_id
-from mirror.relay.books import FIRST_NOTE_S
+from mirror.relay.durable.writer import FIRST_NOTE_S
 
 GROUP = "Data"
 SHAPE = Shape(

@@ -37,7 +37,7 @@ from chaos.stage import Stage
 from chaos.topics import PLAIN, TopicPlan
 from chaos.waiting import until
 from chaos.writing import transaction, transactional, write
-from mirror.relay.seeking import REFRESH_AT_MOST_EVERY_S
+from mirror.relay.locate.seeking import REFRESH_AT_MOST_EVERY_S
 
 GROUP = "Network"
 PROXIED = Shape(proxied=True)

@@ -130,8 +130,8 @@ def _audit(
             "in the project's folder: pip install '.[audit]'",
         )
     from mirror.audit import export, job, report
-    from mirror.audit.cluster_session import ClusterSession, is_submitted
-    from mirror.audit.session import LocalSession
+    from mirror.audit.spark.cluster_session import ClusterSession, is_submitted
+    from mirror.audit.spark.session import LocalSession
 
     if out is not None:
         export.prepare(out)

@@ -8,27 +8,27 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from mirror.audit import coverage as cover
-from mirror.audit.bounds import Frozen, cluster_options, freeze, outside
-from mirror.audit.classify import joined
-from mirror.audit.compare import Compared
-from mirror.audit.consequences import keys, told_once
-from mirror.audit.differences import Differences
-from mirror.audit.drill import drill_down
 from mirror.audit.errors import AuditError
-from mirror.audit.estimate import estimates
-from mirror.audit.leading import visible_filler
-from mirror.audit.looking import Looking, cluster_ids
-from mirror.audit.mapped import at_destination
+from mirror.audit.judge import coverage as cover
+from mirror.audit.judge.classify import joined
+from mirror.audit.judge.consequences import keys, told_once
+from mirror.audit.judge.differences import Differences
+from mirror.audit.judge.drill import drill_down
+from mirror.audit.judge.mapped import at_destination
+from mirror.audit.judge.regions import of_bounds, regions
 from mirror.audit.model import AuditRequest, AuditResult, Bounds, Coverage, Finding, Kind, Side, TopicPartition
-from mirror.audit.moving import MOST_ROUNDS, Moved, Scope, Starts, found_starts, together
-from mirror.audit.options import CHUNKS
-from mirror.audit.patience import patiently
-from mirror.audit.plan import Estimate, Task, bundled, plan
-from mirror.audit.progress import Progress
-from mirror.audit.regions import of_bounds, regions
-from mirror.audit.session import LocalSession, slots
-from mirror.audit.skipped import Decisions, skipped
+from mirror.audit.prepare.bounds import Frozen, cluster_options, freeze, outside
+from mirror.audit.prepare.estimate import estimates
+from mirror.audit.prepare.leading import visible_filler
+from mirror.audit.prepare.moving import MOST_ROUNDS, Moved, Scope, Starts, found_starts, together
+from mirror.audit.prepare.patience import patiently
+from mirror.audit.prepare.plan import Estimate, Task, bundled, plan
+from mirror.audit.prepare.skipped import Decisions, skipped
+from mirror.audit.spark.compare import Compared
+from mirror.audit.spark.looking import Looking, cluster_ids
+from mirror.audit.spark.options import CHUNKS
+from mirror.audit.spark.progress import Progress
+from mirror.audit.spark.session import LocalSession, slots
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
 

@@ -10,7 +10,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Skipped, Span, Undecided, Verdict
-from mirror.audit.progress import Progress
+from mirror.audit.spark.progress import Progress
 
 MOST_SHOWN = 20
 """Findings in the table; the files have them all."""

@@ -1,15 +1,16 @@
 """One partition's log, as the leader of one epoch sees it: its ends, its batches, its producers; and what puts offsets
 there or takes them away other than by copying.
 
-Off the data path: control requests, shared where many partitions ask the same (``mirror.net.questions``).
+Off the data path: control requests, shared where many partitions ask the same (``mirror.net.leader_requests``).
 """
 
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from mirror.net import questions, reading
+from mirror.net import leader_requests as questions
+from mirror.net import reading
 from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.errors import ConnectionLost, Refused
-from mirror.net.questions import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
+from mirror.net.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
 from mirror.net.reading import ONE_BATCH, Segment
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, error_slug

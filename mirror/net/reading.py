@@ -5,10 +5,10 @@ All of it is verified here, so that nobody else has to think of it: checksums, a
 
 from typing import NamedTuple
 
-from mirror.net import questions
+from mirror.net import leader_requests as questions
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
-from mirror.net.questions import LATEST, TRUE_END
+from mirror.net.leader_requests import LATEST, TRUE_END
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure

@@ -2,7 +2,7 @@
 
 A source whose log begins at offset N > 0 is copied into an empty log that has to begin there, too. No request moves an
 empty log's end, so the offsets before N are taken by records that say nothing (null key, null value), a million in a
-batch of some hundred kilobytes, and deleted again (``relay.leading``).
+batch of some hundred kilobytes, and deleted again (``relay.leading.filler``).
 
 Filler has an identity of its own, and the sequence of each record is its offset, so that whoever fills sends the same
 for the same offsets: a repeat is answered with the old offset, and nobody has to remember where another one stopped.

@@ -5,7 +5,7 @@ skipped or compared is judged here alone: without this, one flipped bit on the s
 0) would turn records into markers.
 
 The checksum does not cover base offset, length, leader epoch and magic. A wrong length or magic shows as a wrong
-checksum all the same; for base offsets see ``relay.gaps``.
+checksum all the same; for base offsets see ``relay.holes.gaps``.
 """
 
 import struct

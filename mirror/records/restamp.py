@@ -102,7 +102,7 @@ Map = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 @functools.cache
 def blocks(count: int) -> Map:
     """The map that appends ``count`` blocks of zeros to a raw CRC, a table for each of its bytes, lowest first: 4 KB,
-    made once (1 ms). For counts of which there are few, up to ``NEAR``: see ``relay.plain``."""
+    made once (1 ms). For counts of which there are few, up to ``NEAR``: see ``relay.hot.plain``."""
     tables = _tables([advance(1 << bit, count * BLOCK) for bit in range(32)])
     return tables[:256], tables[256:512], tables[512:768], tables[768:]
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mirror.records import fields
-from mirror.records.fields import id_text
-from mirror.records.pins import header_digest
+from mirror.offsetmap import fields
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.pins import header_digest
 from mirror.relay.owner import Owner
 from mirror.relay.partition import Committed, Partition
 from mirror.relay.phases import Phase

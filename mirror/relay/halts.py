@@ -42,7 +42,7 @@ class Halted:
 
 
 class Suspicion(NamedTuple):
-    """A verdict that is to be confirmed (``relay.verdicts``)."""
+    """A verdict that is to be confirmed (``relay.topics.verdicts``)."""
 
     halted: Halted
     terms: Terms

@@ -7,20 +7,20 @@ if TYPE_CHECKING:
     from mirror.net.buffers import FramePool
     from mirror.net.cluster import Cluster
     from mirror.relay.assignment import Key
+    from mirror.relay.durable.loops import Loops
+    from mirror.relay.durable.pins import Pins
     from mirror.relay.halts import Halted
-    from mirror.relay.loops import Loops
-    from mirror.relay.memory import ProducerMemory
+    from mirror.relay.hot.plain import InnerLoop
+    from mirror.relay.locate.position import Locator
+    from mirror.relay.locate.resync import Log
     from mirror.relay.outcome import Doubt
     from mirror.relay.partition import Batch, Committed, Location, Partition
-    from mirror.relay.pins import Pins
-    from mirror.relay.plain import InnerLoop
-    from mirror.relay.position import Locator
-    from mirror.relay.resync import Log
     from mirror.relay.settings import RelaySettings
     from mirror.relay.sink import Lane
     from mirror.relay.stats import Stats
-    from mirror.relay.topics import Pair
-    from mirror.relay.verdicts import Verdicts
+    from mirror.relay.topics.pairing import Pair
+    from mirror.relay.topics.verdicts import Verdicts
+    from mirror.relay.watch.memory import ProducerMemory
 
 
 class Owner(Protocol):
@@ -90,7 +90,7 @@ class Owner(Protocol):
         """Seeks its position again and waits ``settle.ms``, before an old batch is sent (``Partition.must_settle``)."""
 
     def look(self, partition: "Partition") -> None:
-        """What the source has at ``due`` is looked at from all sides (``relay.gaps``)."""
+        """What the source has at ``due`` is looked at from all sides (``relay.holes.gaps``)."""
 
     def diverged(self, partition: "Partition", truncated: "Halted") -> None:
         """The source's leader says that its log was truncated."""

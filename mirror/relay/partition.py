@@ -8,17 +8,17 @@ from typing import NamedTuple, Protocol
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Leader
 from mirror.net.coordinator import Ownership
+from mirror.offsetmap.records import Pin, Side
 from mirror.reasons import UNPLACED
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
-from mirror.records.state import Pin, Side
-from mirror.relay.fence import Before
-from mirror.relay.freshness import Freshness
 from mirror.relay.halts import Halted, Suspicion
-from mirror.relay.journal import Copied, Jump
-from mirror.relay.leading import Begun
-from mirror.relay.native import new_outbox
+from mirror.relay.hot.freshness import Freshness
+from mirror.relay.hot.native import new_outbox
+from mirror.relay.leading.filler import Begun
+from mirror.relay.mapped.copied import Copied, Jump
+from mirror.relay.mapped.fence import Before
 from mirror.relay.phases import MOVES, Phase
 from mirror.relay.tally import Counts, Tally
 
@@ -109,7 +109,7 @@ class Ahead(NamedTuple):
     due: int
     base_offset: int
     proven: bool
-    """Whether the batch was looked at from all sides (``relay.gaps``); else only that it is the next in the file."""
+    """Whether the batch was looked at from all sides (``relay.holes.gaps``); else only that it is the file's next."""
 
 
 class Mark(NamedTuple):
@@ -147,7 +147,7 @@ class Outlet(Protocol):
     """Where a partition's batches go: the lane that it is pinned to."""
 
     stalled: bool
-    """Whether nothing is fetched for it: it does not get rid of what it has (``relay.stalls``)."""
+    """Whether nothing is fetched for it: it does not get rid of what it has (``relay.watch.stalls``)."""
 
     def offer(self, partition: "Partition") -> None:
         """The partition has batches in its outbox."""
@@ -300,7 +300,7 @@ class Partition:
         self.ahead: Ahead | None = None
         """What is known of a gap at ``due``."""
         self.looking = False
-        """Whether the source is being looked at (``relay.gaps``); nothing is fetched meanwhile."""
+        """Whether the source is being looked at (``relay.holes.gaps``); nothing is fetched meanwhile."""
         self.empties = 0
         """Answers in a row that had nothing at ``due``, although the source says that it ends behind."""
         self.unowned = False
@@ -308,7 +308,7 @@ class Partition:
         self.queued = False
         """Whether the lane has it among those with something to send."""
         self.parked = 0
-        """Bytes that wait behind a hole in a frame of their own (``relay.parking``); nothing is fetched meanwhile."""
+        """Bytes that wait behind a hole in a frame of their own (``relay.holes.parking``); nothing is fetched."""
         self.crowded = 0
         """Bytes worth asking for, where its holes lie so close together that some of what was fetched last was let go
         again; else 0."""
@@ -374,7 +374,7 @@ class Partition:
         self.overtaken: list[tuple[int, int]] = []
         """The same of those that the source has deleted since a halt that they were due at; told once it goes on."""
         self.pin: Pin | None = None
-        """What was written down of it, as of the takeover (``relay.pins``)."""
+        """What was written down of it, as of the takeover (``relay.durable.pins``)."""
 
     @property
     def counts(self) -> Counts:

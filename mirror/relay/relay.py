@@ -15,41 +15,41 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.net.state import Memory
+from mirror.offsetmap.topic import Memory
 from mirror.reasons import Heals, heals
 from mirror.records.admit import Cause
-from mirror.relay.appending import AppendingLane
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
-from mirror.relay.books import Books
-from mirror.relay.due import DELETED
-from mirror.relay.ends import Ends
-from mirror.relay.gaps import Gaps
-from mirror.relay.gone import GoneTopics
+from mirror.relay.durable.due import DELETED
+from mirror.relay.durable.loops import Loops
+from mirror.relay.durable.pins import ON_GAP, UNPROVEN
+from mirror.relay.durable.writer import Books
 from mirror.relay.halts import Halted, of_mapped
-from mirror.relay.holes import Holes
-from mirror.relay.idle import Idle
-from mirror.relay.ids import Ids
-from mirror.relay.limits import Warnings
-from mirror.relay.loops import Loops
-from mirror.relay.mapped import MappedLocator
-from mirror.relay.memory import ProducerMemory
+from mirror.relay.holes.filling import Holes
+from mirror.relay.holes.gaps import Gaps
+from mirror.relay.hot.plain import InnerLoop
+from mirror.relay.locate.position import Locator
+from mirror.relay.locate.readback import Proofs
+from mirror.relay.locate.resync import Log
+from mirror.relay.locate.seeking import Seeking
+from mirror.relay.mapped.lane import AppendingLane
+from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.outcome import Doubt
 from mirror.relay.partition import Batch, Committed, Location, Partition
 from mirror.relay.phases import Phase
-from mirror.relay.pins import ON_GAP, UNPROVEN
-from mirror.relay.plain import InnerLoop
-from mirror.relay.position import Locator
-from mirror.relay.proofs import Proofs
-from mirror.relay.renewal import Renewal
-from mirror.relay.resync import Log
-from mirror.relay.seeking import Seeking
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
-from mirror.relay.stalls import Stalls
 from mirror.relay.stats import Stats
-from mirror.relay.topics import PATIENCE_S, Pair, pair_topics
-from mirror.relay.verdicts import Verdicts
+from mirror.relay.topics.gone import GoneTopics
+from mirror.relay.topics.ids import Ids
+from mirror.relay.topics.limits import Warnings
+from mirror.relay.topics.pairing import PATIENCE_S, Pair, pair_topics
+from mirror.relay.topics.verdicts import Verdicts
+from mirror.relay.watch.ends import Ends
+from mirror.relay.watch.idle import Idle
+from mirror.relay.watch.memory import ProducerMemory
+from mirror.relay.watch.renewal import Renewal
+from mirror.relay.watch.stalls import Stalls
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 

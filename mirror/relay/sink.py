@@ -19,12 +19,12 @@ from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.records.intact import is_intact
-from mirror.relay.acks import acknowledger, book, expected_acknowledger
-from mirror.relay.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.halts import Halted, halted_by_error
-from mirror.relay.link import Link
+from mirror.relay.holes.parking import set_aside
+from mirror.relay.hot.acks import acknowledger, book, expected_acknowledger
+from mirror.relay.hot.gather import JOIN_BELOW, Request, gatherer
+from mirror.relay.hot.link import Link
 from mirror.relay.owner import Owner
-from mirror.relay.parking import set_aside
 from mirror.relay.partition import Batch, Partition, Sent
 from mirror.relay.phases import Phase
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of

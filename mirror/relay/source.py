@@ -15,12 +15,12 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Halt
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.scan import Tail, measure
-from mirror.relay.forward import forward
-from mirror.relay.gaps import epoch_damaged
 from mirror.relay.halts import Halted, halted_by_batch, halted_by_error
-from mirror.relay.link import Link
+from mirror.relay.holes.gaps import epoch_damaged
+from mirror.relay.holes.parking import worth_asking
+from mirror.relay.hot.forward import forward
+from mirror.relay.hot.link import Link
 from mirror.relay.owner import Owner
-from mirror.relay.parking import worth_asking
 from mirror.relay.partition import Outlet, Partition
 from mirror.relay.phases import Phase
 from mirror.relay.settings import RelaySettings

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from mirror.records.header import HEADER_SIZE
-from mirror.relay.native import Outbox
+from mirror.relay.hot.native import Outbox
 
 
 class Counts(NamedTuple):
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 
 
 class Tally:
-    """Of one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.forward``)."""
+    """Of one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.hot.forward``)."""
 
     __slots__ = ("_doubtful", "_filled_before", "_first", "_position", "origin", "put_batches", "put_bytes")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from mirror.net.backoff import Backoff
 from mirror.service import channel as say
 from mirror.service.channel import Channel, Message
-from mirror.service.handover import Handover
+from mirror.service.worker_settings import Handover
 
 RESTART_LEAST_MS = 200
 RESTART_MOST_MS = 30_000

@@ -17,18 +17,18 @@ from dataclasses import asdict, replace
 from typing import NoReturn
 
 from mirror.service import channel as say
-from mirror.service import logs
 from mirror.service.channel import Message
 from mirror.service.child import Child, program
 from mirror.service.commands import Commands
-from mirror.service.digest import Digest
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
-from mirror.service.fleet import Fleet, WorkerView
-from mirror.service.handover import Supervision
-from mirror.service.http import ListenFailed, Server
-from mirror.service.pages import Pages
-from mirror.service.reports import Reports
-from mirror.service.resumption import Resumption
+from mirror.service.http.routes import Pages
+from mirror.service.http.server import ListenFailed, Server
+from mirror.service.log import logs
+from mirror.service.log.digest import Digest
+from mirror.service.resume.resumption import Resumption
+from mirror.service.telemetry.fleet import Fleet, WorkerView
+from mirror.service.telemetry.reports import Reports
+from mirror.service.worker_settings import Supervision
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5

@@ -31,14 +31,14 @@ from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
-from mirror.service.expulsion import expel
-from mirror.service.handover import Handover
-from mirror.service.membership import Membership, PutOut
-from mirror.service.overdue import Overdue
-from mirror.service.pauses import Pauses
-from mirror.service.resuming import flow_keys, resume
-from mirror.service.snapshot import Snapshots
-from mirror.service.watching import Watching
+from mirror.service.group.expel import expel
+from mirror.service.group.member import Membership, PutOut
+from mirror.service.group.overdue import Overdue
+from mirror.service.resume.resuming import flow_keys, resume
+from mirror.service.telemetry.gc_stats import Pauses
+from mirror.service.telemetry.snapshot import Snapshots
+from mirror.service.telemetry.watching import Watching
+from mirror.service.worker_settings import Handover
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from kafka.protocol.producer import ProduceRequest
 
 from mirror.audit.model import Endpoint
-from mirror.audit.options import FETCH_BYTES
+from mirror.audit.spark.options import FETCH_BYTES
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions
 from mirror.records.header import HEADER_SIZE, BatchHeader

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror.audit.session import LocalSession
+from mirror.audit.spark.session import LocalSession
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from mirror.audit.bounds import outside
-from mirror.audit.classify import joined
-from mirror.audit.consequences import told_once
-from mirror.audit.differences import Differences
-from mirror.audit.looks import Located, Passed
+from mirror.audit.judge.classify import joined
+from mirror.audit.judge.consequences import told_once
+from mirror.audit.judge.differences import Differences
+from mirror.audit.judge.looks import Located, Passed
+from mirror.audit.judge.regions import Chunk, of_bounds, regions
 from mirror.audit.model import BatchRow, Bounds, Finding, Pairs, RecordDifference, Side, Span, TopicPartition
-from mirror.audit.plan import Range
-from mirror.audit.regions import Chunk, of_bounds, regions
+from mirror.audit.prepare.bounds import outside
+from mirror.audit.prepare.plan import Range
 
 KEY = TopicPartition("t", 0)
 Batch = tuple[str, ...]

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from mirror.audit import command, java
+from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.audit.model import AuditRequest, Endpoint
+from mirror.audit.spark import java
 from mirror.sandbox import Cluster
 from tests.audit.clusters import copy, create, endpoint, fill
 

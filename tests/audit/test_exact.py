@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror.audit import job, plan
+from mirror.audit import job
 from mirror.audit.model import ISOLATION_LEVELS, AuditRequest, AuditResult, Coverage, Finding, Kind, Side, Span
+from mirror.audit.prepare import plan
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import BatchHeader
 from mirror.records.identity import MIRROR_BIT

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import pytest
 import xxhash
 
-from mirror.audit import ranges
-from mirror.audit.holes import Rules
 from mirror.audit.model import Endpoint, RecordRow, What
-from mirror.audit.plan import Range
-from mirror.audit.ranges import RangeCoverage, cut_records
-from mirror.audit.reader import Reader
-from mirror.audit.rows import digester, make_block
+from mirror.audit.prepare.plan import Range
+from mirror.audit.read import ranges
+from mirror.audit.read.holes import Rules
+from mirror.audit.read.ranges import RangeCoverage, cut_records
+from mirror.audit.read.reader import Reader
+from mirror.audit.read.rows import digester, make_block
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.opening import opened
 from mirror.records.scan import Place, scan

@@ -6,8 +6,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirror.audit import differences, job, plan
+from mirror.audit import job
+from mirror.audit.judge import differences
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span, Undecided
+from mirror.audit.prepare import plan
 from mirror.records.header import BatchHeader
 from mirror.sandbox import Cluster
 from tests.audit.clusters import CODECS, Batches, batches_of, copy, create, delete_before, edited, endpoint, fill

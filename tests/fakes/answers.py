@@ -8,7 +8,7 @@ from kafka.protocol.admin import CreateTopicsResponse, DescribeConfigsResponse, 
 from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from mirror.relay.limits import OF_BROKERS
+from mirror.relay.topics.limits import OF_BROKERS
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import KINDS, FakeBroker, FakeCluster, FakeTopic, handles, hits
 from tests.fakes.faults import Fault

@@ -26,7 +26,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from kafka.protocol.producer import ProduceRequest, WriteTxnMarkersRequest
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.net.state import Row
+from mirror.offsetmap.topic import Row
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault
 from tests.fakes.log import FakeLog
@@ -125,7 +125,7 @@ class FakeCluster:
         self.producer_id_expiration_ms = 1 << 50
         """For ever: the timestamps of scripted batches are of no time in particular."""
         self.broker_configs: dict[str, str] = {}
-        """The brokers' defaults for topics, by their own names for them; no others are known (``relay.limits``)."""
+        """The brokers' defaults for topics, by their own names; no others are known (``relay.topics.limits``)."""
         self.requests: list[Seen] = []
         self._faults: dict[str, deque[tuple[int | None, Fault]]] = defaultdict(deque)
         self._errors: list[BaseException] = []

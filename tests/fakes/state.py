@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from mirror.net.state import Row
-from mirror.records.state import Entry, Flow, Ledger, Side, Skipped
+from mirror.offsetmap.records import Entry, Flow, Ledger, Side, Skipped
+from mirror.offsetmap.topic import Row
 
 
 async def _at_once() -> None:
@@ -13,7 +13,7 @@ async def _at_once() -> None:
 
 
 class MemoryState:
-    """A ``net.state.Memory``. Those that share ``rows`` see what the others write at their next ``load``.
+    """A ``offsetmap.topic.Memory``. Those that share ``rows`` see what the others write at their next ``load``.
 
     ``exchange``: what a request takes, or the error that it ends with; awaited before anything is read or written."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from mirror.net.lockstep import LockStep
 from mirror.net.log import PartitionLog, Segment
+from mirror.offsetmap.lockstep import LockStep
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mirror.net import alignment, looks, survivors
-from mirror.net.alignment import Alignment, Ambiguous, Differs, NeverArrived
-from mirror.net.looks import Batch, Fit
+from mirror.offsetmap import alignment, looks, survivors
+from mirror.offsetmap.alignment import Alignment, Ambiguous, Differs, NeverArrived
+from mirror.offsetmap.looks import Batch, Fit
+from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
-from mirror.records.mapping import Run
 from tests.net.scripted import OWN, stepped
 from tests.records.builders import Record, kafka_batch
 from tests.records.cleaner import TIME, cleaned

@@ -10,12 +10,12 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.net.cluster import Cluster
 from mirror.net.log import PartitionLog
-from mirror.net.state import State, StateUnusable, state_topic, whole_map
+from mirror.offsetmap.pins import Halt, Pin
+from mirror.offsetmap.records import Chunk, Flow, Ledger, Order, Side
+from mirror.offsetmap.runs import OffsetMap, Run
+from mirror.offsetmap.topic import State, StateUnusable, state_topic, whole_map
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.records.mapping import OffsetMap, Run
-from mirror.records.pins import Halt, Pin
 from mirror.records.restamp import checksum
-from mirror.records.state import Chunk, Flow, Ledger, Order, Side
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.records.builders import Record, kafka_batch, raw_batch

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mirror.records import fields
+from mirror.offsetmap import fields
+from mirror.offsetmap.keys import dump
+from mirror.offsetmap.pins import AcceptedLoop, Halt, LastCopied, Note, Pin, Suspended
+from mirror.offsetmap.records import Checkpoint, Entry, Flow, Ledger, StateError, read_entry
+from mirror.offsetmap.runs import MapError, Run
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
-from mirror.records.keys import dump
-from mirror.records.mapping import MapError, Run
-from mirror.records.pins import AcceptedLoop, Halt, LastCopied, Note, Pin, Suspended
-from mirror.records.state import Checkpoint, Entry, Flow, Ledger, StateError, read_entry
 from mirror.relay.assignment import read_committed
-from tests.records.test_state import FLOW, HALT, PIN, REMEMBERED, SIDE, SKIPPED, SUSPENDED, checkpoint, chunk
+from tests.offsetmap.test_records import FLOW, HALT, PIN, REMEMBERED, SIDE, SKIPPED, SUSPENDED, checkpoint, chunk
 
 NOTE = Note(side=SIDE, writer="a", source_id="ab" * 16, destination_id=None, copied=LastCopied(7, 2, "ab" * 8, 7))
 ENTRIES: list[Entry] = [

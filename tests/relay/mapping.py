@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException
 
 from mirror.net.cluster import Cluster
-from mirror.net.lockstep import Originals
 from mirror.net.log import PartitionLog
-from mirror.net.state import State
+from mirror.offsetmap.lockstep import Originals
+from mirror.offsetmap.records import Side
+from mirror.offsetmap.runs import OffsetMap
+from mirror.offsetmap.topic import State
 from mirror.records.header import HEADER_SIZE
-from mirror.records.mapping import OffsetMap
-from mirror.records.state import Side
 from mirror.relay.partition import Committed
 from mirror.relay.relay import Relay
 from mirror.sandbox import Cluster as Sandbox

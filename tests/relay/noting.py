@@ -1,7 +1,7 @@
 """What stands in the internal topic of a flow between two fake clusters, and the events that it is kept for."""
 
-from mirror.records.pins import LastCopied
-from mirror.records.state import Ledger, Side
+from mirror.offsetmap.pins import LastCopied
+from mirror.offsetmap.records import Ledger, Side
 from tests.fakes.broker import FakeCluster
 from tests.relay.flows import Flow
 

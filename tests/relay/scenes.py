@@ -8,10 +8,10 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.records.identity import producer_id
+from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import PartitionHalted
+from mirror.relay.locate.position import Locator
 from mirror.relay.partition import Location, Partition
-from mirror.relay.pins import Pins
-from mirror.relay.position import Locator
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.state import MemoryState

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from mirror.offsetmap.pins import header_digest
 from mirror.records.header import BatchHeader
-from mirror.records.pins import header_digest
 from mirror.relay.assignment import Assignment, Committable, read_committed
 from mirror.relay.phases import Phase
 from mirror.relay.relay import Relay

@@ -10,11 +10,11 @@ import pytest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
 from mirror.net.options import ConnectionOptions
-from mirror.relay import resync, seeking
-from mirror.relay.memory import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerMemory
+from mirror.relay.locate import resync, seeking
+from mirror.relay.locate.resync import LOOKS
+from mirror.relay.locate.seeking import Seeking
 from mirror.relay.partition import Partition
-from mirror.relay.resync import LOOKS
-from mirror.relay.seeking import Seeking
+from mirror.relay.watch.memory import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerMemory
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import PRODUCE_KEY
 from tests.fakes import faults

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.relay.phases import Phase
-from mirror.relay.verdicts import TRIES
+from mirror.relay.topics.verdicts import TRIES
 from mirror.wire.errors import HALTING, ErrorCode, error_slug
 from tests.fakes import faults
 from tests.fakes.loop import until

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
-from mirror.relay.parking import MOST_BYTES
+from mirror.relay.holes.parking import MOST_BYTES
+from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.plain import InnerLoop
 from mirror.relay.source import LEAST_FETCH, LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats
 from tests.fakes import faults

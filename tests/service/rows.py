@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mirror.service.accounts import Stint
-from mirror.service.rows import Row
+from mirror.service.telemetry.accounts import Stint
+from mirror.service.telemetry.rows import Row
 
 
 def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:

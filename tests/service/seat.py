@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition import Committed
-from mirror.service.handover import GroupSettings
-from mirror.service.membership import Membership
+from mirror.service.group.member import Membership
+from mirror.service.worker_settings import GroupSettings
 from tests.relay.flows import Log
 
 SESSION_TIMEOUT_MS = 1_500

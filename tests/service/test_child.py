@@ -8,8 +8,8 @@ from pathlib import Path
 from mirror.service.channel import Message
 from mirror.service.child import Child
 from mirror.service.config import load
-from mirror.service.handover import Handover
-from mirror.service.resolve import handover
+from mirror.service.config.resolve import handover
+from mirror.service.worker_settings import Handover
 from tests.fakes.loop import until
 from tests.service.running import config_text
 

@@ -12,15 +12,16 @@ from click.testing import CliRunner
 from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.cli import main
-from mirror.net.state import StateUnusable
+from mirror.offsetmap.topic import StateUnusable
 from mirror.reasons import HaltReason
-from mirror.service import client, offsets
 from mirror.service.commands import Commands
-from mirror.service.resumption import Outcome, Resumed
-from mirror.service.status import status
+from mirror.service.http import client
+from mirror.service.offsets import translate as offsets
+from mirror.service.resume.resumption import Outcome, Resumed
+from mirror.service.telemetry.status import status
 from tests.service.loading import base
 from tests.service.rows import row
-from tests.service.test_fleet import fleet, snapshot
+from tests.service.telemetry.test_fleet import fleet, snapshot
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mirror.sandbox import Cluster as Sandbox
 from mirror.service.config import load
-from mirror.service.offsets import Translator
+from mirror.service.offsets.translate import Translator
 from tests.relay.mapping import assert_exact, written_map
 from tests.service.kafka_side import CODECS, create_topic, produce
 from tests.service.running import MIRROR, Mirror, config_text, mirror

@@ -13,8 +13,8 @@ import pytest
 from mirror.service import supervisor
 from mirror.service.commands import Commands
 from mirror.service.config import load
-from mirror.service.handover import Supervision
-from mirror.service.resolve import supervision
+from mirror.service.config.resolve import supervision
+from mirror.service.worker_settings import Supervision
 from tests.service.running import config_text
 
 CONFIGURING = {"pydantic", "pydantic_core", "ruamel", "click", "rich"}
@@ -28,7 +28,7 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_the_supervisor() -> None:
-    found = loaded("mirror.service.supervisor", "mirror.service.metrics")
+    found = loaded("mirror.service.supervisor", "mirror.service.telemetry.metrics")
     packages = {name.partition(".")[0] for name in found if name != "kafka"}
     assert not packages & {*CONFIGURING, "kafka", "confluent_kafka"}
     assert not {"mirror.net.cluster", "mirror.relay.relay", "mirror.service.config"} & found

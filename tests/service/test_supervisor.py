@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirror.relay.assignment import read_committed
 from mirror.sandbox import Cluster
-from mirror.service.http import GUARD
+from mirror.service.http.server import GUARD
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, read_log, writing
 from tests.service.running import PATIENCE_S, Mirror, address, cli, config_text, get, mirror, status
 

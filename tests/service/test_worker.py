@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from mirror.records.fields import id_shown
+from mirror.offsetmap.fields import id_shown
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import Relay
 from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.config import Config, load
-from mirror.service.handover import Handover
-from mirror.service.resolve import cluster_options, handover, relay_settings
-from mirror.service.rows import Row
+from mirror.service.config.resolve import cluster_options, handover, relay_settings
+from mirror.service.telemetry.rows import Row
 from mirror.service.worker import Worker
+from mirror.service.worker_settings import Handover
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import some_turns, until
@@ -399,7 +399,7 @@ async def test_who_is_waited_for_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, request_name: str
 ) -> None:
     """A broker that is frozen answers neither yes nor no: it is named, with what it was asked."""
-    monkeypatch.setattr("mirror.service.watching.SILENT_S", 0.0)
+    monkeypatch.setattr("mirror.service.telemetry.watching.SILENT_S", 0.0)
     async with clusters() as (source, destination):
         scene(source)
         silent = source if side == "source" else destination

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.service.config import load
-from mirror.service.resolve import supervision
+from mirror.service.config.resolve import supervision
 from mirror.service.supervisor import Supervisor
 from tests.service.running import config_text
 

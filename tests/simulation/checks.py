@@ -8,8 +8,8 @@ import asyncio
 import sys
 from collections.abc import Callable
 
+from mirror.offsetmap.records import Ledger, Side
 from mirror.reasons import HaltReason, is_durable
-from mirror.records.state import Ledger, Side
 from mirror.relay.halts import Halted
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase

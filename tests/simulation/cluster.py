@@ -13,10 +13,10 @@ from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
 from mirror.net.log import EpochEnd, Marker, Producer, Segment
 from mirror.net.options import ConnectionOptions
-from mirror.net.state import Row
+from mirror.offsetmap.records import Entry
+from mirror.offsetmap.topic import Row
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
-from mirror.records.state import Entry
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes.state import MemoryState

@@ -10,9 +10,9 @@ must halt. Nothing else is excused by it: no other batch, and no other source.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mirror.records.fields import id_text
-from mirror.records.mapping import OffsetMap
-from mirror.records.state import Checkpoint, Ledger, Side
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.records import Checkpoint, Ledger, Side
+from mirror.offsetmap.runs import OffsetMap
 from tests.simulation.broker import Stored
 from tests.simulation.cluster import TOPIC
 from tests.simulation.mapped_cluster import DestinationSite

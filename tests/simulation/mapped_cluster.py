@@ -11,8 +11,8 @@ from typing import Any
 from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
+from mirror.offsetmap.records import Entry, Flow, Ledger, Side, Skipped
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.records.state import Entry, Flow, Ledger, Side, Skipped
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
 from mirror.wire.versions import PRODUCE_KEY
@@ -251,7 +251,7 @@ def _granted(result: Any) -> Ownership:
 
 
 class MappedState:
-    """The internal topic as a worker sees it: ``net.state.State`` by its methods; what is written may land twice."""
+    """The internal topic as a worker sees it: ``offsetmap.topic.State`` by its methods; a write may land twice."""
 
     def __init__(self, cluster: Any, flow: str, *, lean: bool = False) -> None:
         self.topic = f"mirror-internal.{flow}"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from mirror.records.state import Ledger
+from mirror.offsetmap.records import Ledger
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 from tests.simulation import run as exact

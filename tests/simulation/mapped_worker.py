@@ -11,12 +11,15 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay import books, due, journal, position
+from mirror.relay.durable import due
+from mirror.relay.durable import writer as books
+from mirror.relay.hot.plain import InnerLoop
+from mirror.relay.locate import position
+from mirror.relay.mapped import copied as journal
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
-from mirror.relay.topics import Pair
+from mirror.relay.topics.pairing import Pair
 from tests.simulation.cluster import TOPIC, SimulatedCluster
 from tests.simulation.connection import PRODUCE_VERSION
 from tests.simulation.mapped_cluster import MappedCoordinator, MappedLog, MappedState

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mirror.records import identity
 from mirror.records.admit import Terms
 from mirror.records.identity import MAX_EPOCH
-from mirror.relay import parking
+from mirror.relay.holes import parking
 from mirror.relay.phases import Phase
 from tests.simulation import events
 from tests.simulation.checks import Copy

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.log import Marker
-from mirror.net.state import Row
+from mirror.offsetmap.topic import Row
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.simulation.broker import Answer, CoordinatorModel, PartitionModel

@@ -11,8 +11,8 @@ import pytest
 
 from mirror.records import identity
 from mirror.records.identity import MIRROR_BIT
-from mirror.relay import parking
-from mirror.relay.compare import Comparison
+from mirror.relay.holes import parking
+from mirror.relay.locate.compare import Comparison
 from tests.records.builders import raw_batch
 from tests.simulation.broker import Stored
 from tests.simulation.checks import Copy, Violation

@@ -13,22 +13,23 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.net.alignment import Alignment
-from mirror.net.lockstep import LockStep
+from mirror.offsetmap.alignment import Alignment
+from mirror.offsetmap.lockstep import LockStep
+from mirror.offsetmap.pins import LastCopied
+from mirror.offsetmap.records import Checkpoint, Ledger
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
-from mirror.records.pins import LastCopied
-from mirror.records.state import Checkpoint, Ledger
-from mirror.relay import fence, mapped
-from mirror.relay.beginning import Beginning
-from mirror.relay.fence import Before
 from mirror.relay.halts import PartitionHalted, halt
-from mirror.relay.ids import Ids
-from mirror.relay.lastcopy import Checked, Sides
-from mirror.relay.mapped import MappedLocator
+from mirror.relay.locate.seeking import Seeking
+from mirror.relay.mapped import fence
+from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped.beginning import Beginning
+from mirror.relay.mapped.fence import Before
+from mirror.relay.mapped.lastcopy import Checked, Sides
+from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition import Partition
-from mirror.relay.seeking import Seeking
+from mirror.relay.topics.ids import Ids
 from tests.simulation.mapped_run import play
 from tests.simulation.mapped_source import Taste
 from tests.simulation.run import Violation
@@ -302,7 +303,7 @@ MUTATIONS = (
     Mutation("what comes back is nobody's yet", ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)), 300),
 )
 """Of the rules that lock-step passes over a source batch only where the destination's offsets have a gap, and that one
-takeover's confirmed account counts, see ``tests/net/test_alignment.py`` and ``tests/records/test_state.py``."""
+takeover's confirmed account counts, see ``tests/offsetmap/test_alignment.py`` and ``test_records.py``."""
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)

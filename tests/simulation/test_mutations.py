@@ -13,17 +13,19 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
+from mirror.offsetmap.records import Side
 from mirror.records.identity import Identity
-from mirror.records.state import Side
-from mirror.relay import compare, fill, pins, resync, tails
-from mirror.relay.compare import Comparison, Proof
-from mirror.relay.freshness import Freshness
+from mirror.relay.durable import pins
+from mirror.relay.durable.pins import Pins
+from mirror.relay.holes import markers as fill
+from mirror.relay.hot.freshness import Freshness
+from mirror.relay.hot.plain import NEVER_MS
+from mirror.relay.locate import compare, resync, tails
+from mirror.relay.locate.compare import Comparison, Proof
+from mirror.relay.locate.position import Locator
+from mirror.relay.locate.resync import Resync
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.pins import Pins
-from mirror.relay.plain import NEVER_MS
-from mirror.relay.position import Locator
-from mirror.relay.resync import Resync
 from mirror.relay.sink import Lane
 from tests.simulation.run import Violation, play
 from tests.simulation.source import Recipe

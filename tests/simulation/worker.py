@@ -19,13 +19,20 @@ from mirror.net.errors import NetworkError
 from mirror.reasons import is_durable
 from mirror.records import identity
 from mirror.records.admit import Terms
-from mirror.relay import books, cleanup, due, flows, idle, loops, parking, position, relay, verdicts
+from mirror.relay import relay
+from mirror.relay.durable import due, flows, loops
+from mirror.relay.durable import writer as books
+from mirror.relay.holes import parking
+from mirror.relay.hot.plain import InnerLoop
+from mirror.relay.leading import cleanup
+from mirror.relay.locate import position
 from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
-from mirror.relay.plain import InnerLoop
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics import Pair
+from mirror.relay.topics import verdicts
+from mirror.relay.topics.pairing import Pair
+from mirror.relay.watch import idle
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.cluster import SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
 from tests.simulation.connection import PRODUCE_VERSION
@@ -106,7 +113,7 @@ async def _no_configs(*_: object) -> dict[str, object]:
 
 
 class _Questions:
-    """What the product sees of ``net.questions``: one is asked at a time."""
+    """What the product sees of ``net.leader_requests``: one is asked at a time."""
 
     @staticmethod
     async def list_offset(cluster: Any, topic: str, index: int, leader: Leader, *_: int, **__: int) -> int:

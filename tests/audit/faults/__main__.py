@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from mirror.audit.model import Side
-from mirror.audit.session import LocalSession
+from mirror.audit.spark.session import LocalSession
 from mirror.sandbox import Cluster
 from tests.audit.faults.grid import Grid
 from tests.audit.faults.random import LENGTH, grown, unlike

@@ -15,18 +15,18 @@ from mirror.audit import job
 from mirror.audit.model import AuditRequest, Finding, Side
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions
-from mirror.net.state import State
+from mirror.offsetmap.records import Checkpoint, Chunk, Order
+from mirror.offsetmap.records import Side as MapSide
+from mirror.offsetmap.runs import OffsetMap
+from mirror.offsetmap.topic import State
 from mirror.records.identity import Identity
-from mirror.records.mapping import OffsetMap
-from mirror.records.state import Checkpoint, Chunk, Order
-from mirror.records.state import Side as MapSide
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import addresses, endpoint
 from tests.audit.faults import copies
 from tests.audit.faults.copies import OWNER, Copy
 from tests.audit.faults.kinds import Shape, Told
 from tests.audit.faults.segments import flip, lay, placed
-from tests.audit.test_moving import READING, At
+from tests.audit.prepare.test_moving import READING, At
 
 FLOW = "source->destination"
 TIMEOUT_S = 60

@@ -1,0 +1,1 @@
+"""From rows that differ to findings. Pure."""

@@ -1,0 +1,426 @@
+"""Rows that differ, named. Pure: the rows of one partition and where their contents lie, in; findings out.
+
+The order of the rules is the meaning. A batch whose checksum is wrong is corrupt, whatever else it is. A destination
+batch that the source has elsewhere was moved, doubled or misrouted: of a doubled batch and the thousand behind it, one
+is a duplicate and a thousand are moved by one, none has "changed". Only what the source has nowhere is compared in its
+place: header, value, borders. What then is left on one side alone is missing or extra. What a log cleaner explains is
+taken out before that (``cleaned``).
+"""
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mirror.audit.judge.cleaned import Opened, settled
+from mirror.audit.judge.fills import Explained, fill_findings
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
+from mirror.records.header import CODEC_MASK, Codec
+
+Content = tuple[object, ...]
+
+
+class Place(NamedTuple):
+    """Where a batch lies."""
+
+    key: TopicPartition
+    row: BatchRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One partition's differing rows by base offset, and where else their contents are.
+
+    ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
+    behind the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``; ``looked``: the
+    offsets that were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``:
+    what opening the batches has told, where one does. ``mapped``: what the destination has between batches is
+    unknown. ``shift``: the destination's rows, markers and odd offsets are told so many offsets lower than they are.
+    ``by_record``: a row is a record of a batch that was opened.
+    """
+
+    key: TopicPartition
+    audited: Span
+    source: Mapping[int, BatchRow]
+    destination: Mapping[int, BatchRow]
+    in_source: Mapping[Content, Sequence[Place]]
+    in_tail: Mapping[Content, Sequence[Place]]
+    holes: Sequence[Hole] = ()
+    markers: Sequence[Hole] = ()
+    odd: Sequence[Hole] = ()
+    equal: Sequence[Hole] = ()
+    looked: Sequence[Span] = ()
+    cleaned: Set[Side] = frozenset()
+    opened: Sequence[RecordDifference] | None = None
+    mapped: bool = False
+    shift: int = 0
+    by_record: bool = False
+
+
+def classify(scene: Scene) -> list[Finding]:
+    """Every row of the scene is in exactly one finding; ordered by offset, equal neighbours joined."""
+    return joined(named(scene), scene.holes)
+
+
+def named(scene: Scene) -> list[Finding]:
+    """The same, not joined."""
+    source, destination = dict(scene.source), dict(scene.destination)
+    damaged, odd = _damaged(scene, source)
+    broken = _set_aside(source), _set_aside(destination)
+    moved = list(_elsewhere(scene, source, destination, broken[0]))
+    found = [
+        *damaged,
+        *moved,
+        *_in_place(scene.key, moved, source, destination, broken),
+        *_in_tail(scene, source),
+        *_cleaned(scene, source, destination),
+        *_changed(scene.key, source, destination),
+        *_overlapping(scene, source, destination),
+    ]
+    found += fill_findings(
+        scene.key,
+        scene.looked,
+        sorted([*scene.holes, *scene.equal]),
+        sorted([*scene.markers, *scene.equal]),
+        odd,
+        found,
+        cleaned=Side.DESTINATION in scene.cleaned,
+    )
+    if scene.by_record:
+        found = [replace(finding, batches=0) for finding in found]
+    return [_shifted(finding, scene.shift) for finding in found]
+
+
+def _shifted(finding: Finding, shift: int) -> Finding:
+    """With the destination's offsets as they are."""
+    there = finding.destination
+    return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there and shift else finding
+
+
+def _finding(
+    kind: Kind, key: TopicPartition, source: Sequence[BatchRow], destination: Sequence[BatchRow], detail: str
+) -> Finding:
+    counted = source or destination
+    return Finding(
+        kind=kind,
+        topic=key.topic,
+        partition=key.partition,
+        source=_span(source),
+        destination=_span(destination),
+        batches=len(counted),
+        records=sum(row.records for row in counted),
+        detail=detail,
+    )
+
+
+def _span(rows: Sequence[BatchRow]) -> Span | None:
+    return Span(min(row.base_offset for row in rows), max(row.last_offset for row in rows) + 1) if rows else None
+
+
+def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], list[Hole]]:
+    """Takes out the source's batches whose copies are damaged and look like control batches. The findings, and what
+    else the destination has that is no batch."""
+    found: list[Finding] = []
+    rest: list[Hole] = []
+    for hole in scene.odd:
+        ours = source.get(hole.start)
+        if hole.what is not What.DAMAGED or ours is None or ours.span != Span(hole.start, hole.end):
+            rest.append(hole)
+            continue
+        del source[hole.start]
+        sides = "destination" if ours.crc_ok else "source and the destination"
+        detail = f"checksum does not match the bytes at the {sides}; at the destination it looks like a control batch"
+        found.append(replace(_finding(Kind.CORRUPT, scene.key, [ours], [], detail), destination=ours.span))
+    return found, rest
+
+
+def _set_aside(rows: dict[int, BatchRow]) -> dict[int, BatchRow]:
+    """Takes out the rows whose checksum is wrong: what they look like says nothing."""
+    broken = {base: row for base, row in rows.items() if not row.crc_ok}
+    for base in broken:
+        del rows[base]
+    return broken
+
+
+def _in_place(
+    key: TopicPartition,
+    moved: Iterable[Finding],
+    source: dict[int, BatchRow],
+    destination: dict[int, BatchRow],
+    broken: tuple[dict[int, BatchRow], dict[int, BatchRow]],
+) -> Iterator[Finding]:
+    """Takes out pairs of rows that differ and stand in each other's place: at the shift of the moved batches beside
+    them, or at none. Those ``broken``, of both sides, are told in any case."""
+    runs = sorted(
+        (one.destination.start, one.destination.start - one.source.start)
+        for one in moved
+        if one.kind is Kind.MOVED and one.source and one.destination
+    )
+    ours, theirs = source | broken[0], destination | broken[1]
+    for base in sorted(theirs):
+        row = theirs[base]
+        at = bisect_left(runs, (base, 0))
+        beside = [shift for _, shift in [*runs[max(0, at - 1) : at], *runs[at : at + 1]]]
+        for shift in [*beside, 0]:
+            other = ours.get(base - shift)
+            is_broken = other is not None and not (other.crc_ok and row.crc_ok)
+            if other is None or not (is_broken or shift) or other.span.offsets != row.span.offsets:
+                continue
+            del ours[base - shift], theirs[base]
+            for rows in (source, broken[0]):
+                rows.pop(base - shift, None)
+            for rows in (destination, broken[1]):
+                rows.pop(base, None)
+            yield _corrupt(key, [other], [row]) if is_broken else _changed_pair(key, other, row)
+            break
+    for base in broken[0].keys() | broken[1].keys():
+        mine = [row for row in (broken[0].get(base) or source.pop(base, None),) if row is not None]
+        other_side = [row for row in (broken[1].get(base) or destination.pop(base, None),) if row is not None]
+        yield _corrupt(key, mine, other_side)
+
+
+def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[BatchRow]) -> Finding:
+    where = [
+        side.value
+        for side, rows in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
+        if any(not row.crc_ok for row in rows)
+    ]
+    detail = f"checksum does not match the bytes at the {' and the '.join(where)}"
+    return _finding(Kind.CORRUPT, key, ours, theirs, detail)
+
+
+def _elsewhere(
+    scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow], broken: Mapping[int, BatchRow]
+) -> Iterator[Finding]:
+    """Takes out destination rows that the source has at another place, and the source rows that they are; not those of
+    which the source's row is ``broken``, though what follows its checksum is not."""
+    shift = 0
+    for base in sorted(destination):
+        row = destination[base]
+        place = _origin(scene, source, row, shift)
+        if place is None or (place.key == scene.key and place.row.base_offset in broken):
+            continue
+        del destination[base]
+        if place.key != scene.key:
+            topic = f"topic {place.key.topic} " if place.key.topic != scene.key.topic else ""
+            detail = f"at the source in {topic}partition {place.key.partition}, offset {place.row.base_offset}"
+            yield _finding(Kind.MISROUTED, scene.key, [], [row], detail)
+            continue
+        origin = place.row
+        shift = base - origin.base_offset
+        if shift + scene.shift == 0 and origin.base_offset in source:
+            del source[origin.base_offset]  # it is in its place, and only seemed to have moved with others
+        elif origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
+            source.pop(origin.base_offset, None)
+            yield _finding(Kind.MOVED, scene.key, [origin], [row], f"by {shift + scene.shift:+,} offsets")
+        else:
+            yield _finding(Kind.DUPLICATE, scene.key, [origin], [row], "the source has it once, at its own place")
+
+
+def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> Place | None:
+    """The place at the source that this row most likely came from; None if the source has it nowhere.
+
+    Best the one that continues the shift of the batch before; then one whose own place lacks it; then the nearest.
+    """
+    before = source.get(row.base_offset - shift)
+    if before is not None and before.content == row.content:
+        return Place(scene.key, before)
+
+    def unlikeliness(place: Place) -> tuple[bool, bool, bool, int]:
+        distance = row.base_offset - place.row.base_offset
+        vacant = place.row.base_offset in source
+        return place.key != scene.key, distance != shift or not vacant, not vacant, abs(distance)
+
+    return min(near(scene.in_source.get(row.content, ()), row.base_offset), key=unlikeliness, default=None)
+
+
+MOST_COMPARED = 64
+"""Places of one payload that are weighed against each other: those whose offsets are nearest."""
+
+
+def near(places: Sequence[Place], offset: int) -> Sequence[Place]:
+    """Those of ``places`` (in order) that are nearest to the offset, in each partition's own part of them."""
+    if len(places) <= MOST_COMPARED:
+        return places
+    by_partition = (list(group) for _, group in itertools.groupby(places, key=lambda place: place.key))
+    found: list[Place] = []
+    for group in by_partition:
+        at = bisect_left(group, offset, key=lambda place: place.row.base_offset)
+        found += group[max(0, at - MOST_COMPARED // 2) : at + MOST_COMPARED // 2]
+    return found
+
+
+def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out source rows that the destination has behind its audited offsets."""
+    for base in sorted(source):
+        row = source[base]
+        place = next((place for place in scene.in_tail.get(row.content, ()) if place.key == scene.key), None)
+        if place is not None:
+            del source[base]
+            shift = place.row.base_offset - base
+            span = place.row.span
+            there = place.row._replace(base_offset=span.start - scene.shift, last_offset=span.end - 1 - scene.shift)
+            yield _finding(Kind.MOVED, scene.key, [row], [there], f"by {shift:+,} offsets")
+
+
+def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out what a log cleaner explains."""
+    if scene.opened is not None:
+        there = None if scene.mapped else Explained(scene.odd)
+        opened = Opened(
+            differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there
+        )  # fmt: skip
+        yield from settled(scene.key, source, destination, opened)
+
+
+def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """Takes out pairs with the same offsets and other bytes."""
+    for base in sorted(source.keys() & destination.keys()):
+        ours, theirs = source[base], destination[base]
+        if ours.last_offset != theirs.last_offset:
+            continue
+        del source[base], destination[base]
+        yield _changed_pair(key, ours, theirs)
+
+
+def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Finding:
+    fields = header_changes(ours, theirs)
+    if ours.digest == theirs.digest:
+        return _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
+    return _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))
+
+
+def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
+    """The promised header fields in which two batches differ, with both values. They are no payload."""
+    changes = [
+        f"{name} {mine:,} → {other:,}"
+        for name, mine, other in (
+            ("record count", ours.records, theirs.records),
+            ("size", ours.size, theirs.size),
+        )
+        if mine != other
+    ]
+    changes += [
+        f"{name} {mine} → {other}"
+        for name, mine, other in (
+            ("base timestamp", ours.base_timestamp, theirs.base_timestamp),
+            ("max timestamp", ours.max_timestamp, theirs.max_timestamp),
+        )
+        if mine != other
+    ]
+    if (ours.flags ^ theirs.flags) & CODEC_MASK:
+        changes.append(f"codec {codec_name(ours.flags)} → {codec_name(theirs.flags)}")
+    if (ours.flags ^ theirs.flags) & ~CODEC_MASK:
+        changes.append(f"attributes {ours.flags:#06x} → {theirs.flags:#06x}")
+    return changes
+
+
+def codec_name(flags: int) -> str:
+    """The codec that these attributes name."""
+    bits = flags & CODEC_MASK
+    return Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}"
+
+
+def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
+    """What is left: offsets that both sides cover with other borders, and offsets that one side covers alone."""
+    key, explained = scene.key, Explained(scene.holes)
+    for ours, theirs in _groups(source.values(), destination.values()):
+        if ours and theirs:
+            yield _finding(
+                Kind.RESEGMENTED, key, ours, theirs,
+                f"{len(ours)} batches at the source, {len(theirs)} at the destination",
+            )  # fmt: skip
+        elif ours:
+            yield _finding(Kind.MISSING, key, ours, [], "")
+        else:
+            for row in theirs:
+                yield _finding(Kind.EXTRA, key, [], [row], explained.what_is_there(row.span))
+
+
+def _groups(
+    source: Iterable[BatchRow], destination: Iterable[BatchRow]
+) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
+    """Rows of both sides whose offsets overlap, directly or through others."""
+    rows = [(row, True) for row in source] + [(row, False) for row in destination]
+    ours: list[BatchRow] = []
+    theirs: list[BatchRow] = []
+    end = -1
+    for row, is_ours in sorted(rows, key=lambda entry: (entry[0].base_offset, entry[1])):
+        if row.base_offset >= end and (ours or theirs):
+            yield ours, theirs
+            ours, theirs = [], []
+        (ours if is_ours else theirs).append(row)
+        end = max(end, row.last_offset + 1)
+    if ours or theirs:
+        yield ours, theirs
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+def joined(findings: Iterable[Finding], holes: Iterable[Hole] = ()) -> list[Finding]:
+    """In the order of their offsets, with neighbours that say the same made one. They may have holes between them."""
+    over = {hole.start: hole.end for hole in holes}
+    runs: list[Finding] = []
+    for finding in sorted(findings, key=_order):
+        # Not only the last one: a moved run and what is missing beside it alternate by offset.
+        at = next(
+            (i for i in range(len(runs) - 1, max(-1, len(runs) - 4), -1) if _continues(runs[i], finding, over)), None
+        )
+        if at is None:
+            runs.append(finding)
+        else:
+            runs[at] = _extended(runs[at], finding)
+    return runs
+
+
+def _order(finding: Finding) -> tuple[str, int, int, str]:
+    span = finding.destination or finding.source
+    partition = -1 if finding.partition is None else finding.partition
+    return finding.topic, partition, span.start if span else -1, finding.kind.value
+
+
+def _continues(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
+    same = (run.kind, run.topic, run.partition, run.detail) == (
+        finding.kind, finding.topic, finding.partition, finding.detail
+    )  # fmt: skip
+    # Re-segmented groups stay apart: their details count their own batches.
+    return (
+        same
+        and run.batches > 0
+        and finding.batches > 0
+        and run.kind is not Kind.RESEGMENTED
+        and _follows(run, finding, over)
+    )
+
+
+def _follows(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
+    """Nothing but holes between them, and as many offsets of them on both sides. ``over``: holes' starts -> ends."""
+    if run.source is None or finding.source is None:
+        return run.source is finding.source and _gap(run.destination, finding.destination) == 0
+    at = run.source.end
+    while at < finding.source.start and at in over:
+        at = over[at]
+    if at != finding.source.start:
+        return False
+    if run.destination is None or finding.destination is None:
+        return run.destination is finding.destination
+    return _gap(run.destination, finding.destination) == _gap(run.source, finding.source)
+
+
+def _gap(before: Span | None, after: Span | None) -> int | None:
+    return after.start - before.end if before and after else None
+
+
+def _extended(run: Finding, finding: Finding) -> Finding:
+    return replace(
+        run,
+        source=Span(run.source.start, finding.source.end) if run.source and finding.source else None,
+        destination=(
+            Span(run.destination.start, finding.destination.end) if run.destination and finding.destination else None
+        ),
+        batches=run.batches + finding.batches,
+        records=run.records + finding.records,
+        bytes=run.bytes + finding.bytes,
+    )

@@ -1,0 +1,119 @@
+"""Batches that a log cleaner has rewritten or removed, judged by their records. Pure.
+
+A cleaner keeps a batch's borders and takes records out of it. So two batches with the same borders are compared record
+by record, and a batch that one side has alone is excused where the other side's log has nothing at all. What the
+destination lacks is a note if a cleaner there may have taken it. What the source lacks can no longer be compared with
+anything: it is ``unverifiable``, and a difference if no cleaner could have taken it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from operator import attrgetter
+
+from mirror.audit.judge.fills import Explained
+from mirror.audit.judge.spans import overlapping
+from mirror.audit.model import BatchRow, Finding, Kind, RecordDifference, Side, Span, TopicPartition
+
+GONE_HERE = "the source's log cleaner may have removed them since: of each key, a later record stands or a tombstone"
+GONE_THERE = "the destination's log cleaner has removed records of which later ones stand"
+REWRITTEN = "a log cleaner has rewritten the batch; every record is the same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What opening one partition's differing batches has told.
+
+    ``differences`` are in the order of offsets. ``cleaned``: the sides on which a log cleaner works. ``here`` and
+    ``there``: what source and destination have at offsets without records; ``there`` is None where that is not known
+    (``offsets: mapped``).
+    """
+
+    differences: Sequence[RecordDifference]
+    cleaned: Set[Side]
+    here: Explained
+    there: Explained | None
+
+    def within(self, span: Span) -> Sequence[RecordDifference]:
+        """Those at these offsets."""
+        offset = attrgetter("offset")
+        first = bisect_left(self.differences, span.start, key=offset)
+        return self.differences[first : bisect_left(self.differences, span.end, key=offset)]
+
+
+def settled(
+    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], opened: Opened
+) -> Iterator[Finding]:
+    """Takes out the batches that a log cleaner explains; all others are left to the rules behind."""
+    spans = {
+        side: sorted(row.span for row in rows.values()) for side, rows in zip(Side, (source, destination), strict=True)
+    }
+    for base in sorted(source.keys() | destination.keys()):
+        ours, theirs = source.get(base), destination.get(base)
+        if ours is not None and theirs is not None:
+            finding = _rewritten(key, ours, theirs, opened)
+        elif ours is not None:
+            finding = _removed(key, ours, Side.SOURCE, opened, spans[Side.DESTINATION])
+        else:
+            finding = _removed(key, destination[base], Side.DESTINATION, opened, spans[Side.SOURCE])
+        if finding is not None:
+            source.pop(base, None)
+            destination.pop(base, None)
+            yield finding
+
+
+def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Opened) -> Finding | None:
+    """Two batches with the same borders, if what one of them lacks is excused."""
+    found = opened.within(ours.span)
+    here = [one for one in found if one.at is Side.SOURCE]
+    there = [one for one in found if one.at is Side.DESTINATION]
+    if (
+        (ours.last_offset, ours.flags) != (theirs.last_offset, theirs.flags)
+        or ours.records - len(here) != theirs.records - len(there)
+        or not all(_is_excused(one, opened.cleaned) for one in found)
+    ):
+        return None
+    if there:
+        return _finding(Kind.UNVERIFIABLE, key, ours, theirs, there, GONE_HERE)
+    if here:
+        return _finding(Kind.CLEANED, key, ours, theirs, here, GONE_THERE)
+    same = ours.max_timestamp == theirs.max_timestamp
+    return _finding(Kind.CLEANED, key, ours, theirs, [], REWRITTEN) if same else None
+
+
+def _removed(key: TopicPartition, row: BatchRow, at: Side, opened: Opened, others: Sequence[Span]) -> Finding | None:
+    """A batch that one side has alone, if the other side has nothing at all there and all records are excused."""
+    found = opened.within(row.span)
+    elsewhere = opened.there if at is Side.SOURCE else opened.here
+    if (
+        next(overlapping(others, row.span), None) is not None
+        or (elsewhere is not None and not elsewhere.is_cleaned(row.span))
+        or len(found) != row.records
+        or not all(one.at is at and _is_excused(one, opened.cleaned) for one in found)
+    ):
+        return None
+    if at is Side.SOURCE:
+        return _finding(Kind.CLEANED, key, row, None, found, GONE_THERE)
+    return _finding(Kind.UNVERIFIABLE, key, None, row, found, GONE_HERE)
+
+
+def _is_excused(one: RecordDifference, cleaned: Set[Side]) -> bool:
+    if one.at is None:
+        return False
+    return one.excused and (Side.DESTINATION if one.at is Side.SOURCE else Side.SOURCE) in cleaned
+
+
+def _finding(
+    kind: Kind,
+    key: TopicPartition,
+    ours: BatchRow | None,
+    theirs: BatchRow | None,
+    records: Iterable[RecordDifference],
+    detail: str,
+) -> Finding:
+    counted = list(records)
+    return Finding(
+        kind=kind, topic=key.topic, partition=key.partition, source=ours.span if ours else None,
+        destination=theirs.span if theirs else None, batches=1, records=len(counted), detail=detail,
+        bytes=sum(one.size for one in counted),
+    )  # fmt: skip

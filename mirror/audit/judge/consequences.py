@@ -1,0 +1,197 @@
+"""One fault is told once. Pure.
+
+A lost or a doubled batch moves all that is behind it, and the log's end with it. The fault is the batch; that the
+others lie elsewhere is its consequence, and belongs to its words. So a run of moved batches is folded into the fault in
+front of it, if the offsets that were lost and added up to there are exactly its shift; a run that they do not explain
+stays a finding.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple
+
+from mirror.audit.judge.classify import joined
+from mirror.audit.judge.fills import NO_HOLE
+from mirror.audit.model import Bounds, Finding, Hole, Kind, Span, TopicPartition
+
+LOSES = frozenset({Kind.MISSING, Kind.UNFILLED})
+"""Offsets of the source that the destination does not have."""
+ADDS = frozenset({Kind.DUPLICATE, Kind.EXTRA, Kind.MISROUTED, Kind.OVERFILLED, Kind.FOREIGN})
+"""Offsets of the destination that the source does not have."""
+REPLACES = frozenset({Kind.CORRUPT, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.MOVED})
+"""Offsets of one side in the place of others."""
+MOST_MOVED = 100
+"""Moved runs of a partition that may be each other's cause."""
+
+
+class Told(NamedTuple):
+    """A partition's findings, each fault once, and the shift that its logs end with."""
+
+    findings: list[Finding]
+    shift: int
+
+
+def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = ()) -> Told:
+    """Folds what only follows from other findings into them.
+
+    Args:
+        found: one partition's findings about what was read, with the destination's offsets as the source has them.
+        known: its bounds; where the logs' ends differ by just what was lost and added, nothing is wrong with the ends.
+        holes: of the source; findings on both sides of one are neighbours.
+    """
+    findings = joined(_displaced(found), holes)
+    runs = sorted((one for one in findings if one.kind is Kind.MOVED), key=lambda one: -_span(one.source).offsets)
+    rest = [one for one in findings if one.kind is not Kind.MOVED]
+    ended = _ended(rest, runs, known)
+    behind: dict[int, list[Finding]] = defaultdict(list)
+    causes = [*rest, *runs] if len(runs) <= MOST_MOVED else rest
+    ways = _ways(causes)
+    for run in runs:
+        if len(runs) <= MOST_MOVED:
+            ways = _ways([one for one in causes if one is not run])
+        cause = next((cause for offsets in ways if (cause := offsets.cause_of(run)) is not None), None)
+        if cause is None:
+            continue
+        causes = [one for one in causes if one is not run]
+        behind[id(cause)].append(run)
+    folded = {id(run) for some in behind.values() for run in some}
+    kept = [_with(one, _all_behind(one, behind)) for one in findings if id(one) not in folded]
+    return Told(kept, ended)
+
+
+def _span(span: Span | None) -> Span:
+    assert span is not None
+    return span
+
+
+def _shift(run: Finding) -> int:
+    return _span(run.destination).start - _span(run.source).start
+
+
+def _lost(one: Finding) -> Span | None:
+    """The source offsets that this finding takes out of the copy."""
+    return one.source if one.kind in LOSES or one.kind in REPLACES or _is_compared(one) else None
+
+
+def _added(one: Finding, *, pushed: bool = False) -> Span | None:
+    """The destination offsets that it puts into the copy. What lies in a hole of the source is in its place; or it has
+    ``pushed`` that on: markers are all alike."""
+    in_hole = (one.kind is Kind.EXTRA and one.detail) or (one.kind is Kind.FOREIGN and not one.detail.endswith(NO_HOLE))
+    if in_hole and not pushed:
+        return None
+    return one.destination if one.kind in ADDS or one.kind in REPLACES or _is_compared(one) else None
+
+
+def _is_compared(one: Finding) -> bool:
+    """Other batches; but not those whose records are told one by one."""
+    return one.kind is Kind.RESEGMENTED and one.batches > 0
+
+
+class _Offsets:
+    """What causes have lost and added up to some place."""
+
+    def __init__(self, causes: Sequence[Finding], *, pushed: bool = False) -> None:
+        """``pushed``: see ``_added``."""
+        self._pushed = pushed
+        lost = [(span.end, span.offsets, one) for one in causes if (span := _lost(one))]
+        added = [(span.end, span.offsets, one) for one in causes if (span := _added(one, pushed=pushed))]
+        self._lost, self._added = (sorted(some, key=lambda entry: entry[0]) for some in (lost, added))
+        self._sums = [
+            list(accumulate((n for _, n, _ in some), initial=0)) for some in (self._lost, self._added)
+        ]  # fmt: skip
+
+    def balance(self, source: int, destination: int) -> int:
+        """Added less lost before these offsets."""
+        lost, added = self._before(source, destination)
+        return self._sums[1][added] - self._sums[0][lost]
+
+    def _before(self, source: int, destination: int) -> tuple[int, int]:
+        end = itemgetter(0)
+        return bisect_right(self._lost, source, key=end), bisect_right(self._added, destination, key=end)
+
+    def cause_of(self, run: Finding) -> Finding | None:
+        """The last one in front of a run that these causes explain; None if they do not."""
+        ours, theirs = _span(run.source), _span(run.destination)
+        if self.balance(ours.start, theirs.start) != _shift(run):
+            return None
+        lost, added = self._before(ours.start, theirs.start)
+        found = [
+            *((end + _shift(run), index, one) for index, (end, _, one) in self._last(self._lost, lost)),
+            *((end, index, one) for index, (end, _, one) in self._last(self._added, added)),
+        ]
+        return max(found, key=itemgetter(0, 1))[2] if found else None
+
+    def _last(self, entries: Sequence["Entry"], count: int) -> Iterator[tuple[int, "Entry"]]:
+        """Of the first ``count`` the last one that changes what is behind it."""
+        for index in range(count - 1, -1, -1):
+            one = entries[index][2]
+            changes = _length(_lost(one)) != _length(_added(one, pushed=self._pushed))
+            if changes or one.kind is Kind.MOVED:
+                yield index, entries[index]
+                return
+
+
+Entry = tuple[int, int, Finding]
+
+
+def _ways(causes: Sequence[Finding]) -> "tuple[_Offsets, _Offsets]":
+    """To count what was added, the likely one first."""
+    return _Offsets(causes), _Offsets(causes, pushed=True)
+
+
+def _length(span: Span | None) -> int:
+    return span.offsets if span else 0
+
+
+def _displaced(findings: Iterable[Finding]) -> list[Finding]:
+    """A batch that is missing in its place and doubled elsewhere was moved there. One finding for each batch."""
+    found = list(findings)
+    missing = {one.source for one in found if one.kind is Kind.MISSING}
+    moved: set[Span | None] = set()
+    for at, one in enumerate(found):
+        if one.kind is Kind.DUPLICATE and one.source in missing and one.source not in moved:
+            moved.add(one.source)
+            found[at] = replace(one, kind=Kind.MOVED, detail=f"by {_shift(one):+,} offsets")
+    return [one for one in found if one.kind is not Kind.MISSING or one.source not in moved]
+
+
+def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds) -> int:
+    """The shift at the logs' ends."""
+    difference = known.destination.end - known.source.end
+    ends = known.source.end, known.destination.end
+    if runs and any(offsets.balance(*ends) == difference for offsets in _ways(rest)):
+        return difference
+    last = max(runs, key=lambda run: _span(run.destination).end, default=None)
+    if last is None:
+        return 0
+    touches = _span(last.source).end >= known.source.end or _span(last.destination).end >= known.destination.end
+    return _shift(last) if touches else 0
+
+
+def _all_behind(one: Finding, behind: dict[int, list[Finding]]) -> list[Finding]:
+    """Also what follows from what follows."""
+    runs = behind.get(id(one), [])
+    return [*runs, *(further for run in runs for further in _all_behind(run, behind))]
+
+
+def _with(cause: Finding, runs: Sequence[Finding]) -> Finding:
+    if not runs:
+        return cause
+    spans = [_span(run.source) for run in runs]
+    shifts = sorted({_shift(run) for run in runs})
+    words = " and ".join(f"{shift:+,}" for shift in shifts)
+    start, end = min(span.start for span in spans), max(span.end for span in spans)
+    told = f"all behind it lies by {words} offsets, source offsets {start} to {end - 1}"
+    return replace(cause, detail="; ".join(filter(None, [cause.detail, told])))
+
+
+def keys(found: Iterable[Finding]) -> dict[TopicPartition, list[Finding]]:
+    """Findings by partition; those of whole topics under -1."""
+    by_key: dict[TopicPartition, list[Finding]] = defaultdict(list)
+    for one in found:
+        by_key[TopicPartition(one.topic, -1 if one.partition is None else one.partition)].append(one)
+    return by_key

@@ -1,0 +1,230 @@
+"""Was everything read? Pure: the plan and what the readers say they read, in; coverage rows or a refusal out.
+
+Nothing passes without full coverage. Each range must have been read on both sides, by a reader that talked to the right
+cluster, to its end, with every offset known for what it is; and the batches that the readers counted must be those that
+Spark counted on the way to the join.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import Bounds, Coverage, Finding, Kind, Side, Span, TopicPartition
+from mirror.audit.prepare.plan import Range, Task
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.read.witness import check_chain
+
+BUG = "this is a defect of the audit: please report it; nothing was proved"
+
+CoverageKey = tuple[str, int, int, int]
+"""Topic, partition, start and end of a range."""
+
+
+def key_of(wanted: Range) -> CoverageKey:
+    """How a range's coverage is found."""
+    return wanted.topic, wanted.partition, wanted.start, wanted.end
+
+
+def check_plan(bounds: Iterable[Bounds], tasks: Iterable[Task]) -> dict[TopicPartition, list[Range]]:
+    """The ranges of each partition, in order; together they are exactly the audited offsets.
+
+    Raises:
+        AuditError: they are not.
+    """
+    ranges: dict[TopicPartition, list[Range]] = defaultdict(list)
+    for task in tasks:
+        for wanted in task:
+            ranges[wanted.key].append(wanted)
+    for known in bounds:
+        at = known.audited.start
+        for wanted in sorted(ranges[known.key], key=lambda found: found.start):
+            if wanted.start != at:
+                break
+            at = wanted.end
+        if at != known.audited.end:
+            raise AuditError(f"the plan leaves a hole in {known.topic} partition {known.partition} at {at}", BUG)
+    return ranges
+
+
+def check_side(
+    side: Side,
+    cluster_id: str,
+    tasks: Iterable[Task],
+    read: dict[CoverageKey, RangeCoverage],
+    clusters: set[str],
+    counted: tuple[int, int],
+) -> None:
+    """One side was read in full. ``counted``: batches and bytes that Spark saw.
+
+    Raises:
+        AuditError: it was not; says where.
+    """
+    wanted = {key_of(found): found for task in tasks for found in task}
+    if clusters - {cluster_id}:
+        raise AuditError(
+            f"rows of the {side.value} came from cluster {', '.join(sorted(clusters))}, not {cluster_id}", BUG
+        )
+    if wanted.keys() != read.keys():
+        topic, partition, start, end = min(wanted.keys() ^ read.keys())
+        raise AuditError(f"{side.value}: offsets {start} to {end} of {topic} partition {partition} were not read", BUG)
+    for (topic, partition, _, end), found in read.items():
+        if found.next_offset != end and not found.broken:
+            raise AuditError(
+                f"{side.value}: {topic} partition {partition} was read to offset {found.next_offset}, not {end}", BUG
+            )
+    for (topic, partition, start, _), found in read.items():
+        offsets = found.next_offset - start
+        if found.accounted != offsets:
+            raise AuditError(
+                f"{side.value}: of {offsets} offsets of {topic} partition {partition}, read from {start} on, "
+                f"{found.accounted} are accounted for",
+                BUG,
+            )
+    told = sum(found.batches for found in read.values()), sum(found.bytes for found in read.values())
+    if told != counted:
+        raise AuditError(
+            f"{side.value}: readers counted {told[0]} batches and {told[1]} bytes, Spark {counted[0]} and {counted[1]}",
+            BUG,
+        )
+
+
+def check_transactions(
+    alias: str, ranges: Mapping[TopicPartition, Sequence[Range]], read: dict[CoverageKey, RangeCoverage]
+) -> None:
+    """No marker of the source contradicts what was taken for committed, in whatever range that is.
+
+    Raises:
+        AuditError: one does; says where.
+    """
+    for key, wanted in ranges.items():
+        where = f"{alias}: {key.topic} partition {key.partition}"
+        check_chain(where, (read[key_of(found)].witness for found in sorted(wanted, key=lambda found: found.start)))
+
+
+def coverage_of(
+    side: Side,
+    cluster_id: str,
+    bounds: Sequence[Bounds],
+    ranges: dict[TopicPartition, list[Range]],
+    read: dict[CoverageKey, RangeCoverage],
+) -> list[Coverage]:
+    """A coverage row for each partition."""
+    rows = []
+    for known in bounds:
+        found = [read[key_of(wanted)] for wanted in ranges.get(known.key, ())]
+        rows.append(
+            Coverage(
+                side=side,
+                topic=known.topic,
+                partition=known.partition,
+                cluster_id=cluster_id,
+                log=known.source if side is Side.SOURCE else known.destination,
+                audited=known.audited,
+                ranges=len(found),
+                batches=sum(part.batches for part in found),
+                records=sum(part.records for part in found),
+                bytes=sum(part.bytes for part in found),
+                gaps=sum(part.gap_offsets for part in found),
+                offsets=sum(part.offsets for part in found),
+                control=sum(part.control for part in found),
+                aborted=sum(part.aborted for part in found),
+                empty=sum(part.empty for part in found),
+                odd=sum(part.odd for part in found),
+                complete=not any(part.broken for part in found),
+            )
+        )
+    return rows
+
+
+def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]) -> None:
+    """Each partition in which anything differs has a finding: what follows and explains differences loses none.
+
+    Raises:
+        AuditError: one has none.
+    """
+    named = {(finding.topic, finding.partition) for finding in findings}
+    for key in sorted(differing):
+        if key not in named:
+            raise AuditError(f"{key.topic} partition {key.partition} differs, and no difference was named", BUG)
+
+
+def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, mapped: bool = False) -> None:
+    """Where nothing was found, the destination has as many records and markers as the source has records and holes.
+
+    It follows from what was compared; that it is asked all the same is this module's business. ``mapped``: holes are
+    not filled, and only records count.
+
+    Raises:
+        AuditError: it is not so.
+    """
+    told = {(finding.topic, finding.partition) for finding in findings}
+    sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
+    for row in coverage:
+        holes = row.holes if row.side is Side.SOURCE else row.control
+        counted = (row.records, 0, 0) if mapped else (row.records, row.offsets, holes)
+        sides[row.topic, row.partition][row.side] = counted
+    for (topic, partition), found in sides.items():
+        if (topic, partition) not in told and len(set(found.values())) > 1:
+            ours, theirs = found[Side.SOURCE], found[Side.DESTINATION]
+            raise AuditError(
+                f"{topic} partition {partition}: records, their offsets and holes are {ours} at the source and "
+                f"{theirs} at the destination, and no difference was found",
+                BUG,
+            )
+
+
+def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
+    """Batches of the flow at the destination that its offset map does not have."""
+    return [
+        Finding(
+            kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=Span(*span), batches=1,
+            records=span[1] - span[0],
+            detail=f"a batch of the flow at {alias} that its offset map does not have: copied twice",
+        )
+        for (topic, partition, _, _), part in sorted(read.items())
+        for span in part.unmapped
+    ]  # fmt: skip
+
+
+def causeless_gaps(alias: str, read: dict[CoverageKey, RangeCoverage], compacted: frozenset[str]) -> list[Finding]:
+    """Offsets without a batch in source topics on which no log cleaner works: their absence has no witness."""
+    found = []
+    for (topic, partition, start, _), part in sorted(read.items()):
+        if topic in compacted or not part.gap_offsets:
+            continue
+        listed = [Span(*gap) for gap in part.gaps]
+        more = part.gap_offsets - sum(span.offsets for span in listed)
+        detail = f"{alias} has no batch here, and no log cleaner works on the topic: cleaned before, or not readable"
+        found += [_gap(topic, partition, span, detail) for span in listed]
+        if more:
+            span = Span(listed[-1].end if listed else start, part.next_offset)
+            found.append(_gap(topic, partition, span, f"{more:,} more such offsets"))
+    return found
+
+
+def _gap(topic: str, partition: int, span: Span, detail: str) -> Finding:
+    return Finding(
+        kind=Kind.UNVERIFIABLE, topic=topic, partition=partition, source=span, destination=None, batches=0, records=0,
+        detail=detail,
+    )  # fmt: skip
+
+
+def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
+    """Logs whose structure is damaged: named, with the offsets that could not be read because of it."""
+    found = []
+    for (topic, partition, _, end), part in sorted(read.items()):
+        if part.broken:
+            span = Span(part.next_offset, end)
+            found.append(
+                Finding(
+                    kind=Kind.UNREADABLE if part.unreadable else Kind.CORRUPT,
+                    topic=topic,
+                    partition=partition,
+                    source=span if side is Side.SOURCE else None,
+                    destination=span if side is Side.DESTINATION else None,
+                    batches=0,
+                    records=0,
+                    detail=f"the log of {alias} is damaged and cannot be read on from here: {part.broken}",
+                )
+            )
+    return found

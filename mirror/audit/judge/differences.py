@@ -1,0 +1,385 @@
+"""From chunks that differ to findings, round by round: a window of each region is looked at, and its shift followed.
+
+No Spark in here: ``Looks`` does the reading. What is held at any time is the windows of one round, the findings, and
+the chunks that still differ (some thousand rows a GB). What nothing explains is looked for elsewhere, round by round;
+when there is too much of that, the rest is counted and not looked at (``wholesale``).
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.classify import Content, Place, Scene, joined, named
+from mirror.audit.judge.drill import by_content
+from mirror.audit.judge.looks import Looks, Passed
+from mirror.audit.judge.regions import (
+    Chunk,
+    Followed,
+    Jump,
+    Region,
+    Window,
+    before,
+    behind,
+    chunks_of,
+    differing_offsets,
+    followed,
+    is_opaque,
+    jump_ahead,
+    jump_back,
+    reach,
+    regions,
+    skipped,
+    within,
+)
+from mirror.audit.judge.runs import Moved, folded, less, moved_finding, resegmented, wholesale
+from mirror.audit.model import (
+    Bounds,
+    Finding,
+    Hole,
+    Kind,
+    Pairs,
+    Side,
+    Span,
+    TopicPartition,
+)
+from mirror.audit.prepare.plan import Range
+
+ROUND_BATCHES = 200_000
+"""Differing batches of one round, all partitions together: some 100 MB."""
+MOST_UNEXPLAINED = 100_000
+"""Batches that no shift and no log cleaner explains, after which no more are looked at one by one."""
+
+MOST_TAIL = 64 << 20
+"""Bytes that one log has behind the other's end, up to which they are looked at where something differs before them."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """Where a round's rows without a counterpart are: at the source, and at the destination. ``asked``: what was looked
+    for, whether it was found or not."""
+
+    source: dict[Content, list[Place]] = field(default_factory=dict)
+    destination: dict[Content, list[Place]] = field(default_factory=dict)
+    asked: tuple[set[bytes], set[bytes]] = field(default_factory=lambda: (set(), set()))
+
+
+@dataclass(slots=True)
+class Differences:
+    """``mapped``: the destination's offsets are its own.
+
+    ``unexplained``: batches that no shift and no cleaner explains. ``ended``: partitions whose logs were looked at to
+    both their ends.
+    """
+
+    looks: Looks
+    bounds: Mapping[TopicPartition, Bounds]
+    mapped: bool = False
+    unexplained: int = 0
+    ended: set[TopicPartition] = field(default_factory=set)
+    _findings: list[Finding] = field(default_factory=list)
+    _holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
+    _queues: dict[TopicPartition, deque[Region]] = field(default_factory=lambda: defaultdict(deque))
+    _moved: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
+    _opened: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
+
+    def run(self, found: Iterable[Region]) -> list[Finding]:
+        """What differs in these regions, named; runs are not joined, and consequences not folded yet.
+
+        Raises:
+            AuditError: a log changed while it was read.
+        """
+        for region in found:
+            self._queues[region.key].append(region)
+        while windows := self._windows():
+            self._look(windows)
+            places = self._follow(windows)
+            self._name(windows, places)
+        for _, queue in sorted(self._queues.items()):
+            self._findings += wholesale(queue, MOST_UNEXPLAINED)
+        for key, moved in self._moved.items():
+            self._findings += [moved_finding(key, one) for one in moved]
+        for key, opened in self._opened.items():
+            self._findings += resegmented(key, opened)
+        return self._findings
+
+    def holes(self, key: TopicPartition) -> Sequence[Hole]:
+        """Of the source, where something differs."""
+        return self._holes[key]
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    def _windows(self) -> list[Window]:
+        """The next windows. Regions of one partition are looked at together only where they cannot overlap."""
+        found: list[Window] = []
+        if self.unexplained >= MOST_UNEXPLAINED:
+            return found
+        room = ROUND_BATCHES
+        for queue in self._queues.values():
+            while queue and (window := Window.first_of(queue[0], room)):
+                alone = queue[0].shift or queue[0].source.end != queue[0].destination.end
+                queue.popleft()
+                found.append(window)
+                room -= window.batches
+                if alone or (queue and queue[0].shift):
+                    break
+        return found
+
+    def _look(self, windows: list[Window]) -> None:
+        """Reads the windows, as far as their last batches reach."""
+        for by_record in (False, True):
+            some = [window for window in windows if window.region.by_record == by_record]
+            while some:
+                for window in some:
+                    window.where = self._bounded(window)
+                seen = self.looks.rows([window.where for window in some], by_record=by_record)
+                again = []
+                for window in some:
+                    window.pairs = within(seen.get(window.region.key, Pairs()), window.where)
+                    end = reach(window.where, window.pairs, self._end(window.region))
+                    if end > window.where.end:
+                        window.where = window.where._replace(end=end)
+                        again.append(window)
+                some = again
+        for window in windows:
+            self._check(window)
+        self._look_at_tails(windows)
+        for window in windows:
+            window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
+
+    def _end(self, region: Region) -> int:
+        """Of what both logs have, at the region's shift."""
+        known = self.bounds[region.key]
+        return min(known.source.end, known.destination.end - region.shift)
+
+    def _bounded(self, window: Window) -> Range:
+        return window.where._replace(end=min(window.where.end, self._end(window.region)))
+
+    def _look_at_tails(self, windows: Iterable[Window]) -> None:
+        """Adds what one log has behind the other's end, unless it is too much."""
+        tails: dict[tuple[Side, bool], list[Range]] = defaultdict(list)
+        last: dict[TopicPartition, Window] = {}
+        for window in windows:
+            region, known = window.region, self.bounds[window.region.key]
+            ends = {Side.SOURCE: known.source.end, Side.DESTINATION: known.destination.end - region.shift}
+            at = min(ends.values())
+            longer = max(ends, key=lambda side: ends[side])
+            if window.rest or window.where.end < at or (region.source.end, region.destination.end) != (*ends.values(),):
+                continue
+            tail = window.where._replace(start=at, end=ends[longer], first=False)
+            if tail.end > tail.start and self.looks.size(tail) > MOST_TAIL:
+                continue
+            self.ended.add(region.key)
+            window.where = window.where._replace(end=ends[longer])
+            if tail.end > tail.start:
+                last[region.key] = window
+                tails[longer, window.by_record].append(tail)
+        for (side, by_record), ranges in tails.items():
+            for key, pairs in self.looks.tails(side, ranges, by_record=by_record).items():
+                if key in last:
+                    last[key].pairs.add(pairs)
+
+    def _check(self, window: Window) -> None:
+        """A chunk that differs as a whole, and in which nothing differs: the log changed between the two looks.
+
+        Raises:
+            AuditError: there is one.
+        """
+        starts = window.pairs.starts
+        for chunk, certain in ((chunk.where, chunk.certain) for chunk in window.chunks):
+            if certain and not any((chunk.first or base >= chunk.start) and base < chunk.end for base in starts):
+                raise AuditError(
+                    f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
+                    "while it was read",
+                    "run the audit again; if the topic is compacted, while its cleaner is idle",
+                )
+
+    # -- shifts --------------------------------------------------------------------------------------------------------
+
+    def _follow(self, windows: Sequence[Window]) -> _Found:
+        """Compares what is behind the windows at the shift that they end with, and cuts them where it begins.
+
+        First by what lies beside each other in a window; then, since a shift may be larger than a window, by where else
+        the logs have it.
+        """
+        steps = {id(window): followed(window.pairs) for window in windows}
+        self._open(
+            [
+                window
+                for window in windows
+                if not window.region.by_record
+                and not self.looks.cleaned(window.region.key)
+                and is_opaque(window.pairs, steps[id(window)].matched)
+            ],
+            steps,
+        )
+        left = [window for window in windows if window.rest]
+        trials = []
+        for window in left:
+            step = steps[id(window)]
+            if step.shift or window.by_record != window.region.by_record:
+                trials.append((window, Jump(step.shift, step.start if step.shift else window.where.end)))
+        left = self._adopted(trials, left)
+        places = _Found()
+        self._search([window.pairs for window in left if not window.by_record], places)
+        for jump in (jump_ahead, jump_back):
+            jumps = ((window, jump(window, places.source, places.destination)) for window in left)
+            left = self._adopted([(window, found) for window, found in jumps if found], left)
+        for window in left:
+            self._go_on(window)
+        return places
+
+    def _open(self, windows: Sequence[Window], steps: dict[int, Followed]) -> None:
+        """Looks at records where batches say nothing, and keeps to them where they do."""
+        if not windows:
+            return
+        both = [window.where._replace(end=min(window.where.end, self._end(window.region))) for window in windows]
+        seen = self.looks.rows(both, by_record=True)
+        for window, where in zip(windows, both, strict=True):
+            region = window.region
+            pairs = before(within(seen.get(region.key, Pairs()), where), region.source.end, region.destination.end)
+            step = followed(pairs)
+            if is_opaque(pairs, step.matched):
+                continue
+            window.opened_from = max(region.source.start, window.pairs.starts[0])
+            window.pairs, window.by_record, steps[id(window)] = pairs, True, step
+            window.where = where
+            if not window.rest:
+                self.ended.discard(region.key)
+                self._look_at_tails([window])
+
+    def _adopted(self, trials: Sequence[tuple[Window, Jump]], windows: Sequence[Window]) -> list[Window]:
+        """Tries these; returns the windows behind which no less differs than did."""
+        adopted: set[int] = set()
+        for by_record in (False, True):
+            some = []
+            for window, (step, start) in trials:
+                shift = window.region.shift + step
+                end = min(window.region.end_at(shift), self._end(replace(window.region, shift=shift)))
+                if window.by_record == by_record and end > start:
+                    some.append((window, window.where._replace(start=start, end=end, shift=shift, first=False)))
+            passes = self.looks.chunks([where for _, where in some], by_record=by_record) if some else []
+            for (window, where), passed in zip(some, passes, strict=True):
+                chunks = chunks_of(passed.differing, where)
+                less = differing_offsets(chunks, where.start) < differing_offsets(window.rest, where.start)
+                if passed.whole and less:
+                    self._adopt(window, where, chunks, passed)
+                    adopted.add(id(window))
+        return [window for window in windows if id(window) not in adopted]
+
+    def _adopt(self, window: Window, where: Range, chunks: list[Chunk], passed: Passed) -> None:
+        region, step = window.region, where.shift - window.region.shift
+        begun, end = min(window.pairs.starts, default=where.start), window.where.end
+        window.pairs = before(window.pairs, where.start, where.start + step)
+        window.where = window.where._replace(end=max(where.start, where.start + step))
+        whole = replace(
+            region,
+            source=Span(where.start, region.source.end),
+            destination=Span(where.start, region.destination.end - step),
+            shift=where.shift,
+            by_record=window.by_record,
+        )
+        if whole.source.end != whole.destination.end and (not chunks or chunks[-1].where.end < where.end):
+            # What the shift has moved over the region's end is in no chunk of the pass.
+            last = where._replace(start=max(where.start, where.end - where.width))
+            chunks.append(Chunk(last, 0, certain=False))
+        self._moved[region.key] = less(self._moved[region.key], Span(begun, where.end))
+        moved = Moved(Span(where.start, where.end), where.shift, 0 if window.by_record else passed.batches)
+        if where.shift:
+            self._moved[region.key].append(moved)
+        if window.by_record:
+            self._opened[region.key].append(moved)
+        passed_over = skipped(window, Span(end, where.start), Span(end, where.start + step))
+        self._queues[region.key].extendleft(reversed([*passed_over, *regions(chunks, whole)]))
+
+    def _go_on(self, window: Window) -> None:
+        """No shift to follow: the next window, a larger one."""
+        region, end = window.region, window.where.end
+        chunks = behind(window.rest, end)
+        if chunks:
+            start = chunks[0].where.start
+            self._queues[region.key].appendleft(
+                replace(
+                    region,
+                    chunks=chunks,
+                    source=Span(start, region.source.end),
+                    destination=Span(start, region.destination.end),
+                    by_record=window.by_record,
+                    chunks_at_once=2 * region.chunks_at_once,
+                )
+            )
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def _name(self, windows: Sequence[Window], places: _Found) -> None:
+        """Adds the windows' findings."""
+        compacted: dict[TopicPartition, Pairs] = defaultdict(Pairs)
+        for window in windows:
+            if self.looks.cleaned(window.region.key):
+                compacted[window.region.key].add(window.pairs)
+        shifts = {window.region.key: window.region.shift for window in windows}
+        opened = self.looks.records(compacted, shifts) if compacted else {}
+        self._search([window.pairs for window in windows if not window.by_record], places)
+        for window in windows:
+            key, known = window.region.key, self.bounds[window.region.key]
+            if window.by_record:
+                span = Span(max(window.where.start, window.opened_from), min(window.where.end, known.source.end))
+                self._opened[key].append(Moved(span, window.region.shift, 0))
+            cleaned = self.looks.cleaned(key)
+            local = by_content((key, row) for row in window.pairs.source.values())
+            found = named(
+                Scene(
+                    key=key,
+                    audited=known.audited,
+                    source=window.pairs.source,
+                    destination=window.pairs.destination,
+                    in_source={**places.source, **local},
+                    in_tail=_behind_audited(places.destination, known) if key not in self.ended else {},
+                    holes=window.pairs.holes,
+                    markers=window.pairs.markers,
+                    odd=window.pairs.odd,
+                    equal=window.pairs.equal,
+                    looked=[Span(window.where.start, window.where.end)],
+                    cleaned=cleaned,
+                    opened=opened.get(key, []) if cleaned else None,
+                    mapped=self.mapped,
+                    shift=window.region.shift,
+                    by_record=window.by_record,
+                )
+            )
+            explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
+            others = [one for one in found if one.kind not in _EXPLAINED]
+            # A run that moved is one fault, however long; runs without end are no shift that could be followed.
+            self.unexplained += sum(one.batches or one.records for one in others)
+            self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
+            self._holes[key] += window.pairs.holes if others else []
+            self._findings += [*folded(explained), *others]
+
+    def _search(self, seen: Sequence[Pairs], places: _Found) -> None:
+        """Where else the rows are that have no counterpart beside them; adds to what is known."""
+        asked_source, asked_destination = places.asked
+        lost: set[bytes] = set()
+        strange: set[bytes] = set()
+        for pairs in seen:
+            ours = {row.content for row in pairs.source.values()}
+            theirs = {row.content for row in pairs.destination.values()}
+            lost |= {row.digest for row in pairs.source.values() if row.crc_ok and row.content not in theirs}
+            strange |= {row.digest for row in pairs.destination.values() if row.crc_ok and row.content not in ours}
+        if wanted := sorted(strange - asked_source):
+            places.source.update(by_content(self.looks.in_source(wanted)))
+        if wanted := sorted(lost - asked_destination):
+            places.destination.update(by_content(self.looks.in_destination(wanted)))
+        asked_source |= strange
+        asked_destination |= lost
+
+
+_EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.UNVERIFIABLE)
+
+
+def _behind_audited(places: Mapping[Content, Sequence[Place]], known: Bounds) -> dict[Content, list[Place]]:
+    """Those at the destination that the source's log does not reach."""
+    tails = {
+        content: [place for place in some if place.key == known.key and place.row.base_offset >= known.audited.end]
+        for content, some in places.items()
+    }
+    return {content: some for content, some in tails.items() if some}

@@ -1,0 +1,51 @@
+"""From chunks that differ to the offsets to look at again. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+
+from mirror.audit.judge.classify import Content, Place
+from mirror.audit.judge.regions import Chunk
+from mirror.audit.model import BatchRow, Finding, Pairs, Span, TopicPartition
+from mirror.audit.prepare.plan import Range, chunk_range
+
+
+def drill_down(
+    differing: Mapping[TopicPartition, Pairs],
+    ranges: Mapping[TopicPartition, Sequence[Range]],
+    broken: Iterable[Finding],
+) -> dict[TopicPartition, list[Chunk]]:
+    """What to look at, in order.
+
+    ``differing`` has chunks for rows; ``broken`` are the damaged logs, unread from there on: chunks end there, and of
+    these it is not certain that anything differs.
+    """
+    unread = [(finding.topic, finding.partition, finding.source or finding.destination) for finding in broken]
+    found: dict[TopicPartition, list[Chunk]] = {}
+    for key, pairs in sorted(differing.items()):
+        spans = [span for *name, span in unread if tuple(name) == key and span]
+        for start in sorted(pairs.source.keys() | pairs.destination.keys()):
+            whole = _owner(ranges[key], start)
+            chunk = chunk_range(whole, start)
+            end = _readable_end(chunk, whole, spans)
+            if end > chunk.start:
+                readable = chunk._replace(end=end)
+                row = pairs.source.get(start) or pairs.destination[start]
+                found.setdefault(key, []).append(Chunk(readable, row.records, certain=readable == chunk))
+    return found
+
+
+def _owner(ranges: Sequence[Range], start: int) -> Range:
+    return ranges[bisect_right(ranges, start, key=lambda wanted: wanted.start) - 1]
+
+
+def _readable_end(chunk: Range, whole: Range, unread: Iterable[Span]) -> int:
+    """Up to where the chunk was read on both sides; a log is unread from its damage to the end of the range."""
+    return min([chunk.end, *(span.start for span in unread if whole.start <= span.start < whole.end)])
+
+
+def by_content(places: Iterable[tuple[TopicPartition, BatchRow]]) -> dict[Content, list[Place]]:
+    """Places by what lies there, each list in the order of offsets."""
+    found: dict[Content, list[Place]] = {}
+    for key, row in sorted(places, key=lambda place: (place[0], place[1].base_offset)):
+        found.setdefault(row.content, []).append(Place(key, row))
+    return found

@@ -1,0 +1,211 @@
+"""Holes of the source against markers of the destination, where they differ. Pure.
+
+Both logs are walked from batch to batch. Beside a batch that was moved, holes and markers are looked for moved as far:
+of one marker too many and the thousand holes behind it, one is overfilled and none is unfilled. Between two batches
+that were not moved alike, such as right behind one that was lost, either may be so: what leaves less to be told counts.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mirror.audit.judge.spans import clipped, less, merged, overlapping
+from mirror.audit.model import Finding, Hole, Kind, Span, TopicPartition, What
+
+NAMES = {
+    What.CONTROL: "a transaction marker",
+    What.ABORTED: "aborted data",
+    What.EMPTY: "an empty batch",
+    What.GAP: "no batch (compaction)",
+}
+
+NO_HOLE = ", where the source has a record"
+"""How what is said of a control batch ends that stands in no hole."""
+
+REMOVED = (What.GAP, What.EMPTY)
+"""What a log cleaner leaves."""
+
+Moved = tuple[Span, int]
+"""Where a moved batch lies, and its shift: destination offset less source offset."""
+
+
+def fill_findings(
+    key: TopicPartition,
+    looked: Sequence[Span],
+    holes: Sequence[Hole],
+    markers: Sequence[Hole],
+    odd: Sequence[Hole],
+    found: Sequence[Finding],
+    *,
+    cleaned: bool = False,
+) -> list[Finding]:
+    """What is overfilled, unfilled, foreign; in about linear time, however many holes differ.
+
+    Args:
+        key: the partition.
+        looked: the offsets whose batches were looked at one by one; of others nothing is concluded.
+        holes: of the source, also where the destination's markers are the same.
+        markers: of the destination, likewise.
+        odd: what else the destination has that is no batch of records.
+        found: the partition's findings about batches of records, a batch each.
+        cleaned: a log cleaner works on the destination; it takes markers away, and consumers see no difference.
+    """
+    holes, markers, odd, looked = _whole(holes), _whole(markers), _whole(odd), merged(looked)
+    moved = [
+        (finding.source, finding.destination)
+        for finding in found
+        if finding.kind is Kind.MOVED and finding.source and finding.destination
+    ]
+    intruders = [
+        finding.destination
+        for finding in found
+        if finding.destination and finding.kind not in (Kind.MOVED, Kind.MISSING)
+    ]
+    hole_spans = merged(Span(hole.start, hole.end) for hole in holes)
+    at_destination = [(there, there.start - here.start) for here, there in moved]
+    at_source = [(here, there.start - here.start) for here, there in moved]
+    told: list[Finding] = []
+    for hole, shift in _shifted(markers, at_destination, hole_spans, back=True):
+        for span in less(clipped(_moved_by(hole, -shift), looked), hole_spans):
+            there = _moved_by(span, shift)
+            told.append(_finding(Kind.OVERFILLED, key, None, there, "a marker where the source has a record"))
+    told += _odd(key, odd, hole_spans)
+    covered = merged(
+        [
+            *(Span(hole.start, hole.end) for hole in markers),
+            *(Span(hole.start, hole.end) for hole in odd if hole.what not in REMOVED),
+            *intruders,
+        ]
+    )
+    removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
+    for hole, shift in _shifted(holes, at_source, covered):
+        for span in less(clipped(_moved_by(hole, shift), looked), covered):
+            for part in less([span], removed):
+                detail = f"the source has {NAMES[hole.what]} here, no marker fills it"
+                told.append(_finding(Kind.UNFILLED, key, _moved_by(part, -shift), None, detail))
+            for part in clipped(span, removed):
+                detail = "the destination's log cleaner has removed markers"
+                told.append(_finding(Kind.CLEANED, key, None, part, detail))
+    return told
+
+
+class Explained:
+    """What the source has at offsets that hold no due record."""
+
+    def __init__(self, holes: Iterable[Hole]) -> None:
+        self._holes = sorted(holes)
+        self._all = merged(Span(hole.start, hole.end) for hole in self._holes)
+        self._removed = merged(Span(hole.start, hole.end) for hole in self._holes if hole.what in REMOVED)
+
+    def _have_records(self, span: Span) -> bool:
+        return bool(list(less([span], self._all)))
+
+    def is_cleaned(self, span: Span) -> bool:
+        """Whether all of these offsets are without records because a log cleaner removed them."""
+        return not list(less([span], self._removed))
+
+    def what_is_there(self, span: Span) -> str:
+        """What the source has there instead of due records; empty where it is not known, or has records, too."""
+        if self._have_records(span):
+            return ""
+        names = dict.fromkeys(NAMES[hole.what] for hole in overlapping(self._holes, span))
+        return f"the source has {' and '.join(names)} here" if names else ""
+
+
+def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Iterator[Finding]:
+    for hole in odd:
+        span = Span(hole.start, hole.end)
+        where = "" if not list(less([span], holes)) else NO_HOLE
+        match hole.what:
+            case What.FOREIGN:
+                yield _finding(Kind.FOREIGN, key, None, span, f"a control batch that the mirror did not write{where}")
+            case What.DAMAGED:
+                detail = f"checksum does not match the bytes at the destination: a marker{where}"
+                yield _finding(Kind.CORRUPT, key, None, span, detail)
+            case _:
+                continue  # told as missing or unfilled, by what the source has there
+
+
+def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: Span | None, detail: str) -> Finding:
+    return Finding(
+        kind=kind, topic=key.topic, partition=key.partition, source=source, destination=destination,
+        batches=0, records=0, detail=detail,
+    )  # fmt: skip
+
+
+# -- spans ------------------------------------------------------------------------------------------------------------
+
+
+def _shifted(
+    holes: Iterable[Hole], moved: Iterable[Moved], covered: Sequence[Span], *, back: bool = False
+) -> Iterator[tuple[Hole, int]]:
+    """Each hole with the shift that is in force there: that of the moved batch right before it or right behind it, or
+    none; of holes that touch, both are tried, and the place where one gives way to the other: what counts is that
+    ``covered`` leaves least of them.
+
+    Args:
+        back: shifts lead from the holes' side to the other one, or back.
+    """
+    everything = sorted(
+        [*((span, None, by) for span, by in moved), *((Span(hole.start, hole.end), hole, 0) for hole in holes)],
+        key=lambda entry: entry[0],
+    )
+    before, at = 0, None
+    row: list[Hole] = []
+    for span, hole, by in everything:
+        touches = span.start == at
+        if row and (hole is None or not touches):
+            yield from _with_shift(row, (before, by if touches else 0), covered, back=back)
+            row = []
+        if hole is None:
+            before = by
+        else:
+            before = before if touches else 0
+            row.append(hole)
+        at = span.end
+    yield from _with_shift(row, (before, 0), covered, back=back)
+
+
+def _with_shift(
+    row: Sequence[Hole], shifts: tuple[int, int], covered: Sequence[Span], *, back: bool
+) -> Iterator[tuple[Hole, int]]:
+    """``row``: holes that touch. The shift may change between two, once, where something was lost that the other side
+    has there; where something was added, two would be looked for in one place."""
+    if not row:
+        return
+    start, end = row[0].start, row[-1].end
+    before_by, behind_by = (-shift if back else shift for shift in shifts)
+
+    def left(span: Span, by: int) -> list[Span]:
+        return [_moved_by(part, -by) for part in less([_moved_by(span, by)], covered)]
+
+    places = [end]
+    if before_by != behind_by:
+        places.append(start)
+    if before_by < behind_by:
+        first, last = left(Span(start, end), before_by), left(Span(start, end), behind_by)
+        places += [*(span.start for span in first[:1]), *(span.end for span in last[-1:])]
+
+    def told(at: int) -> int:
+        before, behind = left(Span(start, at), before_by), left(Span(at, end), behind_by)
+        return sum(part.offsets for part in (*before, *behind))
+
+    at = min(places, key=told)
+    for hole in row:
+        if hole.start < at:
+            yield hole._replace(end=min(hole.end, at)), shifts[0]
+        if hole.end > at:
+            yield hole._replace(start=max(hole.start, at)), shifts[1]
+
+
+def _whole(holes: Iterable[Hole]) -> list[Hole]:
+    """Those that touch and are of one kind, joined: ranges and responses cut them."""
+    found: list[Hole] = []
+    for hole in holes:
+        if found and found[-1].end == hole.start and found[-1].what is hole.what:
+            found[-1] = found[-1]._replace(end=hole.end)
+        else:
+            found.append(hole)
+    return found
+
+
+def _moved_by(hole: Hole | Span, shift: int) -> Span:
+    return Span(hole.start + shift, hole.end + shift)

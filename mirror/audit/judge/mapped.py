@@ -1,0 +1,218 @@
+"""``offsets: mapped``: the flow's offset map, so that the destination can be read at the source's offsets.
+
+The map is the mirror's own account, and what the audit makes of it is a claim to be checked: each batch that it places
+somewhere must be there, equal to the source's, and each batch of the flow's must be in it.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import AuditRequest, Bounds, Finding, Kind, Span, TopicPartition
+from mirror.audit.prepare.plan import Task, copied
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
+from mirror.net.log import PartitionLog
+from mirror.offsetmap.lockstep import Differs
+from mirror.offsetmap.records import Side as MapSide
+from mirror.offsetmap.records import StateError
+from mirror.offsetmap.runs import OffsetMap
+from mirror.offsetmap.topic import State, StateUnusable
+from mirror.offsetmap.translation import Translation, translation
+from mirror.records.identity import producer_id
+
+POLL_S = 0.5
+READ_BYTES = 4 << 20
+MOST_BEFORE_BYTES = 4 << 30
+"""Of a topic that others had filled before the flow began, no more is looked at."""
+
+
+class MappedPartition(NamedTuple):
+    """Where a partition's copy is. ``read``: the destination's offsets that the map reaches over; ``own``: the flow's
+    producer ids."""
+
+    topic: str
+    offsets: OffsetMap
+    read: Span
+    own: tuple[int, ...]
+
+    def there(self, span: Span) -> Span:
+        """Source offsets as the destination's."""
+        begins, last = self.offsets.to_destination(span.start), self.offsets.to_destination(span.end - 1)
+        start = begins.offset if begins else self.read.end
+        return Span(start, max(start, last.offset + last.exact) if last else self.read.end)
+
+
+class Mapped(NamedTuple):
+    """All partitions, their bounds at the source's offsets on both sides, and those that are no copies."""
+
+    partitions: dict[TopicPartition, MappedPartition]
+    bounds: list[Bounds]
+    findings: list[Finding]
+
+
+async def freeze_mapped(
+    source: Cluster,
+    destination: Cluster,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    request: AuditRequest,
+) -> Mapped:
+    """The map of every partition, when it reaches the source's end or the mirror's time to get there is up.
+
+    Raises:
+        AuditError: the internal topic cannot be read.
+        NetworkError: a cluster does not answer.
+    """
+    state = State(destination, request.flow)
+    found = Mapped({}, [], [])
+    deadline = time.monotonic() + request.catch_up_s
+    try:
+        written = await state.open(create=False)
+        for key, end in sorted(ends.items()):
+            if written:
+                await _freeze(found, state, source, destination, key, Span(starts[key], end), request, deadline)
+            else:
+                found.findings.extend(_unknown(key, Span(starts[key], end), state))
+    except (StateError, StateUnusable) as error:
+        raise AuditError(
+            f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}",
+            "it is written by mirrors of this flow only; see what else writes there",
+        ) from error
+    return found
+
+
+async def _freeze(
+    found: Mapped,
+    state: State,
+    source: Cluster,
+    destination: Cluster,
+    key: TopicPartition,
+    here: Span,
+    request: AuditRequest,
+    deadline: float,
+) -> None:
+    ours = _log(source, key.topic, key.partition)
+    theirs = _log(destination, request.destination_of(key.topic), key.partition)
+    computed = producer_id(
+        flow=request.flow, cluster_id=source.cluster_id, topic=key.topic, partition=key.partition
+    )  # fmt: skip
+    while True:
+        try:
+            known = await translation(state, ours, theirs, committed=request.committed, own=[computed])
+        except Differs as error:
+            found.findings.append(
+                _finding(
+                    Kind.WHOLESALE, key, here, None, 0, 0,
+                    f"behind the flow's checkpoint the logs are no copies: {error}",
+                )
+            )  # fmt: skip
+            return
+        if (known is not None and known.source_end >= here.end) or time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(POLL_S)
+        await state.load()
+    if known is None:
+        found.findings.extend(_unknown(key, here, state))
+        return
+    side = MapSide(key.topic, key.partition, theirs.topic.name)
+    own = {computed, *(one.identity.producer_id for one in state.ledger.checkpoints(side))}
+    log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
+    first = known.map[0].destination if len(known.map) else known.destination_end
+    start = max(log.start, first)
+    read = Span(start, max(start, min(known.destination_end, log.end)))
+    found.partitions[key] = MappedPartition(theirs.topic.name, known.map, read, tuple(sorted(own)))
+    found.bounds.append(_bounds(key, here, _reach(known, here, log, first)))
+    found.findings.extend(await _before_the_map(key, theirs, Span(log.start, min(first, log.end)), own))
+
+
+def _unknown(key: TopicPartition, here: Span, state: State) -> list[Finding]:
+    """Nothing is written down of the partition."""
+    detail = f"{state.topic} says nothing of it: not copied yet, or that topic was lost, and nothing can be compared"
+    return [_finding(Kind.MISSING, key, here, None, 0, 0, detail)] if here.offsets else []
+
+
+async def _before_the_map(key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int]) -> list[Finding]:
+    """Batches of the flow's in front of the first copy that its map has: of a source topic of before, or copies whose
+    account was lost, so that all was copied again."""
+    ours: list[Span] = []
+    at, records, size = span.start, 0, 0
+    while at < span.end and size < MOST_BEFORE_BYTES:
+        segment = await log.read(at, max_bytes=READ_BYTES)
+        if not segment.batches:
+            break
+        for header, _ in segment.batches:
+            if header.base_offset < span.end and header.producer_id in own and not header.is_control:
+                ours.append(Span(header.base_offset, header.next_offset))
+                records += header.record_count
+            at, size = header.next_offset, size + header.size
+    if not ours:
+        return []
+    detail = "batches of the flow that its offset map does not have: of an earlier source topic, or copied twice"
+    return [_finding(Kind.UNVERIFIABLE, key, None, Span(ours[0].start, ours[-1].end), len(ours), records, detail)]
+
+
+def _finding(
+    kind: Kind, key: TopicPartition, here: Span | None, there: Span | None, batches: int, records: int, detail: str
+) -> Finding:
+    return Finding(
+        kind=kind, topic=key.topic, partition=key.partition, source=here, destination=there, batches=batches,
+        records=records, detail=detail,
+    )  # fmt: skip
+
+
+def _reach(known: Translation, here: Span, log: Span, first: int) -> Span:
+    """What of the source's offsets the destination has, so far as the ends of its ``log`` tell."""
+    start, end = here.start, min(known.source_end, here.end)
+    if log.start > first:
+        start = max(start, known.to_source(log.start).offset)
+    if log.end < known.destination_end:
+        end = min(end, known.to_source(log.end).offset)
+    return Span(start, max(start, end))
+
+
+def _bounds(key: TopicPartition, source: Span, destination: Span) -> Bounds:
+    return Bounds(topic=key.topic, partition=key.partition, source=source, destination=destination)
+
+
+def _log(cluster: Cluster, topic: str, partition: int) -> PartitionLog:
+    leader = cluster.leader(topic, partition)
+    if leader is None:
+        raise Unreachable(
+            f"cluster {cluster.name}: topic {topic} partition {partition} has no leader; check that its leader is up"
+        )
+    return PartitionLog(cluster, cluster.topics[topic], partition, leader)
+
+
+def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPartition]) -> tuple[Task, ...]:
+    """The same tasks, with where their ranges are at the destination; as they are where nothing is mapped."""
+    if not partitions:
+        return tuple(tasks)
+    return tuple(
+        tuple(
+            wanted._replace(
+                copied=copied(
+                    there.offsets, wanted.start, wanted.end,
+                    topic=there.topic, bounds=there.read, own=there.own, shift=wanted.shift,
+                )
+            )
+            for wanted in task
+            for there in [partitions[wanted.key]]
+        )
+        for task in tasks
+    )  # fmt: skip
+
+
+def at_destination(findings: Iterable[Finding], partitions: Mapping[TopicPartition, MappedPartition]) -> list[Finding]:
+    """Findings with the destination's own offsets."""
+    found = []
+    for finding in findings:
+        there = partitions.get(TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition))
+        if there is None or finding.destination is None:
+            found.append(finding)
+        else:
+            found.append(replace(finding, destination=there.there(finding.destination)))
+    return found

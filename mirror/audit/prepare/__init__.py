@@ -1,0 +1,1 @@
+"""What is compared: topics, bounds and tasks, fixed before anything is read."""

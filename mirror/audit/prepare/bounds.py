@@ -1,0 +1,290 @@
+"""What is compared, frozen before anything is read: topics, partitions, and the offsets of both logs.
+
+Order matters on clusters that are in use. The source's end comes first; then the destination is given ``catch_up_s`` to
+reach it, because a running mirror has batches on their way; and only a destination end beyond the source's end *as it
+is afterwards* is too much.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.mapped import MappedPartition, freeze_mapped
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition, Undecided
+from mirror.audit.prepare.offsets import LATEST, list_offsets, log_spans
+from mirror.audit.prepare.policies import compacted
+from mirror.net.cluster import Cluster
+from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.offsetmap.fields import id_text
+from mirror.wire.errors import ErrorCode, error_name
+
+POLL_S = 0.2
+INTERNAL_PREFIX = "__"
+
+
+def cluster_options(endpoint: Endpoint) -> ClusterOptions:
+    """How this endpoint is connected to."""
+    return ClusterOptions(
+        bootstrap=endpoint.bootstrap,
+        connection=ConnectionOptions(
+            client_id=endpoint.client_id,
+            request_timeout_s=endpoint.request_timeout_s,
+            setup_timeout_s=endpoint.setup_timeout_s,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """The bounds of every partition on both sides, and what was found on the way to them."""
+
+    source_cluster_id: str
+    destination_cluster_id: str
+    bounds: tuple[Bounds, ...]
+    findings: tuple[Finding, ...]
+    source_topic_ids: dict[str, str]
+    destination_topic_ids: dict[str, str]
+    compacted: Mapping[Side, frozenset[str]] = field(default_factory=dict)
+    """Topics that a log cleaner works on, by their names at the source."""
+    alone: tuple[str, ...] = ()
+    """Topics that the flow selects, and only the destination has."""
+    mapped: Mapping[TopicPartition, MappedPartition] = field(default_factory=dict)
+    """With ``offsets: mapped``: where the copies are."""
+    undecided: tuple[Undecided, ...] = ()
+    """What is behind open transactions on either side."""
+
+
+async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
+    """See the module's text.
+
+    Raises:
+        AuditError: one cluster on both sides, an unknown topic, nothing selected, a partition without a leader.
+        NetworkError: a cluster does not answer.
+    """
+    _check_two(source, destination)
+    names = await selected(source, request)
+    there = {name: request.destination_of(name) for name in names}
+    alone = await _alone(destination, request, names) if not request.mapped else ()
+    failed = await destination.refresh(sorted(set(there.values())))
+    for name in request.topics:
+        _check_present(destination, there[name], failed)
+    findings: list[Finding] = []
+    wanted: list[TopicPartition] = []
+    spare: list[TopicPartition] = []
+    for name in names:
+        ours, theirs = partitions(source, name), partitions(destination, there[name])
+        if not theirs:
+            named = f"topic {there[name]}" if there[name] != name else "the topic"
+            findings.append(_absent(name, None, f"{named} is not at {destination.name}"))
+        else:
+            findings += [_absent(name, p, f"{destination.name} has no such partition") for p in sorted(ours - theirs)]
+            # Of a topic that others write to, partitions may be theirs alone.
+            spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
+        wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
+    high = await list_offsets(source, wanted, LATEST)
+    starts, ends = await log_spans(source, wanted, committed=request.committed)
+    undecided = _undecided(Side.SOURCE, ends, high) if request.committed else []
+    copies = [TopicPartition(there[key.topic], key.partition) for key in wanted]
+    high = await list_offsets(destination, copies, LATEST)
+    undecided += _undecided(Side.DESTINATION, await list_offsets(destination, copies, LATEST, committed=True), high)
+    mapped: dict[TopicPartition, MappedPartition] = {}
+    if request.mapped:
+        found = await freeze_mapped(source, destination, starts, ends, request)
+        mapped, bounds = found.partitions, found.bounds
+        findings += found.findings
+    else:
+        bounds = await _freeze_destination(source, destination, starts, ends, request)
+    findings += await _spare(destination, source.name, spare)
+    cleaned_there = await compacted(destination, {name for name in there.values() if partitions(destination, name)})
+    return Frozen(
+        source_cluster_id=source.cluster_id,
+        destination_cluster_id=destination.cluster_id,
+        bounds=tuple(bounds),
+        findings=tuple(findings),
+        source_topic_ids=_topic_ids(source, names),
+        destination_topic_ids=_topic_ids(destination, there.values()),
+        alone=alone,
+        mapped=mapped,
+        undecided=tuple(undecided),
+        compacted={
+            Side.SOURCE: await compacted(source, names),
+            Side.DESTINATION: frozenset(name for name in names if there[name] in cleaned_there),
+        },
+    )
+
+
+def _undecided(side: Side, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]) -> list[Undecided]:
+    """Where the last stable offset is below a high watermark that was asked for before: a transaction is open."""
+    return [
+        Undecided(side, key.topic, key.partition, Span(stable[key], end))
+        for key, end in sorted(high.items())
+        if stable[key] < end
+    ]
+
+
+def _check_two(source: Cluster, destination: Cluster) -> None:
+    """A topic compared with itself is always identical."""
+    same_id = source.cluster_id and source.cluster_id == destination.cluster_id
+    ours = {(node.host, node.port) for node in source.nodes.values()}
+    if same_id or ours & {(node.host, node.port) for node in destination.nodes.values()}:
+        raise AuditError(
+            f"{source.name} and {destination.name} are the same cluster ({source.cluster_id or 'by its brokers'})",
+            "give each its own bootstrap.servers: a topic compared with itself is always identical",
+        )
+
+
+async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
+    """The topics to audit, sorted; each of them exists at the source.
+
+    Raises:
+        AuditError: a named topic is not there, or nothing is selected.
+    """
+    names = set(request.topics)
+    if request.selects is not None:
+        await cluster.refresh(None)
+        names |= _selected(cluster, request.selects)
+    if not names:
+        raise AuditError(
+            f"flow {request.flow} selects no topic of cluster {cluster.name}", "check topics and exclude of the flow"
+        )
+    failed = await cluster.refresh(sorted(names))
+    for name in sorted(names):
+        _check_present(cluster, name, failed)
+    return sorted(names)
+
+
+def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
+    """Of all that the cluster shows this principal."""
+    return {
+        name
+        for name, topic in cluster.topics.items()
+        if not topic.internal and not name.startswith(INTERNAL_PREFIX) and selects(name)
+    }
+
+
+async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[str]) -> tuple[str, ...]:
+    """Topics that the flow selects and the source does not have."""
+    if request.selects is None:
+        return ()
+    await destination.refresh(None)
+    return tuple(sorted(_selected(destination, request.selects) - set(names)))
+
+
+def _check_present(cluster: Cluster, name: str, failed: Mapping[str, int]) -> None:
+    """A topic that is named and not there would be audited by nobody, and nobody would know.
+
+    Raises:
+        AuditError: it is not there, or this principal may not see it.
+    """
+    code = failed.get(name, ErrorCode.NONE)
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise AuditError(
+            f"topic {name} of cluster {cluster.name} may not be read",
+            "grant the audit's principal Read and Describe on it",
+        )
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION) or (
+        not code and name not in cluster.topics
+    ):
+        raise AuditError(
+            f"topic {name} is not at cluster {cluster.name}",
+            "correct the flow's topics, or exclude it; a topic that the audit's principal may not see looks the same",
+        )
+    if code:
+        raise AuditError(f"topic {name} of cluster {cluster.name}: {error_name(code)}", "run the audit again")
+
+
+def partitions(cluster: Cluster, topic: str) -> set[int]:
+    """Every partition of a topic, those without a leader included; none for a topic that is not there."""
+    known = cluster.topics.get(topic)
+    return set(known.leaders) if known else set()
+
+
+def _topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
+    known = ((name, cluster.topics.get(name)) for name in names)
+    return {name: text for name, topic in known if topic and (text := id_text(topic.topic_id))}
+
+
+def _absent(topic: str, partition: int | None, detail: str) -> Finding:
+    return Finding(
+        kind=Kind.MISSING, topic=topic, partition=partition, source=None, destination=None,
+        batches=0, records=0, detail=detail,
+    )  # fmt: skip
+
+
+async def _freeze_destination(
+    source: Cluster,
+    destination: Cluster,
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+    request: AuditRequest,
+) -> list[Bounds]:
+    deadline = time.monotonic() + request.catch_up_s
+    their_starts, their_ends = await log_spans(destination, list(ends))
+    while (behind := [key for key, end in ends.items() if their_ends[key] < end]) and time.monotonic() < deadline:
+        await asyncio.sleep(POLL_S)
+        their_ends.update(await list_offsets(destination, behind, LATEST))
+    beyond = [key for key, end in ends.items() if their_ends[key] > end]
+    # Copied since the source's end was frozen: that end moved, too.
+    now = await list_offsets(source, beyond, LATEST, committed=request.committed)
+    return [
+        Bounds(
+            topic=key.topic,
+            partition=key.partition,
+            source=Span(starts[key], end),
+            destination=Span(their_starts[key], end if end < their_ends[key] <= now.get(key, end) else their_ends[key]),
+        )
+        for key, end in sorted(ends.items())
+    ]
+
+
+async def _spare(destination: Cluster, source_name: str, spare: list[TopicPartition]) -> list[Finding]:
+    """Partitions that only the destination has: a finding if there is anything in them."""
+    starts, ends = await log_spans(destination, spare)
+    return [
+        Finding(
+            kind=Kind.EXTRA, topic=key.topic, partition=key.partition, source=None,
+            destination=Span(starts[key], ends[key]), batches=0, records=0,
+            detail=f"{source_name} has no such partition",
+        )
+        for key in spare if ends[key] > starts[key]
+    ]  # fmt: skip
+
+
+def outside(
+    bounds: Bounds, source_name: str, destination_name: str, shift: int = 0, *, ended: bool = False
+) -> list[Finding]:
+    """What the frozen bounds alone tell: offsets of one side that the other does not reach. Not read.
+
+    A destination that begins behind the source's start lacks what the source still has. Retention there may have been
+    quicker, or it was never copied: from the logs one cannot tell, so it is a finding. The reverse is none: the source
+    itself no longer has what it would be compared with. ``shift``: what is at the logs' ends was found to lie so much
+    further at the destination. ``ended``: both were looked at to their ends.
+    """
+    source, destination = bounds.source, bounds.destination
+    found: list[Finding] = []
+
+    def add(kind: Kind, ours: Span | None, theirs: Span | None, detail: str) -> None:
+        found.append(
+            Finding(
+                kind=kind, topic=bounds.topic, partition=bounds.partition, source=ours, destination=theirs,
+                batches=0, records=0, detail=detail,
+            )
+        )  # fmt: skip
+
+    below = Span(source.start, min(destination.start, source.end))
+    if below.offsets:
+        add(
+            Kind.MISSING, below, None,
+            f"{destination_name} begins at {destination.start}: removed there by retention, or never copied",
+        )  # fmt: skip
+    if ended:
+        return found
+    lag = Span(max(destination.end - shift, source.start, below.end if below.offsets else 0), source.end)
+    if lag.offsets:
+        add(Kind.MISSING, lag, None, f"{destination_name} ends at {destination.end}: not copied yet, or lost")
+    extra = Span(max(source.end + shift, destination.start), destination.end)
+    if extra.offsets:
+        add(Kind.EXTRA, None, extra, f"{source_name} ends at {source.end}")
+    return found

@@ -1,0 +1,96 @@
+"""About how many bytes a partition's offsets are, from samples: what the plan is cut by. Needs no right but Read.
+
+A wrong estimate costs time, never truth: every offset is in some range, whatever its size turns out to be.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from mirror.audit.model import Bounds, TopicPartition
+from mirror.audit.prepare.plan import Estimate
+from mirror.audit.read.fetching import send_fetch
+from mirror.net.buffers import OVERHEAD, FramePool
+from mirror.net.cluster import Cluster
+from mirror.net.connection import SIZE_ONLY
+from mirror.net.errors import NetworkError
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.wire.fetch import read_fetch_response
+from mirror.wire.primitives import MalformedFrame
+
+SAMPLE_BYTES = 32 * 1024
+SAMPLED_AT = (0.0, 0.5, 0.9)
+"""Where in the audited offsets samples are taken."""
+PARTITIONS_PER_REQUEST = 200
+GUESS = 1_000.0
+"""Bytes per offset where no sample could be had."""
+
+Wanted = tuple[str, int, int]
+
+
+def bytes_per_offset(record_set: memoryview) -> float | None:
+    """From the headers alone; a batch that is cut off counts too, since its header has its size. None: no header."""
+    at = size = offsets = 0
+    while at + HEADER_SIZE <= len(record_set):
+        header = BatchHeader.read(record_set, at)
+        if header.length <= 0 or header.last_offset_delta < 0:
+            break
+        at += header.size
+        size += header.size
+        offsets += header.last_offset_delta + 1
+    return size / offsets if offsets else None
+
+
+async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) -> list[Estimate]:
+    """One estimate for each partition, in the same order."""
+    bounds = list(bounds)
+    samples: dict[TopicPartition, list[float]] = defaultdict(list)
+    for fraction in SAMPLED_AT:
+        wanted = [
+            (known.topic, known.partition, known.audited.start + int(known.audited.offsets * fraction))
+            for known in bounds
+            if known.audited.offsets
+        ]
+        for key, sample in await _samples(cluster, client_id, wanted):
+            samples[key].append(sample)
+    found = [(known, samples.get(known.key) or [GUESS]) for known in bounds]
+    return [
+        Estimate(known.key, known.audited, int(known.audited.offsets * sum(rates) / len(rates)))
+        for known, rates in found
+    ]
+
+
+async def _samples(cluster: Cluster, client_id: str, wanted: list[Wanted]) -> list[tuple[TopicPartition, float]]:
+    by_leader: dict[int, list[Wanted]] = defaultdict(list)
+    for entry in wanted:
+        if leader := cluster.leader(entry[0], entry[1]):
+            by_leader[leader.node_id].append(entry)
+    found: list[tuple[TopicPartition, float]] = []
+    for node_id, entries in by_leader.items():
+        try:
+            for first in range(0, len(entries), PARTITIONS_PER_REQUEST):
+                found += await _sample(cluster, client_id, node_id, entries[first : first + PARTITIONS_PER_REQUEST])
+        except (NetworkError, MalformedFrame):
+            continue  # the reader meets the same broker, tries again and says what is wrong
+    return found
+
+
+async def _sample(
+    cluster: Cluster, client_id: str, node_id: int, wanted: list[Wanted]
+) -> list[tuple[TopicPartition, float]]:
+    size = len(wanted) * SAMPLE_BYTES
+    pool = FramePool(budget=size + OVERHEAD, frame_size=size + OVERHEAD)
+    connection = await cluster.dial(node_id, read_ahead=SIZE_ONLY, allocate=pool.take)
+    try:
+        sent = send_fetch(
+            cluster, connection, wanted, client_id=client_id, partition_bytes=SAMPLE_BYTES, response_bytes=size
+        )
+        frame = await sent.future
+        found = []
+        for fetched in read_fetch_response(sent.version, frame.body).partitions:
+            rate = bytes_per_offset(frame.body[fetched.start : fetched.end])
+            if rate is not None and fetched.topic in sent.topics:
+                found.append((TopicPartition(sent.topics[fetched.topic], fetched.partition), rate))
+        frame.release()
+        return found
+    finally:
+        connection.close()

@@ -1,0 +1,253 @@
+"""Logs whose beginning is deleted while they are read: retention, or DeleteRecords.
+
+What is gone cannot be compared, so the audited offsets begin later, on both sides. Ranges that lie before that are
+dropped, and the one that the new start is in is read again from there, on both sides. Pure, but for ``starts_of``.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.coverage import CoverageKey
+from mirror.audit.judge.mapped import MappedPartition
+from mirror.audit.model import AuditRequest, Bounds, Pairs, Side, Span, TopicPartition
+from mirror.audit.prepare.bounds import Frozen, cluster_options
+from mirror.audit.prepare.offsets import EARLIEST, list_offsets
+from mirror.audit.prepare.patience import patiently
+from mirror.audit.prepare.plan import Range
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.spark.compare import Compared
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.offsetmap.runs import OffsetMap
+
+MOST_ROUNDS = 20
+"""Moves of a start that are followed, each by reading one range of each partition again."""
+
+Starts = Mapping[TopicPartition, int]
+"""Where logs begin, in the log's own offsets."""
+
+
+class Moved(Exception):
+    """What differs cannot be looked at any more: logs begin later by now."""
+
+    def __init__(self, starts: Mapping[Side, Starts]) -> None:
+        super().__init__(starts)
+        self.starts = starts
+
+
+class Scope:
+    """What is compared by now: the bounds of each partition and its ranges, which begin later each time that a log
+    does.
+
+    Attributes:
+        frozen: with the bounds of now.
+        ranges: of each partition, in order; together its audited offsets.
+    """
+
+    def __init__(self, frozen: Frozen, ranges: dict[TopicPartition, list[Range]], request: AuditRequest) -> None:
+        self.frozen = frozen
+        self.ranges = ranges
+        self._request = request
+        self._at_first = frozen
+        self._starts: dict[Side, dict[TopicPartition, int]] = {side: {} for side in Side}
+
+    @property
+    def bounds(self) -> dict[TopicPartition, Bounds]:
+        """By partition."""
+        return {known.key: known for known in self.frozen.bounds}
+
+    def begin_later(self, compared: Compared, starts: Mapping[Side, Starts]) -> tuple[Compared, list[Range]]:
+        """What still stands of what was compared, and the ranges that are to be read again."""
+        frozen = self.frozen
+        there = starts.get(Side.DESTINATION, {})
+        later = dict(starts.get(Side.SOURCE, {}))
+        for key, start in self.at_source(there).items():
+            later[key] = max(start, later.get(key, start))
+        self.frozen = replace(
+            frozen,
+            bounds=tuple(_begun_later(known, later) for known in frozen.bounds),
+            mapped={key: _read_later(place, there.get(key, 0)) for key, place in frozen.mapped.items()},
+        )
+        bounds = self.bounds
+        again: list[Range] = []
+        borders: dict[TopicPartition, int] = {}
+        for key, start in later.items():
+            kept, some = cut(self.ranges[key], start)
+            self.ranges[key] = [*some, *kept]
+            again += some
+            borders[key] = kept[0].start if kept else bounds[key].audited.end
+        for side, found in starts.items():
+            self._starts[side].update(found)
+        return without(compared, borders), again
+
+    def at_source(self, starts: Starts) -> Starts:
+        """The destination's starts at the source's offsets: the same ones, but for ``offsets: mapped``, where it is
+        behind the last copy that is gone; none for a partition of which no copy is."""
+        found = {}
+        for key, start in starts.items():
+            there = self.frozen.mapped.get(key)
+            place = _behind_deleted(there.offsets, start) if there is not None else start
+            if place is not None:
+                found[key] = place
+        return found
+
+    async def check(self, looked: Iterable[Range]) -> None:
+        """What was looked at is still there.
+
+        Raises:
+            Moved: not all of it.
+            AuditError: a cluster does not say.
+        """
+        first: dict[TopicPartition, int] = {}
+        for wanted in looked:
+            first[wanted.key] = min(wanted.start, first.get(wanted.key, wanted.start))
+        later: dict[Side, dict[TopicPartition, int]] = {}
+        for side in Side:
+            starts = await self._starts_of(side, list(first))
+            here = starts if side is Side.SOURCE else self.at_source(starts)
+            # Only what was deleted since: what a side lacked before is a difference.
+            later[side] = {
+                key: starts[key]
+                for key, start in here.items()
+                if start > first[key] and starts[key] > self._start(side, key)
+            }
+        if any(later.values()):
+            raise Moved(later)
+
+    def _start(self, side: Side, key: TopicPartition) -> int:
+        """From where on the log is read, in its own offsets: it began there or before when that was decided."""
+        known = self.bounds[key]
+        there = self.frozen.mapped.get(key) if side is Side.DESTINATION else None
+        return there.read.start if there else known.source.start if side is Side.SOURCE else known.destination.start
+
+    async def _starts_of(self, side: Side, keys: Sequence[TopicPartition]) -> Starts:
+        endpoint = self._request.source if side is Side.SOURCE else self._request.destination
+        there = {
+            key: key if side is Side.SOURCE else TopicPartition(self._request.destination_of(key.topic), key.partition)
+            for key in keys
+        }
+
+        async def ask() -> dict[TopicPartition, int]:
+            async with await Cluster.open(endpoint.alias, cluster_options(endpoint)) as cluster:
+                await cluster.refresh(sorted({key.topic for key in there.values()}))
+                return await list_offsets(cluster, list(there.values()), EARLIEST)
+
+        try:
+            starts = await patiently(ask)
+        except NetworkError as error:
+            raise AuditError(
+                f"cluster {endpoint.alias} cannot be asked where its logs begin: {error}",
+                "check that its brokers are up, then run the audit again",
+            ) from error
+        return {key: starts[other] for key, other in there.items()}
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for each log that begins later than it did."""
+        began = {
+            Side.SOURCE: {known.key: known.source.start for known in self._at_first.bounds},
+            Side.DESTINATION: {known.key: known.destination.start for known in self._at_first.bounds}
+            | {key: there.read.start for key, there in self._at_first.mapped.items()},
+        }
+        aliases = {Side.SOURCE: self._request.source.alias, Side.DESTINATION: self._request.destination.alias}
+        return [
+            f"{key.topic} partition {key.partition}: {aliases[side]} deleted offsets {began[side][key]} to {start - 1} "
+            "while the audit ran; what follows was compared"
+            for side, starts in self._starts.items()
+            for key, start in sorted(starts.items())
+        ]
+
+
+def _behind_deleted(offsets: OffsetMap, start: int) -> int | None:
+    """The source offset behind the last copy before ``start`` at the destination; None where there is none."""
+    at = bisect_left(offsets, start, key=lambda run: run.destination)
+    if not at:
+        return None
+    run = offsets[at - 1]
+    return run.source + min(run.length, start - run.destination)
+
+
+def _begun_later(known: Bounds, starts: Starts) -> Bounds:
+    """Both logs begin at the partition's new start, or later where they do."""
+    start = starts.get(known.key)
+    if start is None:
+        return known
+    ours, theirs = known.source, known.destination
+    return replace(
+        known,
+        source=Span(max(ours.start, min(start, ours.end)), ours.end),
+        destination=Span(max(theirs.start, min(start, theirs.end)), theirs.end),
+    )
+
+
+def _read_later(there: MappedPartition, start: int) -> MappedPartition:
+    """Copies are read from the destination's own new start on."""
+    return there._replace(read=Span(max(there.read.start, min(start, there.read.end)), there.read.end))
+
+
+def found_starts(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartition, int]:
+    """Starts that readers met inside their ranges, as the log has them now."""
+    starts: dict[TopicPartition, int] = {}
+    for (topic, partition, _, _), part in read.items():
+        if part.log_start is not None:
+            key = TopicPartition(topic, partition)
+            starts[key] = max(part.log_start, starts.get(key, part.log_start))
+    return starts
+
+
+def cut(ranges: Sequence[Range], start: int) -> tuple[list[Range], list[Range]]:
+    """Of a partition's ranges those that stand as they are, to its end, and what is to be read again: from ``start``
+    on, with the batch that the log begins inside of."""
+    again = [
+        wanted._replace(start=max(start, wanted.start), first=True)
+        for wanted in ranges if wanted.start <= start < wanted.end
+    ]  # fmt: skip
+    return [wanted for wanted in ranges if wanted.start > start], again
+
+
+def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compared:
+    """What was read of these partitions from the borders on, which are borders of ranges, and all of the others."""
+
+    def stands(key: TopicPartition, offset: int) -> bool:
+        return offset >= borders.get(key, offset)
+
+    differing = {}
+    for key, pairs in compared.differing.items():
+        left = Pairs(
+            {base: row for base, row in pairs.source.items() if stands(key, base)},
+            {base: row for base, row in pairs.destination.items() if stands(key, base)},
+            *(
+                [hole for hole in some if stands(key, hole.start)]
+                for some in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
+            ),
+        )
+        if left.starts:
+            differing[key] = left
+    coverage = {
+        side: {
+            (topic, partition, start, end): part
+            for (topic, partition, start, end), part in read.items()
+            if stands(TopicPartition(topic, partition), start)
+        }
+        for side, read in compared.coverage.items()
+    }
+    return replace(compared, differing=differing, coverage=coverage)
+
+
+def together(compared: Compared, again: Compared) -> Compared:
+    """Both, of ranges that do not overlap."""
+    differing = dict(compared.differing)
+    for key, pairs in again.differing.items():
+        before = differing.get(key, Pairs())
+        differing[key] = Pairs(
+            before.source | pairs.source,
+            before.destination | pairs.destination,
+            sorted(before.holes + pairs.holes),
+            sorted(before.markers + pairs.markers),
+            sorted(before.odd + pairs.odd),
+            sorted(before.equal + pairs.equal),
+        )
+    coverage = {side: read | again.coverage[side] for side, read in compared.coverage.items()}
+    return replace(compared, differing=differing, coverage=coverage)

@@ -1,0 +1,42 @@
+"""Source offsets that somebody decided to go on without, or to take on trust: the flow has them written down.
+
+They are no differences: what the source no longer has cannot be compared. A verdict is not whole without them.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mirror.audit.model import AuditRequest, Bounds, Skipped, Span
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.offsetmap.records import StateError, in_words
+from mirror.offsetmap.topic import State
+
+
+class Decisions(NamedTuple):
+    """Of the audited partitions. ``unknown``: why they cannot be known; empty: they are."""
+
+    ranges: tuple[Skipped, ...] = ()
+    unknown: str = ""
+
+
+async def skipped(destination: Cluster, bounds: Iterable[Bounds], request: AuditRequest) -> Decisions:
+    """What the flow's internal topic at the destination tells of the audited partitions."""
+    state = State(destination, request.flow, lean=True)
+    try:
+        if not await state.open(create=False):
+            return Decisions()
+    except (NetworkError, StateError) as error:
+        return Decisions(
+            unknown=f"whether offsets were skipped or taken on trust is not known: topic {state.topic} of cluster "
+            f"{destination.name} cannot be read: {error}"
+        )
+    audited = {known.key for known in bounds}
+    return Decisions(
+        tuple(
+            Skipped(side.topic, side.partition, Span(each.start, each.end), in_words(each.cause), each.at_ms)
+            for each in state.ledger.skipped()
+            for side in [each.side]
+            if (side.topic, side.partition) in audited and side.destination == request.destination_of(side.topic)
+        )
+    )

@@ -1,0 +1,1 @@
+"""One side's log, read and told batch by batch. No Spark."""

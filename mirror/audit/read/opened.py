@@ -1,0 +1,91 @@
+"""Batches opened: a row for each record.
+
+A log cleaner rewrites batches, and from then on their bytes prove nothing: what is left of them can only be compared
+record by record, and what is gone only be excused by a later record of its key. Batches of other topics stay closed.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mirror.audit.model import RecordRow, Span
+from mirror.audit.read.rows import HEADERS, SCHEMA, Block, Digester
+from mirror.audit.spark.options import RECORD, UNOPENED
+from mirror.records.header import HEADER_SIZE, PREFIX_SIZE, BatchHeader
+from mirror.records.intact import is_intact
+from mirror.records.opening import NotOpened, Record, opened
+from mirror.records.scan import Place
+
+_LENGTH = struct.Struct(">i")
+
+
+def opened_rows(
+    body: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester
+) -> Iterator[RecordRow]:
+    """The records of these batches, in order. ``headers`` have the offsets that count (``offsets: mapped``)."""
+    for (at, size), base in zip(places, headers["base_offset"].tolist(), strict=True):
+        batch = body[at : at + size]
+        header = BatchHeader.read(batch)._replace(base_offset=base)
+        if not is_intact(batch):
+            yield RecordRow(base, whole=False)
+            continue
+        try:
+            yield from [_row(record, digest) for record in opened(header, bytes(batch[HEADER_SIZE:]))]
+        except NotOpened:
+            yield RecordRow(base, whole=False)
+
+
+def _row(record: Record, digest: Digester) -> RecordRow:
+    parts = [struct.pack(">q", record.timestamp), *_framed(record.key), *_framed(record.value)]
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        parts += [*_framed(name.encode("utf-8", "surrogateescape")), *_framed(value)]
+        size += len(name) + len(value or b"")
+    key = None if record.key is None else digest(memoryview(record.key)).hex()
+    return RecordRow(record.offset, key, record.value is None, size, digest(memoryview(b"".join(parts))))
+
+
+def _framed(data: bytes | None) -> tuple[bytes, bytes]:
+    """With its length before it, as no two lists of parts may look alike."""
+    return (_LENGTH.pack(-1), b"") if data is None else (_LENGTH.pack(len(data)), data)
+
+
+def as_units(block: Block, wanted: Span) -> Block:
+    """The block's records at these offsets, each as a batch of one record: what batches they are in no longer counts.
+
+    A batch that cannot be opened is one unit with a wrong checksum, so that it is equal to nothing.
+    """
+    records = [record for record in block.records if wanted.start <= record.offset < wanted.end]
+    headers = np.zeros(len(records), HEADERS)
+    headers["base_offset"] = [record.offset for record in records]
+    headers["length"] = np.array([record.size for record in records], np.int64) - PREFIX_SIZE
+    headers["record_count"] = 1
+    sound = np.array([record.whole for record in records], np.bool_)
+    width = max((len(record.digest) for record in records), default=0)
+    digests = [record.digest.ljust(width, b"\0") for record in records]
+    return Block(headers, sound, digests, block.holes)
+
+
+def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordRow]) -> Any:
+    """Those as an Arrow record batch: ``note`` is the key's digest, ``flags`` 1 for a tombstone."""
+    count = len(rows)
+    offsets = pa.array([row.offset for row in rows], pa.int64())
+    columns = {
+        "cluster": pa.repeat(cluster, count),
+        "topic": pa.repeat(topic, count),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "part": pa.array([RECORD if row.whole else UNOPENED for row in rows], pa.string()),
+        "base_offset": offsets,
+        "last_offset": offsets,
+        "flags": pa.array([int(row.tombstone) for row in rows], pa.int16()),
+        "size": pa.array([row.size for row in rows], pa.int64()),
+        "digest": pa.array([row.digest for row in rows], pa.binary()),
+        "note": pa.array([row.key for row in rows], pa.string()),
+    }
+    return pa.RecordBatch.from_arrays(
+        [columns.get(field.name, pa.nulls(count, field.type)) for field in SCHEMA], schema=SCHEMA
+    )

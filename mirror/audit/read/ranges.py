@@ -1,0 +1,223 @@
+"""What one Fetch response means for one range: which batches it owns, which offsets are holes, where to go on. Pure."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import What
+from mirror.audit.prepare.plan import Range
+from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, sorted_out
+from mirror.audit.read.rows import HEADERS, read_headers
+from mirror.audit.read.witness import Witness
+from mirror.records.header import MAGIC_AT, PREFIX_SIZE, CorruptBatch
+from mirror.records.intact import is_intact
+from mirror.records.scan import Place, scan
+
+LISTED_GAPS = 10
+"""Gaps that a coverage row names one by one; the others only count."""
+
+
+class Piece(NamedTuple):
+    """One response, as far as a range is concerned: its own batches of records, and all holes within its borders.
+
+    ``offsets``: how many of the range's offsets are in batches of records, those that a neighbour owns included.
+    ``broken``: behind these batches the log's own structure is damaged, and nothing can be found by reading on.
+    """
+
+    places: Sequence[Place]
+    headers: NDArray[np.void]
+    holes: Holes
+    offsets: int
+    next_offset: int
+    broken: str | None = None
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """(start, end) of offsets without a batch."""
+        return [(int(start), int(end)) for start, end, what in self.holes if what == What.GAP]
+
+    @classmethod
+    def hole(cls, start: int, end: int) -> Self:
+        """No batch from here to there."""
+        holes = np.array([(start, end, What.GAP)], np.int64) if start < end else NO_HOLES
+        return cls((), np.empty(0, HEADERS), holes, 0, end)
+
+
+@dataclass(slots=True, kw_only=True)
+class RangeCoverage:
+    """What was read of a range: its own batches of records, and every offset of it by what it is.
+
+    ``offsets`` are those in batches of records; ``control``, ``aborted``, ``empty`` and ``gap_offsets`` are the holes
+    (the first gaps by name too), ``odd`` what has no business at a destination. With ``offsets: mapped``, the gaps of a
+    destination are what the map does not have, and ``unmapped`` are the destination's offsets of batches of the flow
+    that are not in it. ``next_offset`` is where reading came to; the range was read when that is its end. ``broken``
+    says why the log could not be read further, because of its bytes or, ``unreadable``, because its broker shows none.
+    ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: where the log begins by
+    now, if that is behind the range's start: what stood before it was deleted while it was to be read.
+    """
+
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    offsets: int = 0
+    control: int = 0
+    aborted: int = 0
+    empty: int = 0
+    gap_offsets: int = 0
+    odd: int = 0
+    unmapped: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    next_offset: int = 0
+    broken: str | None = None
+    unreadable: bool = False
+    due: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    unexplained: list[tuple[int, int]] = field(default_factory=list)
+    log_start: int | None = None
+
+    @property
+    def accounted(self) -> int:
+        """Offsets whose nature is known."""
+        return self.offsets + self.control + self.aborted + self.empty + self.gap_offsets + self.odd
+
+    def take(self, piece: Piece) -> None:
+        """One more response."""
+        self.batches += len(piece.places)
+        self.records += int(piece.headers["record_count"].sum(dtype=np.int64))
+        self.bytes += int(piece.headers["length"].sum(dtype=np.int64)) + PREFIX_SIZE * len(piece.places)
+        self.offsets += piece.offsets
+        if len(piece.holes):
+            starts, ends, whats = piece.holes.T
+            totals = np.zeros(len(What), np.int64)
+            np.add.at(totals, whats, ends - starts)
+            self.control += int(totals[What.CONTROL])
+            self.aborted += int(totals[What.ABORTED])
+            self.empty += int(totals[What.EMPTY])
+            self.gap_offsets += int(totals[What.GAP])
+            self.odd += int(totals[What.FOREIGN] + totals[What.DAMAGED])
+            self.gaps.extend(piece.gaps[: LISTED_GAPS - len(self.gaps)])
+        self.next_offset = piece.next_offset
+        self.broken = piece.broken
+
+    @property
+    def witness(self) -> Witness:
+        """What its markers said of its transactions."""
+        return Witness(0, set(self.due), set(self.ended), dict(self.unexplained))
+
+    def become(self, other: Self, shift: int) -> None:
+        """The other one's, so many offsets further."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+        self.next_offset += shift
+        self.gaps = [(start + shift, end + shift) for start, end in self.gaps]
+
+    def to_json(self) -> str:
+        """As the coverage row carries it."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The way back."""
+        return cls(**json.loads(text))
+
+
+def cut_records(
+    body: memoryview,
+    at: int,
+    end: int,
+    wanted: Range,
+    due: int,
+    rules: Rules = PLAIN,
+    aborted: Iterable[tuple[int, int]] = (),
+    witness: Witness | None = None,
+) -> Piece:
+    """The record set ``body[at:end]``, fetched at offset ``due``, cut for the range.
+
+    A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
+    those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
+    ``aborted`` is what the response says of aborted transactions, ``witness`` what the range has said so far.
+
+    Raises:
+        AuditError: batches of a format before Kafka 0.11; markers that contradict ``aborted``.
+    """
+    places, broken = _places(body, at, end, wanted)
+    if not places and end > at and broken is None:
+        broken = f"{end - at} bytes that are no whole batch"  # brokers answer with one at least, however large it is
+    headers = read_headers(body, places)
+    whats = sorted_out(rules, body, places, headers, aborted, witness)
+    bases = headers["base_offset"].astype(np.int64)
+    nexts = bases + headers["last_offset_delta"] + 1
+    live = (nexts > due) | (bases >= due)
+    first = int(live.argmax()) if live.any() else len(places)
+    unfound = first == len(places) or bases[first] > due
+    if unfound and not all(is_intact(body[begins : begins + size]) for begins, size in places[:first]):
+        # Nothing has the due offset: one of those left out may, if its last offset is wrong.
+        return Piece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
+    places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
+    whats = whats[first:]
+    previous = np.concatenate(([due], nexts[:-1]))[: len(places)]
+    # Offsets only rise in a log, and no two batches share one; but the range may begin inside its first batch.
+    wrong = (nexts <= bases) | (bases < previous)
+    if places and due == wanted.start:
+        wrong[0] = nexts[0] <= bases[0]
+    if wrong.any():
+        stop = int(wrong.argmax())
+        broken = f"offsets {int(bases[stop])} to {int(nexts[stop]) - 1} in a batch where {int(previous[stop])} is due"
+        if stop and bases[stop] < previous[stop]:
+            stop -= 1  # or it is the batch before that says a wrong last offset: then nothing of it can be believed
+        places, headers, bases, nexts = places[:stop], headers[:stop], bases[:stop], nexts[:stop]
+        previous, whats = previous[:stop], whats[:stop]
+    if not places:
+        return Piece((), headers, NO_HOLES, 0, due, broken)
+    starts, ends = np.clip(bases, due, wanted.end), np.clip(nexts, due, wanted.end)
+    is_data = whats == What.DATA
+    holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end))
+    next_offset = min(int(nexts[-1]), wanted.end)
+    if next_offset == wanted.end:
+        broken = None  # the damage lies in a neighbour's range, and is told there
+    own = is_data & (bases < wanted.end)
+    if not wanted.first:
+        own &= bases >= wanted.start
+    if not own.all():
+        places = [place for place, keep in zip(places, own, strict=True) if keep]
+        headers = headers[own]
+    return Piece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
+
+
+def _holes(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], whats: NDArray[np.int8], previous: NDArray[np.int64]
+) -> Holes:
+    """The batches that are holes and the gaps in front of batches, in order; neighbours of one kind are one."""
+    is_hole = (whats != What.DATA) & (ends > starts)
+    is_gap = starts > previous
+    if not is_hole.any() and not is_gap.any():
+        return NO_HOLES
+    found = np.concatenate(
+        [
+            np.column_stack((previous[is_gap], starts[is_gap], np.full(int(is_gap.sum()), What.GAP, np.int64))),
+            np.column_stack((starts[is_hole], ends[is_hole], whats[is_hole].astype(np.int64))),
+        ]
+    )
+    return coalesced(found[np.argsort(found[:, 0], kind="stable")])
+
+
+def _places(body: memoryview, at: int, end: int, wanted: Range) -> tuple[list[Place], str | None]:
+    """The whole batches, and what is wrong behind them."""
+    places: list[Place] = []
+    try:
+        for place in scan(body, at, end):
+            if body[place.at + MAGIC_AT] != 2:
+                raise AuditError(
+                    f"topic {wanted.topic} partition {wanted.partition} has batches in the format of Kafka before 0.11 "
+                    f"in its offsets {wanted.start} to {wanted.end}",
+                    "leave the topic out: this version audits magic 2 only",
+                )
+            places.append(place)
+    except CorruptBatch as error:
+        return places, str(error)
+    return places, None

@@ -1,0 +1,399 @@
+"""One task's ranges read from a cluster, batch by batch, with the project's own frames.
+
+The next fetch is sent as soon as a response's headers are known, so that the broker works while its bytes are digested.
+A lost connection or a moved leader is looked up again a few times; what was read stays read, because a range goes on
+at the offset that is due.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import Endpoint, Side, TopicPartition
+from mirror.audit.prepare.bounds import cluster_options
+from mirror.audit.prepare.offsets import EARLIEST, list_offsets
+from mirror.audit.prepare.patience import patiently
+from mirror.audit.prepare.plan import Range
+from mirror.audit.read.fetching import Sent, send_fetch
+from mirror.audit.read.holes import PLAIN, Rules
+from mirror.audit.read.opened import opened_rows
+from mirror.audit.read.ranges import Piece, RangeCoverage, cut_records
+from mirror.audit.read.rows import Block, digester, make_block
+from mirror.audit.read.selecting import Selector
+from mirror.audit.read.witness import Witness
+from mirror.audit.spark.options import FETCH_BYTES
+from mirror.net.backoff import Backoff
+from mirror.net.buffers import OVERHEAD, Frame, FramePool
+from mirror.net.cluster import Cluster
+from mirror.net.connection import SIZE_ONLY, Connection
+from mirror.net.errors import NetworkError
+from mirror.offsetmap.fields import id_text
+from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
+from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, read_fetch_response
+from mirror.wire.primitives import MalformedFrame
+
+MOST_TRIES = 8
+"""Failures in a row, without a batch in between, after which a range is given up."""
+EMPTY_ANSWERS = 3
+"""Answers without a batch, from a leader that shows more of the log: then it has none there, or cannot find it."""
+PROBES = 16
+"""Places behind an empty answer at which the log is tried."""
+
+RUN_AGAIN = "run the audit again: it freezes new bounds"
+CHECK_BROKER = "check that the broker is up and see its log, then run the audit again"
+
+
+class _BrokenLog(Exception):
+    """The broker says that it cannot read its log at this place."""
+
+
+class _NotThere(Exception):
+    """The broker's log does not have the offset, or not any more."""
+
+
+class _Again(Exception):
+    """This try failed and another may not. ``moved``: the metadata must be asked first."""
+
+    def __init__(self, why: str, *, moved: bool) -> None:
+        super().__init__(why)
+        self.moved = moved
+
+
+class Reader:
+    """Reads ranges from one cluster. Opens its sockets in ``open``, and belongs to the loop that runs then."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        cluster_id: str,
+        topic_ids: dict[str, str],
+        digest: str,
+        fetch_bytes: int = FETCH_BYTES,
+        rules: Rules = PLAIN,
+        opens: bool = False,
+        cleaned: Collection[str] = (),
+    ) -> None:
+        self.endpoint = endpoint
+        self.cluster_id = cluster_id
+        self._topic_ids = topic_ids
+        self._digest = digester(digest)
+        self._fetch_bytes = fetch_bytes
+        self._rules = rules
+        self._opens = opens
+        self._cleaned = cleaned
+        self._isolation = READ_COMMITTED if rules.committed else READ_UNCOMMITTED
+        self._cluster: Cluster | None = None
+        self._connections: dict[int, Connection] = {}
+        # One frame is digested while the next one arrives.
+        self._pool = FramePool(budget=2 * (fetch_bytes + OVERHEAD), frame_size=fetch_bytes + OVERHEAD)
+
+    async def open(self, topics: set[str]) -> None:
+        """Reaches the cluster, and makes sure that it is the one whose bounds were frozen.
+
+        Raises:
+            AuditError: it is another cluster, or not to be reached.
+        """
+        try:
+            await patiently(lambda: self._open(topics))
+        except NetworkError as error:
+            raise AuditError(f"cluster {self.endpoint.alias} cannot be read: {error}", CHECK_BROKER) from error
+
+    async def _open(self, topics: set[str]) -> None:
+        alias = self.endpoint.alias
+        await self.close()
+        self._cluster = await Cluster.open(alias, cluster_options(self.endpoint))
+        found = self._cluster.cluster_id
+        if found != self.cluster_id:
+            raise AuditError(
+                f"cluster {alias} answers with cluster id {found or '(none)'}, not {self.cluster_id or '(none)'}",
+                "bootstrap.servers must name brokers of one cluster only",
+            )
+        await self._refresh(topics)
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        if self._cluster is not None:
+            await self._cluster.close()
+            self._cluster = None
+
+    async def _refresh(self, topics: set[str]) -> None:
+        assert self._cluster is not None
+        await self._cluster.refresh(sorted(topics))
+        for topic in topics:
+            known = self._cluster.topics.get(topic)
+            wanted = self._topic_ids.get(topic)
+            if known and known.topic_id and wanted and id_text(known.topic_id) != wanted:
+                raise AuditError(f"topic {topic} of cluster {self.endpoint.alias} was recreated meanwhile", RUN_AGAIN)
+
+    # -- one range ---------------------------------------------------------------------------------------------------
+
+    async def blocks(self, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
+        """The batches that the range owns, digested, and its holes. ``coverage`` is true to what was yielded, always.
+
+        Damage to the log's structure ends the range and is told in ``coverage.broken``: it is a finding.
+
+        Raises:
+            AuditError: the range cannot be read to its end for any other reason.
+        """
+        if wanted.copied is None:
+            shift = wanted.shift if self._rules.side is Side.DESTINATION else 0
+            async for block in self._shifted(wanted, coverage, shift):
+                yield block
+            return
+        where = wanted.copied
+        selector = Selector(where)
+        found = RangeCoverage()
+        coverage.next_offset = wanted.start
+        if where.start < where.end:
+            there = wanted._replace(topic=where.topic, start=where.start, end=where.end, copied=None)
+            async for block in self._read(there, found, selector, cleaned=wanted.topic in self._cleaned):
+                yield block
+        coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
+        coverage.unmapped = selector.unmapped
+        coverage.broken, coverage.unreadable = found.broken, found.unreadable
+        coverage.log_start = found.log_start
+        if not found.broken:
+            coverage.next_offset = wanted.end
+            coverage.offsets = selector.offsets
+            coverage.gap_offsets = wanted.end - wanted.start - selector.offsets
+
+    async def _shifted(self, wanted: Range, coverage: RangeCoverage, shift: int) -> AsyncIterator[Block]:
+        """As if all that is ``shift`` offsets further were where it is wanted."""
+        there = wanted._replace(start=wanted.start + shift, end=wanted.end + shift, shift=0)
+        found = RangeCoverage() if shift else coverage
+        async for block in self._read(there, found, cleaned=wanted.topic in self._cleaned):
+            yield block.moved_by(-shift) if shift else block
+        if shift:
+            coverage.become(found, -shift)
+
+    async def _read(
+        self, wanted: Range, coverage: RangeCoverage, selector: Selector | None = None, *, cleaned: bool
+    ) -> AsyncIterator[Block]:
+        """See ``blocks``; the range's offsets are those of the log that is read. ``cleaned``: a log cleaner works on
+        it."""
+        coverage.next_offset = wanted.start
+        backoff = Backoff(least_ms=100, most_ms=5_000)
+        empty = 0
+        witness = Witness(wanted.end)
+        sent: Sent | None = None
+        while coverage.next_offset < wanted.end:
+            try:
+                answer = await self._answer(sent, wanted, coverage, backoff)
+            except _BrokenLog as broken:
+                coverage.broken = str(broken)
+                return
+            sent = None
+            if answer is None:
+                continue
+            frame, fetched = answer
+            try:
+                piece = cut_records(
+                    frame.body, fetched.start, fetched.end, wanted, coverage.next_offset, self._rules,
+                    fetched.aborted, witness,
+                )  # fmt: skip
+                if coverage.next_offset < piece.next_offset < wanted.end and not piece.broken:
+                    sent = self._send_ahead(wanted, piece.next_offset)
+                if selector is not None:
+                    piece = selector(piece)
+                block = self._block(frame, piece)
+            finally:
+                frame.release()
+            if piece.next_offset > coverage.next_offset or piece.broken:
+                backoff.reset()
+                empty = 0
+            elif (visible := self._visible(fetched)) < wanted.end:
+                low = _Again(f"it shows nothing from {visible} on", moved=True)
+                await self._recover(wanted, coverage, low, backoff)
+            else:
+                empty += 1
+                if empty >= EMPTY_ANSWERS:
+                    piece = await self._empty(wanted, coverage, visible, cleaned=cleaned)
+                    block = make_block(memoryview(b""), (), piece.headers, self._digest, holes=piece.holes)
+            coverage.take(piece)
+            coverage.due, coverage.ended = sorted(witness.due), sorted(witness.ended)
+            coverage.unexplained = list(witness.unexplained.items())
+            if block is not None:
+                yield block
+            if piece.broken:
+                return
+
+    async def _answer(
+        self, sent: Sent | None, wanted: Range, coverage: RangeCoverage, backoff: Backoff
+    ) -> tuple[Frame, Fetched] | None:
+        """The answer for the offset that is due; None: it is to be asked for again, or another offset is due.
+
+        Raises:
+            _BrokenLog: the broker cannot read its log there.
+            AuditError: there will be no answer.
+        """
+        try:
+            return await self._receive(sent or await self._send(wanted, coverage.next_offset), wanted)
+        except _NotThere:
+            again = await self._pass_over(wanted, coverage)
+        except _Again as error:
+            again = error
+        if again is not None:
+            await self._recover(wanted, coverage, again, backoff)
+        return None
+
+    async def _pass_over(self, wanted: Range, coverage: RangeCoverage) -> _Again | None:
+        """On from where the log begins by now; or why that is not known. What it means for the comparison is the
+        driver's business.
+
+        Raises:
+            AuditError: it begins before the offset that is not there: the log has lost its end.
+        """
+        assert self._cluster is not None
+        key, due = TopicPartition(wanted.topic, wanted.partition), coverage.next_offset
+        try:
+            start = (await list_offsets(self._cluster, [key], EARLIEST))[key]
+        except NetworkError as error:
+            return _Again(str(error), moved=True)
+        if start <= due:
+            raise AuditError(f"{self._place(wanted)} lost offset {due} and what follows while it was read", RUN_AGAIN)
+        coverage.log_start = start
+        coverage.take(Piece.hole(due, min(start, wanted.end)))
+        return None
+
+    async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> Piece:
+        """What an empty answer means: no batch from there to the range's end, or a log that cannot be read.
+
+        A broker that finds no batch in a segment looks in the next ones, so what can be read behind an empty answer
+        would have been in it. A log cleaner leaves nothing to the end where the last segments held but tombstones.
+        """
+        due = coverage.next_offset
+        why = await self._behind(wanted, due, visible) if cleaned else "no log cleaner works on this topic"
+        if why is None:
+            return Piece.hole(due, wanted.end)
+        coverage.unreadable = True
+        told = f"the broker shows nothing from offset {due} on, and its log goes on to {visible}; {why}"
+        return Piece.hole(due, due)._replace(broken=told)
+
+    async def _behind(self, wanted: Range, due: int, visible: int) -> str | None:
+        """What the broker shows between these offsets, at places all over; None for nothing."""
+        step = max(1, (visible - due) // PROBES)
+        for offset in sorted({*range(due + step, visible, step), visible - 1} - {due}):
+            try:
+                frame, fetched = await self._receive(await self._send(wanted, offset), wanted)
+            except (_BrokenLog, _NotThere, _Again) as error:
+                return f"at offset {offset}: {error}"
+            shown = fetched.end > fetched.start
+            frame.release()
+            if shown:
+                return f"at offset {offset} it shows a batch"
+        return None
+
+    def _block(self, frame: Frame, piece: Piece) -> Block | None:
+        if not piece.places and not len(piece.holes):
+            return None
+        body, places, headers = frame.body, piece.places, piece.headers
+        block = make_block(body, places, headers, self._digest, holes=piece.holes, rules=self._rules)
+        if self._opens:
+            return block._replace(records=tuple(opened_rows(body, places, headers, self._digest)))
+        return block
+
+    def _visible(self, fetched: Fetched) -> int:
+        """The offset from which on the leader shows nothing at this isolation level."""
+        return fetched.last_stable_offset if self._rules.committed else fetched.high_watermark
+
+    async def _recover(self, wanted: Range, coverage: RangeCoverage, again: _Again, backoff: Backoff) -> None:
+        """Waits before the next try, and asks who leads where that may have changed."""
+        assert self._cluster is not None
+        wait_s = backoff.next_s()
+        if backoff.tries > MOST_TRIES:
+            raise AuditError(
+                f"{self._place(wanted)} cannot be read from offset {coverage.next_offset}: {again}", CHECK_BROKER
+            ) from again
+        await asyncio.sleep(wait_s)
+        if again.moved:
+            try:
+                await self._refresh({wanted.topic})
+            except NetworkError:
+                return  # the next try fails as well, and is counted
+
+    def _place(self, wanted: Range) -> str:
+        return f"cluster {self.endpoint.alias}: topic {wanted.topic} partition {wanted.partition}"
+
+    # -- one fetch -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, wanted: Range, offset: int) -> Sent:
+        """Asks the leader for the records from ``offset`` on.
+
+        Raises:
+            _Again: there is no leader at present, or it is not reached.
+        """
+        assert self._cluster is not None
+        leader = self._cluster.leader(wanted.topic, wanted.partition)
+        if leader is None:
+            raise _Again("it has no leader", moved=True)
+        connection = self._connections.get(leader.node_id)
+        try:
+            if connection is None or connection.closed:
+                connection = self._connections[leader.node_id] = await self._cluster.dial(
+                    leader.node_id, read_ahead=SIZE_ONLY, allocate=self._pool.take
+                )
+            await asyncio.sleep(connection.throttled_s)
+            return self._write(connection, wanted, offset)
+        except NetworkError as error:
+            raise _Again(str(error), moved=True) from error
+
+    def _send_ahead(self, wanted: Range, offset: int) -> Sent | None:
+        """The same at once, or not at all where there is anything to wait for."""
+        assert self._cluster is not None
+        leader = self._cluster.leader(wanted.topic, wanted.partition)
+        connection = self._connections.get(leader.node_id) if leader else None
+        if connection is None or connection.closed or connection.throttled_s:
+            return None
+        return self._write(connection, wanted, offset)
+
+    def _write(self, connection: Connection, wanted: Range, offset: int) -> Sent:
+        assert self._cluster is not None
+        return send_fetch(
+            self._cluster,
+            connection,
+            [(wanted.topic, wanted.partition, offset)],
+            client_id=self.endpoint.client_id,
+            partition_bytes=self._fetch_bytes,
+            response_bytes=self._fetch_bytes,
+            isolation_level=self._isolation,
+        )
+
+    async def _receive(self, sent: Sent, wanted: Range) -> tuple[Frame, Fetched]:
+        """The answer, with records or with none; the caller releases the frame.
+
+        Raises:
+            _Again, _BrokenLog, _NotThere, AuditError: what the error code or the lost connection means.
+        """
+        try:
+            frame = await sent.future
+        except NetworkError as error:
+            raise _Again(str(error), moved=True) from error
+        try:
+            response = read_fetch_response(sent.version, frame.body)
+            sent.connection.throttle(response.throttle_ms)
+            if not response.error and len(response.partitions) != 1:
+                raise MalformedFrame(f"{len(response.partitions)} partitions where one was asked for")
+            code = response.error or response.partitions[0].error
+            if code == ErrorCode.NONE:
+                return frame, response.partitions[0]
+        except MalformedFrame as error:
+            frame.release()
+            sent.connection.close()
+            raise _Again(f"malformed fetch response: {error}", moved=False) from error
+        frame.release()
+        raise self._meaning(code, wanted)
+
+    def _meaning(self, code: int, wanted: Range) -> Exception:
+        """What an error code means for the range."""
+        place = self._place(wanted)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return _NotThere(error_name(code))
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return AuditError(f"{place} may not be read", "grant the audit's principal Read and Describe on the topic")
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            return _BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
+        return _Again(error_name(code), moved=outcome_of(code) is Outcome.FIND_LEADER)

@@ -1,0 +1,372 @@
+"""Batches as rows: whole columns at a time, one Python call each for what no array can do (checksum and digest).
+
+At 1 KB batches a gigabyte has a million rows, so that the loop in ``digest_blocks`` is what an audit costs.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from mirror.audit.model import Hole, RecordRow, What
+from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
+from mirror.audit.spark.options import BATCH, COVERAGE, HOLES, ODD
+from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, PREFIX_SIZE, Codec
+from mirror.records.scan import Place
+
+Digester = Callable[[memoryview], bytes]
+
+MIN_ROWS = 4096
+"""Least rows in an Arrow batch, but for the last one: each batch costs Spark as much as some thousand rows."""
+
+HEADERS = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+assert HEADERS.itemsize == HEADER_SIZE
+
+SCHEMA = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("part", pa.string()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("count", pa.int32()),
+        ("codec", pa.string()),
+        ("flags", pa.int16()),
+        ("base_timestamp", pa.int64()),
+        ("max_timestamp", pa.int64()),
+        ("size", pa.int64()),
+        ("crc_ok", pa.bool_()),
+        ("digest", pa.binary()),
+        ("note", pa.string()),
+    ]
+)
+"""``part`` says what a row is: a batch of records (BATCH); offsets in a row without due records (HOLES: at the source
+all of them, at the destination those that markers fill); offsets that are wrong at a destination whatever the source
+has (ODD); or the end of a range (COVERAGE), whose ``note`` holds, as JSON, what the reader really read of it. The note
+of holes is [[start, end, What], …].
+
+With records for rows (RECORD), ``size`` is that of key, value and headers, ``digest`` covers them and the timestamp,
+``note`` is the key's digest in hex, and ``flags`` 1 for a tombstone. UNOPENED: a batch that cannot be opened.
+
+With chunks for rows, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its batches, ``size`` their
+bytes, the timestamps their least and greatest, ``digest`` that of all they are, and codec and flags are null."""
+
+MOST_UNSOUND = 1_000
+"""Chunks that one run of odd offsets marks; beyond the drill's bounds they are counted only."""
+
+_CODECS = pa.array([Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}" for bits in range(8)])
+_HEADER_BYTES = np.arange(HEADER_SIZE)
+
+
+def digester(name: str) -> Digester:
+    """The digest of a batch's payload, bytes 61 to the end."""
+    if name == "xxh3_128":
+        return xxhash.xxh3_128_digest
+    if name == "sha256":
+        return lambda data: hashlib.sha256(data).digest()
+    raise ValueError(f"digest {name!r} is not known")
+
+
+def _hasher(name: str) -> Callable[[], Any]:
+    return xxhash.xxh3_128 if name == "xxh3_128" else hashlib.sha256
+
+
+class Block(NamedTuple):
+    """What of one Fetch response a range owns, in order. The frame is no longer needed. ``records``: of its batches,
+    where those are opened."""
+
+    headers: NDArray[np.void]
+    crc_ok: NDArray[np.bool_]
+    digests: Sequence[bytes]
+    holes: Holes = NO_HOLES
+    records: Sequence[RecordRow] = ()
+
+    @property
+    def last_offsets(self) -> NDArray[np.int64]:
+        """Offset of each batch's last record."""
+        last: NDArray[np.int64] = self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
+        return last
+
+    def moved_by(self, offsets: int) -> "Block":
+        """The same, so many offsets further."""
+        headers, holes = self.headers.copy(), self.holes.copy()
+        headers["base_offset"] += offsets
+        holes[:, :2] += offsets
+        records = tuple(record._replace(offset=record.offset + offsets) for record in self.records)
+        return self._replace(headers=headers, holes=holes, records=records)
+
+
+def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void]:
+    """The headers of these batches as one structured array; every one must have its 61 bytes."""
+    starts = np.fromiter((place.at for place in places), dtype=np.int64, count=len(places))
+    gathered = np.frombuffer(buffer, dtype=np.uint8)[starts[:, None] + _HEADER_BYTES]
+    headers: NDArray[np.void] = gathered.view(HEADERS).reshape(-1)
+    return headers
+
+
+def make_block(
+    buffer: memoryview,
+    places: Sequence[Place],
+    headers: NDArray[np.void],
+    digest: Digester,
+    *,
+    holes: Holes = NO_HOLES,
+    rules: Rules = PLAIN,
+) -> Block:
+    """Checksums and digests of these batches, and their headers with the attributes that are compared.
+
+    The checksum is always recomputed, over the bytes as they are.
+    """
+    checksums: list[int] = []
+    digests: list[bytes] = []
+    for at, size in places:
+        end = at + size
+        checksums.append(crc32c(buffer[at + CRC_FROM : end]))
+        digests.append(digest(buffer[at + HEADER_SIZE : end]))
+    crc_ok = np.array(checksums, dtype=np.uint32) == headers["crc"].astype(np.uint32)
+    headers = headers.copy()
+    headers["attributes"] &= rules.kept_attributes
+    return Block(headers, crc_ok, digests, holes)
+
+
+def _repeated(value: Any, count: int, kind: Any) -> Any:
+    return pa.repeat(pa.scalar(value, type=kind), count)
+
+
+def _binary(values: Sequence[bytes]) -> Any:
+    """A binary column of values of one size, without a Python object per value on the way."""
+    width = len(values[0])
+    offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    )
+
+
+def batch_rows(cluster: str, topic: str, partition: int, block: Block) -> Any:
+    """The block as an Arrow record batch."""
+    headers = block.headers
+    count = len(headers)
+    flags = headers["attributes"].astype(np.int16)
+    columns = [
+        _repeated(cluster, count, pa.string()),
+        _repeated(topic, count, pa.string()),
+        _repeated(partition, count, pa.int32()),
+        _repeated(BATCH, count, pa.string()),
+        pa.array(headers["base_offset"].astype(np.int64)),
+        pa.array(block.last_offsets),
+        pa.array(headers["record_count"].astype(np.int32)),
+        _CODECS.take(pa.array(flags & CODEC_MASK)),
+        pa.array(flags),
+        pa.array(headers["base_timestamp"].astype(np.int64)),
+        pa.array(headers["max_timestamp"].astype(np.int64)),
+        pa.array(headers["length"].astype(np.int64) + PREFIX_SIZE),
+        pa.array(block.crc_ok),
+        _binary(block.digests),
+        pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+_NOT_COMPARED = ("leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence")
+
+
+class Chunks:
+    """Batches folded into chunks: one row for those whose base offsets lie in the same ``width`` offsets.
+
+    In exact mode the sides agree on every offset, so that chunks cut by offsets are the same on both. The digest is
+    over each batch's header, less what is the destination's own, and its payload's digest, in order. Holes are not in
+    it: where all batches are equal, the offsets between them are the same, and ``odd`` ones make their chunk unsound.
+    """
+
+    def __init__(self, digest: str, start: int, width: int, odd: frozenset[What] = frozenset()) -> None:
+        self._new = _hasher(digest)
+        self._start = start
+        self._width = width
+        self._at = -1
+        self._rows: list[tuple[Any, ...]] = []
+        self._odd = np.array(sorted(odd), np.int64)
+        self._unsound: set[int] = set()
+        self._open()
+
+    def _open(self) -> None:
+        self._hash = self._new()
+        self._count = self._size = 0
+        self._crc_ok = True
+        self._times: tuple[int, int] = (1 << 63) - 1, -(1 << 63)
+
+    def add(self, block: Block) -> None:
+        """The next batches and holes, in order."""
+        if len(self._odd) and len(block.holes):
+            for start, end, _ in block.holes[np.isin(block.holes[:, 2], self._odd)].tolist():
+                touched = range(self._index(start), self._index(end - 1) + 1)
+                self._unsound.update(touched[:MOST_UNSOUND])
+        if not len(block.headers):
+            return
+        headers = block.headers.copy()
+        for name in _NOT_COMPARED:
+            headers[name] = 0
+        packed = np.empty((len(headers), HEADER_SIZE + len(block.digests[0])), dtype=np.uint8)
+        packed[:, :HEADER_SIZE] = headers.view(np.uint8).reshape(len(headers), HEADER_SIZE)
+        packed[:, HEADER_SIZE:] = np.frombuffer(b"".join(block.digests), np.uint8).reshape(len(headers), -1)
+        indexes = np.maximum(0, (headers["base_offset"].astype(np.int64) - self._start) // self._width)
+        borders = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(headers)]
+        for first, stop in itertools.pairwise(borders):
+            if indexes[first] != self._at:
+                self._close()
+                self._at = int(indexes[first])
+            part = headers[first:stop]
+            self._hash.update(packed[first:stop].tobytes())
+            self._count += stop - first
+            self._size += int(part["length"].sum(dtype=np.int64)) + PREFIX_SIZE * (stop - first)
+            self._crc_ok &= bool(block.crc_ok[first:stop].all())
+            self._times = (
+                min(self._times[0], int(part["base_timestamp"].min())),
+                max(self._times[1], int(part["max_timestamp"].max())),
+            )
+
+    def _index(self, offset: int) -> int:
+        return max(0, (offset - self._start) // self._width)
+
+    def _close(self) -> None:
+        if self._count:
+            self._append(
+                self._at, self._count, *self._times, self._size, self._crc_ok, self._hash.digest()
+            )  # fmt: skip
+        self._open()
+
+    def _append(self, index: int, count: int, *fields: Any) -> None:
+        base = self._start + index * self._width
+        self._rows.append((base, base + self._width - 1, count, *fields))
+
+    def _mark(self) -> None:
+        """Chunks with odd offsets are unsound: they are looked at, whatever the other side has."""
+        for at, (base, last, count, least, most, size, _, digest) in enumerate(self._rows):
+            index = self._index(base)
+            if index in self._unsound:
+                self._unsound.remove(index)
+                self._rows[at] = (base, last, count, least, most, size, False, digest)
+        for index in sorted(self._unsound):
+            self._append(index, 0, 0, 0, 0, False, b"")
+        self._unsound.clear()
+
+    def rows(self, cluster: str, topic: str, partition: int) -> Any:
+        """The chunks as an Arrow record batch; the range has ended."""
+        self._close()
+        self._mark()
+        columns = list(zip(*self._rows, strict=True)) or [()] * 8
+        bases, lasts, counts, least, greatest, sizes, crc_ok, digests = columns
+        count = len(self._rows)
+        values = [
+            _repeated(cluster, count, pa.string()),
+            _repeated(topic, count, pa.string()),
+            _repeated(partition, count, pa.int32()),
+            _repeated(BATCH, count, pa.string()),
+            *(bases, lasts, counts),
+            pa.nulls(count, pa.string()),
+            pa.nulls(count, pa.int16()),
+            *(least, greatest, sizes, crc_ok, digests),
+            pa.nulls(count, pa.string()),
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(column, type=kind) if isinstance(column, tuple) else column
+                for column, kind in zip(values, SCHEMA.types, strict=True)
+            ],
+            schema=SCHEMA,
+        )
+
+
+def coverage_row(cluster: str, topic: str, partition: int, start: int, end: int, coverage: str) -> Any:
+    """The row that ends a range."""
+    return _span_rows(cluster, topic, partition, [(COVERAGE, start, end, coverage)])
+
+
+def _span_rows(cluster: str, topic: str, partition: int, spans: Sequence[tuple[str, int, int, str]]) -> Any:
+    """Rows that are no batches: part, start, end and note of each."""
+    rows = [
+        {
+            "cluster": cluster,
+            "topic": topic,
+            "partition": partition,
+            "part": part,
+            "base_offset": start,
+            "last_offset": end - 1,
+            "note": note,
+        }
+        for part, start, end, note in spans
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+class Runs:
+    """The holes of a range as rows: what touches is one, so that both sides have the same rows for the same offsets."""
+
+    def __init__(self, odd: frozenset[What]) -> None:
+        self._odd = odd
+        self._open: list[Hole] = []
+
+    def take(self, holes: Holes) -> Iterator[tuple[str, int, int, str]]:
+        """The next holes, in order; gives what they close."""
+        for start, end, kind in coalesced(holes).tolist():
+            hole = Hole(start, end, What(kind))
+            if hole.what in self._odd:
+                yield ODD, start, end, json.dumps([hole])
+                continue
+            last = self._open[-1] if self._open else None
+            if last is not None and last.end != start:
+                yield from self.close()
+            elif last is not None and last.what is hole.what:
+                self._open[-1] = Hole(last.start, end, last.what)
+                continue
+            self._open.append(hole)
+
+    def close(self) -> Iterator[tuple[str, int, int, str]]:
+        """The range has ended."""
+        if self._open:
+            yield HOLES, self._open[0].start, self._open[-1].end, json.dumps(self._open)
+            self._open = []
+
+    def rows(
+        self, cluster: str, topic: str, partition: int, spans: Iterable[tuple[str, int, int, str]]
+    ) -> Iterator[Any]:
+        """These as an Arrow record batch, or none."""
+        if found := list(spans):
+            yield _span_rows(cluster, topic, partition, found)
+
+
+def gathered(batches: Iterable[Any], least: int = MIN_ROWS) -> Iterator[Any]:
+    """The same rows in Arrow batches of at least ``least``, but for the last one."""
+    held: list[Any] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= least:
+            yield pa.concat_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_batches(held)

@@ -1,0 +1,89 @@
+"""One Spark task: its ranges read one after the other, as Arrow batches. No Spark in here."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+from mirror.audit.model import Span
+from mirror.audit.prepare.plan import Range, Task
+from mirror.audit.read.opened import as_units, record_rows
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.read.reader import Reader
+from mirror.audit.read.rows import Block, Chunks, Runs, batch_rows, coverage_row, gathered
+from mirror.audit.spark.options import CHUNKS, OPENED, RECORDS, SourceOptions
+
+
+def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
+    """The rows of all ranges, in Arrow batches of a useful size.
+
+    Raises:
+        AuditError: a range cannot be read.
+    """
+    return gathered(_read(options, task))
+
+
+def _read(options: SourceOptions, task: Task) -> Iterator[Any]:
+    """Drives the reader's loop from Spark's synchronous one, a block at a time."""
+    with asyncio.Runner() as runner:
+        rows = _rows(options, task)
+
+        async def following() -> Any:
+            return await anext(rows, None)
+
+        async def end() -> None:
+            await rows.aclose()
+
+        try:
+            while (batch := runner.run(following())) is not None:
+                yield batch
+        finally:
+            runner.run(end())
+
+
+async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]:
+    cluster = options.cluster_id or options.endpoint.alias
+    reader = Reader(
+        options.endpoint,
+        cluster_id=options.cluster_id,
+        topic_ids=options.topic_ids,
+        digest=options.digest,
+        fetch_bytes=options.fetch_bytes,
+        rules=options.rules,
+        opens=options.rows == RECORDS or options.units == OPENED,
+        cleaned=options.cleaned,
+    )
+    try:
+        await reader.open({wanted.copied.topic if wanted.copied else wanted.topic for wanted in task})
+        for wanted in task:
+            coverage = RangeCoverage()
+            name = cluster, wanted.topic, wanted.partition
+            odd = options.rules.odd
+            blocks = _units(reader, wanted, coverage) if options.units == OPENED else reader.blocks(wanted, coverage)
+            if options.rows == CHUNKS:
+                chunks = Chunks(options.digest, wanted.start, wanted.width, odd)
+                async for block in blocks:
+                    chunks.add(block)
+                yield chunks.rows(*name)
+            elif options.rows == RECORDS:
+                async for block in blocks:
+                    if block.records:
+                        yield record_rows(*name, block.records)
+            else:
+                runs = Runs(odd)
+                async for block in blocks:
+                    if len(block.headers):
+                        yield batch_rows(*name, block)
+                    if not options.rules.mapped:
+                        for rows in runs.rows(*name, runs.take(block.holes)):
+                            yield rows
+                for rows in runs.rows(*name, runs.close()):
+                    yield rows
+            yield coverage_row(cluster, wanted.topic, wanted.partition, wanted.start, wanted.end, coverage.to_json())
+    finally:
+        await reader.close()
+
+
+async def _units(reader: Reader, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
+    """Records instead of batches. These have other borders: a range takes its records out of the one it begins in."""
+    async for block in reader.blocks(wanted._replace(first=True), coverage):
+        yield as_units(block, Span(wanted.start, wanted.end))

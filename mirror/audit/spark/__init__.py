@@ -1,0 +1,1 @@
+"""Spark: sessions, the data source, the joins."""

@@ -1,0 +1,145 @@
+"""Batches of compacted topics compared record by record, by Spark: what comes back is the offsets that differ.
+
+A cleaner removes a record only where a later one of its key stands, or a tombstone that is old. So a record that one
+side alone has is excused if the other side has a later one of its key; if its own side has a later tombstone of its
+key, which the other side's cleaner may have taken as well; if it is a tombstone; or if it has no key.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirror.audit.model import RecordDifference, Side, Span, TopicPartition
+from mirror.audit.spark.compare import dicts, read_side
+from mirror.audit.spark.options import RECORD, RECORDS, UNOPENED, SourceOptions
+
+BLOCK_BITS = 8
+"""Of the offset within its block."""
+_AT = ["topic", "partition", "base_offset"]
+_KEY = ["topic", "partition", "key"]
+_SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
+
+
+class Later(NamedTuple):
+    """Of each key of some partitions, the last record and the last tombstone that source and destination have. What
+    excuses a record that is gone is behind it, so that all of a log is looked at, once."""
+
+    source: DataFrame
+    destination: DataFrame
+
+    @classmethod
+    def read(cls, spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> "Later":
+        """From these, records for rows: to the logs' ends. Nothing is read before it is asked for, and then once."""
+        assert source.rows == destination.rows == RECORDS, "records are compared with records"
+        ours, theirs = (_latest(_side(spark, side, at), at) for side, at in ((source, "s_"), (destination, "d_")))
+        return cls(ours.persist(), theirs.persist())
+
+    def forget(self) -> None:
+        """It is not needed any more."""
+        with suppress(Exception):  # py4j raises what it likes where the JVM is gone
+            self.source.unpersist()
+            self.destination.unpersist()
+
+
+def record_differences(
+    spark: SparkSession,
+    source: SourceOptions,
+    destination: SourceOptions,
+    looked: Mapping[TopicPartition, Iterable[Span]],
+    later: Later,
+) -> dict[TopicPartition, list[RecordDifference]]:
+    """Offsets within ``looked`` at which the sides do not have the same record, in order.
+
+    Args:
+        spark: the session.
+        source: what to read there, records for rows: all that ``looked`` has.
+        destination: likewise.
+        looked: the offsets of the batches that differ.
+        later: from the first of them on.
+
+    Raises:
+        PySparkException: a task failed; ``AuditError.unmarked`` finds ours in its text.
+    """
+    assert source.rows == destination.rows == RECORDS, "records are compared with records"
+    spans = [(*key, *span) for key, some in looked.items() for span in some]
+    wanted = spark.createDataFrame(pa.table([*zip(*spans, strict=True)], schema=_SPANS))
+    joined = _side(spark, source, "s_").join(_side(spark, destination, "d_"), _AT, "full_outer")
+    joined = joined.where(
+        ~F.col("s_digest").eqNullSafe(F.col("d_digest"))
+        | (F.col("s_part").eqNullSafe(UNOPENED))
+        | (F.col("d_part").eqNullSafe(UNOPENED))
+    )
+    inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
+    # By blocks of offsets: each record is held against the few spans of its own, not against all of its partition.
+    blocks = F.sequence(_block(F.col("start")), _block(F.col("end") - 1))
+    by_block = wanted.withColumn("block", F.explode(blocks))
+    blocked = joined.withColumn("block", _block(F.col("base_offset")))
+    differing = blocked.join(F.broadcast(by_block), ["topic", "partition", "block"]).where(inside)
+    differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
+    for latest in later:
+        differing = differing.join(latest, _KEY, "left")
+    table = differing.select(
+        *_AT,
+        F.coalesce("s_size", "d_size").alias("size"),
+        _at().alias("at"),
+        F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_")).alias("excused"),
+    ).toArrow()
+    found: dict[TopicPartition, list[RecordDifference]] = defaultdict(list)
+    for row in dicts(table):
+        at = Side(row["at"]) if row["at"] else None
+        found[TopicPartition(row["topic"], row["partition"])].append(
+            RecordDifference(row["base_offset"], at, at is not None and bool(row["excused"]), row["size"])
+        )
+    for some in found.values():
+        some.sort()
+    return found
+
+
+def _block(offset: Column) -> Column:
+    return F.shiftright(offset, BLOCK_BITS)
+
+
+def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame:
+    rows = read_side(spark, options).where(F.col("part").isin(RECORD, UNOPENED))
+    columns = {"part": "part", "note": "key", "flags": "tombstone", "size": "size", "digest": "digest"}
+    return rows.select(*_AT, *[F.col(name).alias(prefix + alias) for name, alias in columns.items()])
+
+
+def _latest(side: DataFrame, prefix: str) -> DataFrame:
+    """Of each key the last offset, and the last one that is a tombstone."""
+    records = side.where(F.col(prefix + "key").isNotNull()).withColumnRenamed(prefix + "key", "key")
+    is_tombstone = F.col(prefix + "tombstone") == 1
+    return records.groupBy(*_KEY).agg(
+        F.max("base_offset").alias(prefix + "last"),
+        F.max(F.when(is_tombstone, F.col("base_offset"))).alias(prefix + "deleted"),
+    )
+
+
+def _at() -> Column:
+    """Which side has the record; null where both have one, or where a batch was not opened."""
+    unopened = F.col("s_part").eqNullSafe(UNOPENED) | F.col("d_part").eqNullSafe(UNOPENED)
+    return (
+        F.when(unopened, F.lit(None))
+        .when(F.col("d_digest").isNull(), F.lit(Side.SOURCE.value))
+        .when(F.col("s_digest").isNull(), F.lit(Side.DESTINATION.value))
+    )
+
+
+def _excused(here: str, there: str) -> Column:
+    """Whether a record that is ``here`` alone may have been taken by the cleaner ``there``."""
+    offset = F.col("base_offset")
+    reasons = (
+        F.col("key").isNull(),
+        F.col(here + "tombstone") == 1,
+        F.col(there + "last") > offset,
+        F.col(here + "deleted") > offset,
+    )
+    excused = F.lit(False)
+    for reason in reasons:
+        excused = excused | F.coalesce(reason, F.lit(False))
+    return excused

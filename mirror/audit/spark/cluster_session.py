@@ -1,0 +1,158 @@
+"""A Spark session on a Spark cluster, for topics that outgrow one machine: ``mirror audit --master``, ``spark-submit``.
+
+The mirror's own code is shipped to the executors; the packages that it imports have to be there. That is looked at
+before anything is read, and what is missing is named with the machine that lacks it.
+"""
+
+import os
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+import mirror
+from mirror.audit.errors import AuditError
+from mirror.audit.spark.session import LIGHT, LocalSession, settings
+
+NEEDED = ("confluent_kafka", "crc32c", "kafka", "lz4", "numpy", "pandas", "pyarrow", "snappy", "xxhash", "zstandard")
+"""What the tasks import that is not ours."""
+PATIENCE_S = 60.0
+"""How long the cluster may take to give the first executor."""
+LOOK_EVERY_S = 0.2
+ONE_MACHINE = frozenset(
+    {
+        "spark.driver.host",
+        "spark.driver.bindAddress",
+        "spark.local.dir",
+        "spark.python.daemon.module",
+        "spark.python.unix.domain.socket.enabled",
+        "spark.python.unix.domain.socket.dir",
+        "spark.sql.shuffle.partitions",
+        "spark.task.maxFailures",
+    }
+)
+"""Settings of a local session that name its folders, or hold on one machine only."""
+
+
+class Found(NamedTuple):
+    """An executor's Python, as a task saw it."""
+
+    host: str
+    python: str
+    code: str
+    """Where it has the mirror's own code from."""
+    lacking: tuple[str, ...]
+
+
+def is_submitted() -> bool:
+    """Whether ``spark-submit`` has started this process: then it has said which master, and has started the JVM."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+class ClusterSession(LocalSession):
+    """See ``LocalSession``; its tasks run on the executors of ``master``.
+
+    Tasks that die with their executor are tried again on another one, as often as ``spark.task.maxFailures`` says.
+    """
+
+    def __init__(self, master: str | None, conf: Mapping[str, str]) -> None:
+        """``master``: Spark's URL of it, None under ``spark-submit``. ``conf``: as ``spark-submit --conf`` takes it."""
+        super().__init__()
+        self._master = master
+        self._conf = dict(conf)
+
+    @property
+    def python(self) -> str:
+        """The one that was asked for; else this one, as it is usual for machines that are set up alike."""
+        return self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or super().python
+
+    def _create(self, folder: Path, sockets: Path) -> SparkSession:
+        builder: Any = SparkSession.builder.appName("mirror audit")
+        if self._master is not None:
+            builder = builder.master(self._master)
+        for key, value in (settings(folder, sockets) | self._of_cluster()).items():
+            if key not in ONE_MACHINE or key in self._of_cluster():
+                builder = builder.config(key, value)
+        spark: SparkSession = builder.getOrCreate()
+        self._wait_for_executors(spark)
+        spark.sparkContext.addPyFile(str(_packed(folder)))
+        _check(look(spark), self._name)
+        spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        return spark
+
+    def _of_cluster(self) -> dict[str, str]:
+        usual = {"spark.executor.extraJavaOptions": " ".join(LIGHT)}
+        if self._master is not None and _is_loopback(self._master):
+            usual |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        return usual | self._conf
+
+    @property
+    def _name(self) -> str:
+        return self._master or "the cluster that spark-submit was told of"
+
+    def _wait_for_executors(self, spark: SparkSession) -> None:
+        """Until there is one beside the driver; a job would wait for ever.
+
+        Raises:
+            AuditError: there is none.
+        """
+        context: Any = spark.sparkContext
+        until = time.monotonic() + PATIENCE_S
+        while context._jsc.sc().getExecutorMemoryStatus().size() < 2 and not context.master.startswith("local"):
+            if time.monotonic() > until:
+                raise AuditError(
+                    f"{self._name} has given no executor in {PATIENCE_S:.0f} s",
+                    "see in its web page whether workers are alive and have cores and memory free; --conf "
+                    "spark.executor.memory=1g asks for less",
+                )
+            time.sleep(LOOK_EVERY_S)
+
+
+def look(spark: SparkSession) -> list[Found]:
+    """What the executors' Python has, one task for each core."""
+    context = spark.sparkContext
+    many = max(2, context.defaultParallelism)
+    return list(context.parallelize(range(many), many).map(_probe).collect())
+
+
+def _probe(_: int) -> Found:
+    """In a task."""
+    return Found(
+        socket.gethostname(),
+        f"{sys.executable} ({sys.version_info.major}.{sys.version_info.minor})",
+        mirror.__file__,
+        tuple(name for name in NEEDED if find_spec(name) is None),
+    )
+
+
+def _check(found: Iterable[Found], master: str) -> None:
+    lacking = sorted({each for each in found if each.lacking})
+    if lacking:
+        told = "; ".join(f"{each.host}, {each.python}: {', '.join(each.lacking)}" for each in lacking)
+        raise AuditError(
+            f"executors of {master} lack packages that the audit needs: {told}",
+            "install them there, or name a Python that has them with --conf spark.pyspark.python=/path/of/python",
+        )
+
+
+def _packed(folder: Path) -> Path:
+    """The mirror's own Python code in an archive, for executors to import from. Nothing that is compiled is in it: the
+    audit does without."""
+    root = Path(mirror.__file__).parent
+    archive = folder / "mirror.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(root.rglob("*.py")):
+            packed.write(path, Path("mirror") / path.relative_to(root))
+    return archive
+
+
+def _is_loopback(master: str) -> bool:
+    hosts = [urlsplit(f"//{each.rpartition('//')[2]}").hostname or "" for each in master.split(",")]
+    return all(host == "localhost" or host.startswith("127.") for host in hosts)

@@ -1,0 +1,182 @@
+"""Both sides read and joined by Spark: what comes back is the rows that differ, and what was read.
+
+A full outer join on topic, partition and base offset, of chunks first and then of the batches and holes in the chunks
+that differ. Equal rows end in Spark; each side's coverage rows always pass, so that a task whose rows were lost cannot
+be taken for one that had none.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F
+
+from mirror.audit.judge.coverage import CoverageKey
+from mirror.audit.model import BatchRow, Hole, Pairs, Side, TopicPartition, What
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.spark.options import BATCH, CHUNKS, COVERAGE, FORMAT, HOLES, ODD, SourceOptions
+
+KEYS = ("topic", "partition", "base_offset", "part")
+COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", "size", "digest")
+"""The header fields that identity level ``payload`` promises, and the payload's digest. Magic is 2 on both sides; of
+the others, leader epoch, producer id, epoch, base sequence and CRC are the destination's own."""
+ROW = (*COMPARED[:-1], "crc_ok", "digest")
+
+MOST_LOCATED = 200_000
+"""Places that a search for batches elsewhere brings back; if there are more, the result says so."""
+DICTS = 4096
+"""Rows of Spark's answer that are Python dicts at a time."""
+MOST_ALIKE = 100
+"""The first places of one payload in one partition that it brings back: what lies everywhere locates nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The job's outcome. ``batches`` and ``bytes``: what Spark itself counted of each side on its way into the join."""
+
+    differing: dict[TopicPartition, Pairs]
+    coverage: dict[Side, dict[CoverageKey, RangeCoverage]]
+    clusters: dict[Side, set[str]]
+    batches: dict[Side, int]
+    bytes: dict[Side, int]
+
+
+def dicts(table: Any) -> Iterator[dict[str, Any]]:
+    """An Arrow table's rows, some at a time: as dicts they take ten times their room."""
+    for some in table.to_batches(max_chunksize=DICTS):
+        yield from some.to_pylist()
+
+
+def read_side(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """One side's rows: a ``load`` of its own."""
+    return spark.read.format(FORMAT).options(**options.to_options()).load()
+
+
+def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> Compared:
+    """Reads both sides and joins them. The two must have the same tasks.
+
+    Raises:
+        PySparkException: a task failed; ``AuditError.unmarked`` finds ours in its text.
+    """
+    assert source.rows == destination.rows, "rows of one kind are compared with rows of the same"
+    seen = {side: Observation(side.value) for side in Side}
+    joined = _side(spark, source, "s_", seen[Side.SOURCE]).join(
+        _side(spark, destination, "d_", seen[Side.DESTINATION]), list(KEYS), "full_outer"
+    )
+    wanted = (F.col("part") == COVERAGE) | _differs()
+    if source.rows != CHUNKS:
+        wanted |= F.col("part") == HOLES
+    table = joined.where(wanted).toArrow()
+    differing: dict[TopicPartition, Pairs] = defaultdict(Pairs)
+    coverage: dict[Side, dict[CoverageKey, RangeCoverage]] = {side: {} for side in Side}
+    clusters: dict[Side, set[str]] = {side: set() for side in Side}
+    for row in dicts(table):
+        pairs = differing[TopicPartition(row["topic"], row["partition"])]
+        match row["part"]:
+            case "coverage":
+                _take_coverage(row, coverage, clusters)
+            case "batch":
+                _take_rows(row, pairs)
+            case _:
+                _take_holes(row, pairs)
+    for pairs in differing.values():
+        for found in (pairs.holes, pairs.markers, pairs.odd, pairs.equal):
+            found.sort()
+    counted = {side: seen[side].get for side in Side}
+    return Compared(
+        differing={key: pairs for key, pairs in differing.items() if pairs.starts},
+        coverage=coverage,
+        clusters=clusters,
+        batches={side: counted[side]["batches"] or 0 for side in Side},
+        bytes={side: counted[side]["bytes"] or 0 for side in Side},
+    )
+
+
+def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation) -> DataFrame:
+    rows = read_side(spark, options)
+    is_data = F.col("part") == BATCH
+    batches = F.col("count") if options.rows == CHUNKS else F.lit(1)
+    return rows.observe(
+        seen,
+        F.sum(F.when(is_data, batches)).alias("batches"),
+        F.sum(F.when(is_data, F.col("size"))).alias("bytes"),
+    ).select(
+        "topic",
+        "partition",
+        "base_offset",
+        "part",
+        *[F.col(name).alias(prefix + name) for name in ROW],
+        F.col("note").alias(prefix + "note"),
+        F.when(~is_data, F.col("cluster")).alias(prefix + "cluster"),
+    )
+
+
+def _differs() -> Column:
+    """Not equal, absent on one side, or damaged on either: a checksum that is wrong on both sides is no identity.
+
+    Holes and markers have offsets only; every other column of theirs is null on both sides.
+    """
+    condition = F.col("s_last_offset").isNull() | F.col("d_last_offset").isNull()
+    condition = condition | F.col("s_crc_ok").eqNullSafe(False) | F.col("d_crc_ok").eqNullSafe(False)
+    for name in COMPARED:
+        condition = condition | ~F.col("s_" + name).eqNullSafe(F.col("d_" + name))
+    return condition
+
+
+def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
+    for prefix, rows in (("s_", pairs.source), ("d_", pairs.destination)):
+        if row[prefix + "size"] is not None:
+            rows[row["base_offset"]] = to_batch_row(row, prefix)
+
+
+def _take_holes(row: dict[str, Any], pairs: Pairs) -> None:
+    if row["part"] == HOLES and row["s_last_offset"] == row["d_last_offset"]:
+        # The side that fills them does not know what they are.
+        pairs.equal += [Hole(start, end, What(what)) for start, end, what in json.loads(row["s_note"])]
+        return
+    for prefix, found in (("s_", pairs.holes), ("d_", pairs.odd if row["part"] == ODD else pairs.markers)):
+        if row[prefix + "note"] is not None:
+            found += [Hole(start, end, What(what)) for start, end, what in json.loads(row[prefix + "note"])]
+
+
+def to_batch_row(row: dict[str, Any], prefix: str = "") -> BatchRow:
+    """A row of the data source."""
+    return BatchRow(row["base_offset"], *(row[prefix + name] for name in ROW))
+
+
+def _take_coverage(
+    row: dict[str, Any], coverage: dict[Side, dict[CoverageKey, RangeCoverage]], clusters: dict[Side, set[str]]
+) -> None:
+    for prefix, side in (("s_", Side.SOURCE), ("d_", Side.DESTINATION)):
+        if row[prefix + "note"] is None:
+            continue
+        start, end = row["base_offset"], row[prefix + "last_offset"] + 1
+        key = (row["topic"], row["partition"], start, end)
+        if key in coverage[side]:
+            raise AssertionError(f"{side.value} range {key} was read twice")
+        coverage[side][key] = RangeCoverage.from_json(row[prefix + "note"])
+        clusters[side].add(row[prefix + "cluster"])
+
+
+class Located(NamedTuple):
+    """Where payloads lie. ``all``: only places of payloads that one partition has again and again were left out."""
+
+    places: list[tuple[TopicPartition, BatchRow]]
+    all: bool
+
+
+def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> Located:
+    """Where batches with these payloads lie on one side. Reads its tasks again."""
+    wanted = [(digest,) for digest in digests]
+    if not wanted or not side.tasks:
+        return Located([], True)
+    few = F.broadcast(spark.createDataFrame(wanted, "digest binary"))
+    rows = read_side(spark, side).where(F.col("part") == BATCH).join(few, "digest", "left_semi")
+    nth = F.row_number().over(Window.partitionBy("topic", "partition", "digest").orderBy("base_offset"))
+    rows = rows.withColumn("nth", nth).where(F.col("nth") <= MOST_ALIKE)
+    table = rows.select("topic", "partition", "base_offset", *ROW).limit(MOST_LOCATED + 1).toArrow()
+    places = [(TopicPartition(row["topic"], row["partition"]), to_batch_row(row)) for row in dicts(table)]
+    return Located(places[:MOST_LOCATED], len(places) <= MOST_LOCATED)

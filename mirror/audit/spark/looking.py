@@ -1,0 +1,288 @@
+"""Both clusters looked at with Spark: whatever ``differences`` asks for."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.coverage import key_of
+from mirror.audit.judge.looks import Located, Passed
+from mirror.audit.judge.mapped import placed
+from mirror.audit.judge.regions import within
+from mirror.audit.judge.spans import merged as merged_spans
+from mirror.audit.model import AuditRequest, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.prepare.bounds import Frozen
+from mirror.audit.prepare.moving import Scope
+from mirror.audit.prepare.plan import Estimate, Range, Task, bundled, cut, plan, task_size
+from mirror.audit.read.holes import Rules
+from mirror.audit.spark import jvm
+from mirror.audit.spark.by_record import Later, record_differences
+from mirror.audit.spark.compare import Compared, compare, locate
+from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
+from mirror.audit.spark.progress import Progress, watched
+from mirror.audit.spark.session import slots
+
+Result = TypeVar("Result")
+_NO_END = 1 << 62
+"""Behind any log's end."""
+
+
+def cluster_ids(frozen: Frozen) -> dict[Side, str]:
+    """Of both."""
+    return {Side.SOURCE: frozen.source_cluster_id, Side.DESTINATION: frozen.destination_cluster_id}
+
+
+class Looking:
+    """Satisfies ``differences.Looks``. ``notes``: what a look could not find out."""
+
+    def __init__(
+        self,
+        request: AuditRequest,
+        scope: Scope,
+        estimated: Iterable[Estimate],
+        spark: SparkSession,
+        progress: Progress,
+    ) -> None:
+        self.request = request
+        self.scope = scope
+        self.spark = spark
+        self.progress = progress
+        self.estimates = {estimate.key: estimate for estimate in estimated}
+        self.notes: list[str] = []
+        self._dirty: frozenset[str] = frozenset()
+        self._looked: dict[TopicPartition, Range] = {}
+        self._first: Mapping[TopicPartition, int] = {}
+        self._kept: Later | None = None
+
+    @property
+    def frozen(self) -> Frozen:
+        """With the bounds of now."""
+        return self.scope.frozen
+
+    @property
+    def _slots(self) -> int:
+        return slots(self.spark)
+
+    def begin(self, dirty: Mapping[TopicPartition, int]) -> None:
+        """These differ, from some offset on; what was looked at before is forgotten."""
+        self.end()
+        self._dirty = frozenset(key.topic for key in dirty)
+        self._first = dirty
+        self._looked = {}
+        self.notes = []
+
+    def end(self) -> None:
+        """Nothing more is looked at."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.forget()
+
+    def _still_there(self, ranges: Iterable[Range]) -> None:
+        """These and all that was looked at before them.
+
+        Raises:
+            Moved: a log begins later by now.
+        """
+        for where in ranges:
+            known = self._looked.setdefault(where.key, where)
+            if where.start < known.start:
+                self._looked[where.key] = where
+        asyncio.run(self.scope.check(self._looked.values()))
+
+    # -- what differs --------------------------------------------------------------------------------------------------
+
+    def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+        """What differs, row by row."""
+        self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
+        tasks = tuple(bundled(sorted(ranges), self._slots))
+        differing = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE).differing
+        self._still_there(ranges)
+        return differing
+
+    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
+        """The same by chunks, for each of the ranges."""
+        self.progress.stage("following what moved")
+        sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
+        most = task_size(sum(size.size for size in sizes), self._slots)
+        pieces = [
+            [
+                piece._replace(first=where.first and piece.first, width=where.width, shift=where.shift)
+                for piece, _ in cut(size, most)
+            ]
+            for where, size in zip(ranges, sizes, strict=True)
+        ]
+        tasks = tuple(bundled(sorted(piece for some in pieces for piece in some), max(self._slots, len(pieces) // 8)))
+        compared = self.compare(tasks, CHUNKS, OPENED if by_record else WHOLE)
+        self._still_there(ranges)
+        found = []
+        for where, some in zip(ranges, pieces, strict=True):
+            differing = within(compared.differing.get(where.key, Pairs()), where)
+            read = [compared.coverage[side][key_of(piece)] for side in Side for piece in some]
+            batches = sum(part.batches for part in read[: len(some)])
+            less = sum(row.records for row in differing.source.values())
+            found.append(Passed(differing, batches - less, not any(part.broken for part in read)))
+        return found
+
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+        """All that one side alone has, at its log's end."""
+        tasks = tuple(bundled(sorted(ranges), self._slots))
+        units = OPENED if by_record else WHOLE
+        sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
+        return self._spark(lambda: compare(self.spark, *sides)).differing
+
+    def size(self, where: Range) -> int:
+        """About how many bytes a range is."""
+        return self._estimate(where.key, Span(where.start, where.end)).size
+
+    def compare(self, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> Compared:
+        """Both sides of these tasks."""
+        sides = [self._options(side, tasks, rows, units) for side in Side]
+        return self._spark(lambda: compare(self.spark, *sides))
+
+    # -- log cleaners --------------------------------------------------------------------------------------------------
+
+    def cleaned(self, key: TopicPartition) -> set[Side]:
+        """The sides on which a log cleaner works on it."""
+        return {side for side, topics in self.frozen.compacted.items() if key.topic in topics}
+
+    def records(
+        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, list[RecordDifference]]:
+        """The records that differ in compacted partitions, within the batches that do."""
+        looked = {
+            key: spans
+            for key, pairs in differing.items()
+            if (spans := merged_spans(row.span for row in pairs.rows if row.crc_ok))
+        }
+        if not looked:
+            return {}
+        self.progress.stage("comparing what log cleaners have left, record by record")
+        some = {key: Span(spans[0].start, spans[-1].end) for key, spans in looked.items()}
+        source, destination = (self._records_of(side, some, shifts) for side in Side)
+        with self._later({key: span.start for key, span in some.items()}, shifts) as later:
+            found = self._spark(lambda: record_differences(self.spark, source, destination, looked, later))
+        self._still_there(())
+        if not self.request.committed:
+            # What was aborted was copied as well, and a cleaner takes it without a later record of its key.
+            for key, some_of_it in found.items():
+                found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some_of_it]
+        return found
+
+    @contextmanager
+    def _later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Iterator[Later]:
+        """What stands in these partitions from ``starts`` on. Read once for all rounds, but for what has moved."""
+        if not any(shifts[key] for key in starts) and all(start >= self._first[key] for key, start in starts.items()):
+            if self._kept is None:
+                self._kept = self._read_later({key: at for key, at in self._first.items() if self.cleaned(key)}, {})
+            yield self._kept
+            return
+        later = self._read_later(starts, shifts)
+        try:
+            yield later
+        finally:
+            later.forget()
+
+    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Later:
+        whole = {key: Span(start, _NO_END) for key, start in starts.items()}
+        source, destination = (self._records_of(side, whole, shifts) for side in Side)
+        return Later.read(self.spark, source, destination)
+
+    def _records_of(
+        self, side: Side, spans: Mapping[TopicPartition, Span], shifts: Mapping[TopicPartition, int]
+    ) -> SourceOptions:
+        """To read these, as far as the side's logs reach, record by record."""
+        known = [
+            self._estimate(key, Span(start, max(start, min(end, self._end(side, key, shifts.get(key, 0))))))
+            for key, (start, end) in spans.items()
+        ]
+        planned = plan(known, self._slots)
+        tasks = tuple(tuple(where._replace(shift=shifts.get(where.key, 0)) for where in task) for task in planned)
+        return self._options(side, tasks, RECORDS)
+
+    def _end(self, side: Side, key: TopicPartition, shift: int) -> int:
+        """Where the log ends, at the source's offsets; a later record of a key may be behind what is audited."""
+        known = self.scope.bounds[key]
+        if side is Side.SOURCE:
+            return known.source.end
+        return (known.audited.end if self.request.mapped else known.destination.end) - shift
+
+    # -- elsewhere -----------------------------------------------------------------------------------------------------
+
+    def in_source(self, digests: Sequence[bytes]) -> Located:
+        """Where the source has these: first in the topics that differ, then in all others."""
+        self.progress.stage("looking for them elsewhere")
+        spans = {known.key: known.source for known in self.frozen.bounds}
+        near = {key: span for key, span in spans.items() if key.topic in self._dirty}
+        found = self._locate(Side.SOURCE, digests, near)
+        known = {row.digest for _, row in found}
+        left = [digest for digest in digests if digest not in known]
+        far = {key: span for key, span in spans.items() if key not in near}
+        return found + (self._locate(Side.SOURCE, left, far) if left and far else [])
+
+    def in_destination(self, digests: Sequence[bytes]) -> Located:
+        """Where the destination has these, in the topics that differ."""
+        spans = {known.key: known.destination for known in self.frozen.bounds if known.topic in self._dirty}
+        return self._locate(Side.DESTINATION, digests, spans)
+
+    def _locate(self, side: Side, digests: Sequence[bytes], spans: Mapping[TopicPartition, Span]) -> Located:
+        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self._slots))
+        located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
+        self._still_there(())
+        note = f"not every place was looked at where the {side.value} may have what differs: there are too many"
+        if not located.all and note not in self.notes:
+            self.notes.append(note)
+        return located.places
+
+    def _estimate(self, key: TopicPartition, span: Span) -> Estimate:
+        """From the audited offsets' estimate."""
+        known = self.estimates[key]
+        return Estimate(key, span, span.offsets * known.size // max(1, known.span.offsets))
+
+    # -- Spark ---------------------------------------------------------------------------------------------------------
+
+    def _options(self, side: Side, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> SourceOptions:
+        is_source = side is Side.SOURCE
+        return SourceOptions(
+            endpoint=self.request.source if is_source else self.request.destination,
+            cluster_id=cluster_ids(self.frozen)[side],
+            topic_ids=self.frozen.source_topic_ids if is_source else self.frozen.destination_topic_ids,
+            digest=self.request.digest,
+            tasks=tasks if is_source else placed(tasks, self.frozen.mapped),
+            rows=rows,
+            units=units,
+            cleaned=self.frozen.compacted[side],
+            rules=Rules(
+                side=side,
+                committed=is_source and self.request.committed,
+                strangers=self.request.fill == "transaction",
+                mapped=self.request.mapped,
+            ),
+        )
+
+    def _spark(self, action: Callable[[], Result]) -> Result:
+        try:
+            with watched(self.spark, self.progress):
+                return action()
+        except (PySparkException, Py4JError, OSError, EOFError) as error:
+            how = jvm.ended(error)
+            if how is not None:
+                raise AuditError(
+                    f"Spark's Java process {how}",
+                    "see whether the machine ran out of memory, then run the audit again",
+                ) from error
+            raise AuditError.unmarked(str(error)) or AuditError(
+                f"Spark failed: {_cause(error)}",
+                "see whether the machine ran out of memory or of disk, then run the audit again",
+            ) from error
+
+
+def _cause(error: Exception) -> str:
+    """In one line: of an exception in Java, what caused it; its first line says only what was called."""
+    lines = [line.strip() for line in (str(error).strip() or repr(error)).splitlines()]
+    causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
+    return (causes[-1] if causes else lines[0])[:300]

@@ -1,0 +1,112 @@
+"""The options of the data source ``kafka-raw-batches``: plain values here, text on their way through Spark."""
+
+import json
+from dataclasses import dataclass
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import Endpoint
+from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
+from mirror.audit.read.holes import PLAIN, Rules
+
+FORMAT = "kafka-raw-batches"
+FETCH_BYTES = 8 * MIB
+SCHEMA = (
+    "cluster string, topic string, partition int, part string, base_offset long, last_offset long, count int, "
+    "codec string, flags short, base_timestamp long, max_timestamp long, size long, crc_ok boolean, digest binary, "
+    "note string"
+)
+"""``rows.SCHEMA``, as Spark says it."""
+BATCH, HOLES, ODD, COVERAGE, RECORD, UNOPENED = "batch", "holes", "odd", "coverage", "record", "unopened"
+"""Values of the column ``part``."""
+BATCHES, CHUNKS, RECORDS = "batches", "chunks", "records"
+"""What a row is."""
+WHOLE, OPENED = "batch", "record"
+"""What is compared: batches, or their records, each as if it were a batch of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The data source's options. On their way through Spark all of them are text."""
+
+    endpoint: Endpoint
+    cluster_id: str
+    topic_ids: dict[str, str]
+    digest: str
+    tasks: tuple[Task, ...]
+    rows: str = BATCHES
+    units: str = WHOLE
+    rules: Rules = PLAIN
+    fetch_bytes: int = FETCH_BYTES
+    cleaned: frozenset[str] = frozenset()
+    """Topics, by their names at the source, on whose copies on this side a log cleaner works."""
+
+    def to_options(self) -> dict[str, str]:
+        """As ``spark.read.options`` takes them."""
+        return {
+            "cluster": self.endpoint.alias,
+            "bootstrap.servers": ",".join(f"{host}:{port}" for host, port in self.endpoint.bootstrap),
+            "client.id": self.endpoint.client_id,
+            "request.timeout.ms": str(round(self.endpoint.request_timeout_s * 1000)),
+            "socket.connection.setup.timeout.ms": str(round(self.endpoint.setup_timeout_s * 1000)),
+            "cluster.id": self.cluster_id,
+            "topic.ids": json.dumps(self.topic_ids),
+            "digest": self.digest,
+            "rows": self.rows,
+            "units": self.units,
+            "rules": self.rules.to_json(),
+            "fetch.max.bytes": str(self.fetch_bytes),
+            "cleaned": json.dumps(sorted(self.cleaned)),
+            "ranges": to_json(self.tasks),
+        }
+
+    @classmethod
+    def from_options(cls, options: dict[str, str]) -> "SourceOptions":
+        """The way back.
+
+        Raises:
+            AuditError: an option is missing or is not what it should be; names it.
+        """
+        name = ""
+        try:
+            name = "bootstrap.servers"
+            pairs = [entry.strip().rpartition(":") for entry in options[name].split(",")]
+            bootstrap = tuple((host.strip("[]"), int(port)) for host, _, port in pairs)
+            name = "ranges"
+            tasks = tuple(from_json(options[name]))
+            name = "cluster.id"
+            cluster_id = options[name]
+            name = "topic.ids"
+            topic_ids = json.loads(options.get(name, "{}"))
+            name = "cleaned"
+            cleaned = frozenset(json.loads(options.get(name, "[]")))
+            name = "request.timeout.ms"
+            request_timeout_s = int(options.get(name, "30000")) / 1000
+            name = "socket.connection.setup.timeout.ms"
+            setup_timeout_s = int(options.get(name, "10000")) / 1000
+            name = "rules"
+            rules = Rules.from_json(options[name]) if name in options else PLAIN
+            name = "fetch.max.bytes"
+            fetch_bytes = int(options.get(name, str(FETCH_BYTES)))
+        except (KeyError, ValueError) as error:
+            what = "is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
+            raise AuditError(
+                f"option {name} of {FORMAT} {what}", "SourceOptions in mirror/audit/spark/options.py has them all"
+            ) from error
+        return cls(
+            endpoint=Endpoint(
+                alias=options.get("cluster", "cluster"),
+                bootstrap=bootstrap,
+                client_id=options.get("client.id", "mirror-audit"),
+                request_timeout_s=request_timeout_s,
+                setup_timeout_s=setup_timeout_s,
+            ),
+            cluster_id=cluster_id,
+            topic_ids=topic_ids,
+            digest=options.get("digest", "xxh3_128"),
+            tasks=tasks,
+            rows=options.get("rows", BATCHES),
+            units=options.get("units", WHOLE),
+            rules=rules,
+            fetch_bytes=fetch_bytes,
+            cleaned=cleaned,
+        )

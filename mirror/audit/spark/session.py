@@ -1,0 +1,226 @@
+"""A Spark session for one audit on this machine: sized to it, on loopback only, silent, and gone without a trace.
+
+What Spark and Java print goes to a log in the session's temporary folder; errors that matter come back as exceptions.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from mirror.audit.errors import AuditError, interrupted
+from mirror.audit.spark import java, jvm
+from mirror.audit.spark.source import KafkaRawBatches
+
+GIB = 1 << 30
+LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+LOG_TAIL = 5
+MOST_SOCKET_FOLDER = 60
+"""Bytes of a folder's path in which a Unix socket with Spark's names still fits: the kernel takes 108 in all."""
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def slots(spark: SparkSession) -> int:
+    """Tasks that the session runs at the same time."""
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
+def heap_mb() -> int:
+    """A quarter of the machine's memory, from 512 MiB to 1 GiB: rows, of which Spark spills what does not fit; payloads
+    never reach the JVM. A heap that may be larger is filled with garbage before it is collected."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(max(total / 4, GIB / 2), GIB)) >> 20
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started in here inherits ``path`` as its stderr for good; our own comes back."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(log)
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Ctrl-C stays what it was. PySpark's handler calls the JVM from wherever the thread was interrupted, in the middle
+    of another call, and ends in py4j's tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class LocalSession:
+    """A context manager; ``spark`` is the session. One at a time in a process, which is Spark's own limit."""
+
+    def __init__(self) -> None:
+        self._folders: list[Path] = []
+        self._spark: SparkSession | None = None
+        self._started: jvm.Started = []
+
+    @property
+    def spark(self) -> SparkSession:
+        """The running session."""
+        assert self._spark is not None, "the session is not started"
+        return self._spark
+
+    @property
+    def python(self) -> str:
+        """The interpreter of its tasks."""
+        return sys.executable
+
+    def start(self) -> Self:
+        """Starts it (about 5 s).
+
+        Raises:
+            AuditError: no Java, or Spark does not start; with the end of its log.
+        """
+        java.check()
+        folder = self._temporary()
+        log = folder / "spark.log"
+        try:
+            sockets = folder if len(os.fsencode(folder)) <= MOST_SOCKET_FOLDER else self._temporary("/tmp")
+            (folder / "log4j2.properties").write_text(LOG4J)
+            os.environ["PYSPARK_PYTHON"] = self.python
+            os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+            with _stderr_to(log), _own_interrupt(), jvm.watched_start() as self._started:
+                self._spark = self._create(folder, sockets)
+                _quiet_updates(self._spark)
+                self._spark.dataSource.register(KafkaRawBatches)
+        except (PySparkException, Py4JError, OSError, EOFError) as error:
+            tail = _tail(log)
+            self.stop()
+            raise AuditError(
+                f"Spark does not start: {(str(error).strip() or repr(error)).splitlines()[0]}{tail}",
+                f"see what it says above; it needs Java {java.MINIMUM} or newer and {heap_mb()} MB of memory",
+            ) from error
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _create(self, folder: Path, sockets: Path) -> SparkSession:
+        # The host's name need not resolve to an address of this machine; nothing but loopback is used.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        builder = SparkSession.builder.master(f"local[{cores()}]").appName("mirror audit")
+        for key, value in settings(folder, sockets).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ends it and removes what it wrote. May be called twice.
+
+        ``at_once``: somebody waits, and does not care for what Spark is doing.
+        """
+        spark, self._spark = self._spark, None
+        try:
+            if spark is not None and not at_once:
+                with suppress(Exception):  # py4j raises what it likes where the JVM is gone
+                    spark.stop()
+        finally:
+            jvm.end(self._started, at_once=at_once or spark is None)
+            self._remove()
+
+    def _remove(self) -> None:
+        while self._folders:
+            shutil.rmtree(self._folders.pop(), ignore_errors=True)
+
+    def _temporary(self, parent: str | None = None) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="mirror-audit-", dir=parent))
+        self._folders.append(folder)
+        return folder
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(at_once=interrupted(error))
+
+
+LIGHT = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""The JVM handles a thousand rows per GB: compiling them lightly halves what a whole audit costs."""
+
+
+def settings(folder: Path, sockets: Path) -> dict[str, str]:
+    """Spark's configuration, for a session whose files all go to ``folder``, and its Unix sockets to ``sockets``."""
+    java_options = (
+        f"-Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
+        f"-Djava.io.tmpdir={folder}",
+        f"-Dderby.system.home={folder}",
+        *LIGHT,
+    )
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{heap_mb()}m",
+        "spark.driver.maxResultSize": "0",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # A Python task costs 50 ms over TCP and 12 ms over a Unix socket.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(sockets),
+        "spark.python.daemon.module": "mirror.audit.spark.daemon",
+        # A thousand rows per GB: planning them anew at every stage and compiling Java for them costs more than they do.
+        "spark.sql.shuffle.partitions": str(cores()),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.task.maxFailures": "1",
+    }
+
+
+def _quiet_updates(spark: SparkSession) -> None:
+    """PySpark's own server for updates from the JVM prints a traceback when the JVM is gone. Whoever waits for Spark's
+    answer hears of it anyway."""
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: None
+
+
+def _tail(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "".join(f"\n    {line}" for line in lines[-LOG_TAIL:])

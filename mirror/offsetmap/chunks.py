@@ -1,0 +1,148 @@
+"""The pieces of a partition's offset map, as the internal topic has them (``offsetmap.records``).
+
+Each writer has a chain of its own, numbered from 0, which goes on from the chain that it took over. A map that lacks a
+piece would give offsets that are wrong, so only what hangs together, back to its beginning, is one map.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from mirror.offsetmap import fields
+from mirror.offsetmap.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.runs import MapError, OffsetMap
+
+CHUNK_RUNS = 1024
+"""Runs of one map record. A full one is never written again; at most some 30 KB of JSON."""
+
+
+class Order(NamedTuple):
+    """Which of two accounts of a partition is the later one: takeovers counted, then who the coordinator gave it. For
+    two of one takeover, see ``Checkpoint.rank``."""
+
+    takeover: int
+    producer_id: int
+    epoch: int
+
+    @classmethod
+    def load(cls, value: Mapping[str, Any]) -> Self:
+        """Of a record that has it as ``order``."""
+        return cls(*fields.numbers(value, "order", (0, fields.MOST), (-1, fields.MOST), (-1, fields.MOST_I16)))
+
+
+class ChunkId(NamedTuple):
+    """A chunk of a partition."""
+
+    writer: str
+    number: int
+
+
+NOT_NOTED = ChunkId("", -1)
+"""What a version that did not note it says of the chunk before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A piece of a partition's map: what ``writer`` has copied, ``number`` counting its chunks from 0.
+
+    ``since`` is the source offset from which this writer's account counts, instead of all of lower order."""
+
+    side: Side
+    writer: str
+    order: Order
+    number: int
+    since: int
+    map: OffsetMap
+    sealed: bool = False
+    """Full: nothing is added to it any more."""
+    follows: ChunkId | None = NOT_NOTED
+    """The chunk before this writer's first, of the account that it took over; None: the map begins with its first."""
+    gone_to: int = 0
+    """The destination had deleted what is before this offset: the map may lack it."""
+
+    @property
+    def id(self) -> ChunkId:
+        """Which it is."""
+        return ChunkId(self.writer, self.number)
+
+    def key(self) -> bytes:
+        """One for each chunk of each writer."""
+        return key_of("map", self.side, writer=self.writer, chunk=self.number)
+
+    def value(self) -> bytes:
+        """JSON."""
+        noted = {} if self.follows == NOT_NOTED else {"follows": self.follows, "gone_to": self.gone_to}
+        known = {"v": VERSION, "order": self.order, "since": self.since, "sealed": self.sealed}
+        return dump(known | noted | {"runs": self.map.pack()})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them; older versions did not write ``follows`` and ``gone_to``."""
+        return cls(
+            side=Side.of(key),
+            writer=fields.label(key, "writer"),
+            order=Order.load(value),
+            number=fields.number(key, "chunk"),
+            since=fields.number(value, "since"),
+            map=OffsetMap.unpack(value["runs"]),
+            sealed=fields.flag(value, "sealed"),
+            follows=_follows(value) if "follows" in value else NOT_NOTED,
+            gone_to=fields.number(value, "gone_to") if "follows" in value else 0,
+        )
+
+
+def _follows(value: Mapping[str, Any]) -> ChunkId | None:
+    if value["follows"] is None:
+        return None
+    writer, number = value["follows"]
+    told = {"writer": writer, "number": number}
+    return ChunkId(fields.label(told, "writer"), fields.number(told, "number"))
+
+
+def linked(counted: Sequence[Chunk], every: Iterable[Chunk], *, writer: str, gone_to: int = 0) -> list[Chunk]:
+    """The chunks of one partition that make its map, in the order in which they count.
+
+    Args:
+        counted: those that count, in that order.
+        every: all that there are.
+        writer: of the account that counts.
+        gone_to: where the destination's log starts. What is before need not be there.
+
+    Raises:
+        MapError: one is missing.
+    """
+    there = {chunk.id: chunk for chunk in every}
+    last = max((chunk for chunk in counted if chunk.writer == writer), key=lambda one: one.number, default=None)
+    if last is None:
+        raise MapError(f"no chunk of writer {writer}, whose checkpoint counts")
+    found = {last.id: last}
+    gone_to = max(gone_to, last.gone_to)
+    chunk = last
+    while not (len(chunk.map) and chunk.map[0].destination <= gone_to):
+        before = ChunkId(chunk.writer, chunk.number - 1) if chunk.number else chunk.follows
+        if before == NOT_NOTED:
+            at = next(at for at, one in enumerate(counted) if one.id == chunk.id)
+            before = counted[at - 1].id if at else None
+        if before is None:
+            break
+        if before not in there or before in found:
+            raise MapError(f"chunk {before.number} of writer {before.writer} is missing")
+        chunk = found[before] = there[before]
+    return [*reversed(found.values())]
+
+
+def joined(chunks: Iterable[Chunk]) -> OffsetMap:
+    """The map that these chunks of one partition make together, given in the order in which they count."""
+    found = OffsetMap()
+    writer = ""
+    for chunk in chunks:
+        if chunk.writer != writer:
+            writer = chunk.writer
+            found.truncate(chunk.since)
+            if len(chunk.map):
+                # A log that lost its end and was written again: the older account says more than there is.
+                found.truncate_destination(chunk.map[0].destination)
+        found.extend(chunk.map)
+    return found

@@ -1,0 +1,115 @@
+"""The fields of the internal topic's keys and values, checked as they are read (``offsetmap.records``).
+
+Anybody who may write there may have written them. Each function raises ``ValueError`` for what no mirror writes."""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+MOST = (1 << 63) - 1
+"""Of offsets and producer ids."""
+MOST_I32 = (1 << 31) - 1
+"""Of partitions, leader epochs and sequences."""
+MOST_I16 = (1 << 15) - 1
+"""Of producer epochs."""
+MOST_MS = 253_402_300_799_999
+"""The last millisecond that can be shown as a date."""
+LONGEST_NAME = 500
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_ID = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{16}|")
+
+Fields = Mapping[str, Any]
+
+
+def number(fields: Fields, name: str, *, least: int = 0, most: int = MOST) -> int:
+    """An integer within these bounds; true and false are none."""
+    return _number(fields[name], name, least, most)
+
+
+def numbers(fields: Fields, name: str, *bounds: tuple[int, int]) -> list[int]:
+    """A list of as many integers, each within its bounds (least, most)."""
+    found = fields[name]
+    if type(found) is not list or len(found) != len(bounds):
+        raise ValueError(f"{name} is no list of {len(bounds)} numbers")
+    return [_number(each, name, *bound) for each, bound in zip(found, bounds, strict=True)]
+
+
+def flag(fields: Fields, name: str) -> bool:
+    """True or false."""
+    found = fields[name]
+    if type(found) is not bool:
+        raise ValueError(f"{name} is neither true nor false")
+    return found
+
+
+def label(fields: Fields, name: str) -> str:
+    """A name: printable, and not too long for a message."""
+    found = _text(fields[name], name)
+    if len(found) > LONGEST_NAME or not found.isprintable():
+        raise ValueError(f"{name} is no name")
+    return found
+
+
+def prose(fields: Fields, name: str) -> str:
+    """A text, which may quote what a broker said. Halves of characters are replaced: nothing could show them."""
+    return _text(fields[name], name).encode(errors="replace").decode()
+
+
+def topic(fields: Fields, name: str) -> str:
+    """A name that Kafka allows."""
+    return _matching(_TOPIC, fields[name], name)
+
+
+def topic_id(fields: Fields, name: str) -> str | None:
+    """In hexadecimal; None where the cluster has none."""
+    return None if fields[name] is None else _matching(_TOPIC_ID, fields[name], name)
+
+
+def id_text(topic_id: bytes | None) -> str | None:
+    """A topic id as ``topic_id`` reads it: as it is stored and compared. People get ``id_shown``."""
+    return topic_id.hex() if topic_id else None
+
+
+def id_shown(topic_id: bytes | str | None) -> str:
+    """A topic id for people, as Kafka's own tools print it (Uuid.toString: base64url without padding, 22 characters).
+
+    Args:
+        topic_id: as the protocol has it, or as ``id_text`` makes it. None: the topic has none, which is shown as
+            nothing. Any other text stays as it is.
+    """
+    if isinstance(topic_id, str):
+        if not _TOPIC_ID.fullmatch(topic_id):
+            return topic_id
+        topic_id = bytes.fromhex(topic_id)
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if topic_id else ""
+
+
+def at_ms(fields: Fields) -> int:
+    """Milliseconds since 1970."""
+    return number(fields, "at_ms", most=MOST_MS)
+
+
+def digest(found: object) -> str:
+    """``pins.header_digest``; empty: not known."""
+    return _matching(_DIGEST, found, "digest")
+
+
+def _number(found: object, name: str, least: int, most: int) -> int:
+    if type(found) is not int or not least <= found <= most:
+        raise ValueError(f"{name} is no integer from {least} to {most}")
+    return found
+
+
+def _text(found: object, name: str) -> str:
+    if type(found) is not str:
+        raise ValueError(f"{name} is no text")
+    return found
+
+
+def _matching(pattern: re.Pattern[str], found: object, name: str) -> str:
+    text = _text(found, name)
+    if not pattern.fullmatch(text):
+        raise ValueError(f"{name} is not as a mirror writes it")
+    return text

@@ -1,0 +1,42 @@
+"""The keys and values of the internal topic's records (``offsetmap.records``): JSON, which any consumer can read."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from mirror.offsetmap import fields
+
+VERSION = 1
+_COMPACT = (",", ":")
+
+
+class Side(NamedTuple):
+    """What a record is about: a source partition and the destination topic that it is copied into."""
+
+    topic: str
+    partition: int
+    destination: str
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.topic}-{self.partition} in {self.destination}"
+
+    @classmethod
+    def of(cls, key: Mapping[str, Any]) -> "Side":
+        """That of a key that ``key_of`` made."""
+        return cls(
+            fields.topic(key, "topic"),
+            fields.number(key, "partition", most=fields.MOST_I32),
+            fields.topic(key, "into"),
+        )
+
+
+def key_of(kind: str, side: Side, **rest: object) -> bytes:
+    """The key of a record about a partition."""
+    return dump({"kind": kind, "topic": side.topic, "partition": side.partition, "into": side.destination} | rest)
+
+
+def dump(value: Mapping[str, Any]) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(value, separators=_COMPACT).encode()

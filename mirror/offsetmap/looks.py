@@ -1,0 +1,99 @@
+"""Batches of two logs, as far as they are compared: whether one may be the copy of the other, wherever both stand."""
+
+import asyncio
+from collections.abc import Iterator
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from mirror.offsetmap.survivors import cleaned, in_common
+from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.opening import NotOpened, Record, opened
+
+REWRITTEN = TRANSACTIONAL | DELETE_HORIZON
+"""Attribute bits that a copy does not have, or not always: the transaction is decided, the horizon is the cleaner's."""
+_LOOK_SIZE = 16
+
+
+class Gap(NamedTuple):
+    """Offsets of a log that no batch takes, or an empty one."""
+
+    start: int
+    offsets: int
+    is_batch: bool = False
+    """An empty batch: nothing can be read from its middle on."""
+
+    def behind(self, used: int) -> int:
+        """Where to read on when so many of its offsets are gone over."""
+        return self.start if self.is_batch and used < self.offsets else self.start + used
+
+
+class Batch(NamedTuple):
+    """A batch of either log, as far as it is compared."""
+
+    header: BatchHeader
+    look: bytes
+    """Digest of all but where it stands and who wrote it."""
+    room: int = 0
+    """Of an original: offsets between it and the one before that no batch takes."""
+    gaps: tuple[Gap, ...] = ()
+    """Where they are, in order. Batches that are not copied may stand between them."""
+    records: memoryview | None = None
+    """What follows the header; None: not kept."""
+
+    @classmethod
+    def of(cls, header: BatchHeader, batch: memoryview, gaps: tuple[Gap, ...] = ()) -> "Batch":
+        """The checksum covers who wrote it, so the records are digested."""
+        digest = blake2b(digest_size=_LOOK_SIZE)
+        digest.update(
+            b"%d %d %d %d %d %d;"
+            % (
+                header.length,
+                header.attributes & ~REWRITTEN,
+                header.last_offset_delta,
+                header.base_timestamp,
+                header.max_timestamp,
+                header.record_count,
+            )
+        )
+        digest.update(batch[HEADER_SIZE:])
+        return cls(header, digest.digest(), sum(gap.offsets for gap in gaps), gaps, batch[HEADER_SIZE:])
+
+    @property
+    def length(self) -> int:
+        """Offsets that it takes."""
+        return self.header.last_offset_delta + 1
+
+
+class Fit(Enum):
+    """Whether one batch may be the copy of another."""
+
+    WHOLE = "whole"
+    """The same bytes; or, where log cleaners have been, all that the original still has is in the copy. Whether it is
+    the copy of this original or of another: it says the same about every key of it."""
+    OPEN = "open"
+    """Nothing speaks against it: as many offsets, and what log cleaners have left cannot tell."""
+    NONE = "none"
+
+
+async def fit(original: Batch, copy: Batch, opening: asyncio.Lock) -> Fit:
+    """``opening``: held while the batches are open, so that memory is bounded."""
+    if original.look == copy.look:
+        return Fit.WHOLE
+    if original.length != copy.length or not (cleaned(original.header) or cleaned(copy.header)):
+        return Fit.NONE
+    if original.records is None or copy.records is None:
+        return Fit.OPEN
+    async with opening:
+        try:
+            found = await in_common(_opened(copy.header, copy.records), _opened(original.header, original.records))
+        except NotOpened:
+            return Fit.OPEN
+    if found is None:
+        return Fit.NONE
+    return Fit.WHOLE if found.both and not found.missing else Fit.OPEN
+
+
+def _opened(header: BatchHeader, records: memoryview) -> Iterator[Record]:
+    """At offsets from 0 on, wherever the batch stands."""
+    return opened(header._replace(base_offset=0), bytes(records))

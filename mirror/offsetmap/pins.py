@@ -1,0 +1,377 @@
+"""What of a flow and its partitions outlives every process: who the flow is, what each partition is, why it halted.
+
+A group's metadata cannot hold it, since a deleted topic takes that along. These are records of the internal topic
+beside checkpoints and maps (``offsetmap.records``). A program that does not know them passes over them.
+
+Pure.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from mirror.offsetmap import fields
+from mirror.offsetmap.keys import VERSION, Side, dump, key_of
+from mirror.records.header import HEADER_SIZE, MAGIC_AT
+
+DIGEST_SIZE = 8
+
+
+def header_digest(header: bytes | memoryview) -> str:
+    """Of a batch's 61 header bytes as the source has them, without base offset, length and leader epoch; its checksum
+    is among them, so the records are covered as well. 16 hexadecimal digits."""
+    return hashlib.blake2b(header[MAGIC_AT:HEADER_SIZE], digest_size=DIGEST_SIZE).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A flow that writes to this destination. Its id and the source cluster's make the producer ids of its batches
+    (``records.identity``), so a batch of another flow can be told by name."""
+
+    flow: str
+    """The flow's id (``flow.id``)."""
+    source_cluster: str
+    """Cluster id of the source; empty where it has none."""
+    destination_cluster: str
+    at_ms: int = 0
+
+    def key(self) -> bytes:
+        """One for each flow id and source cluster."""
+        return dump({"kind": "flow", "flow": self.flow, "source_cluster": self.source_cluster})
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump({"v": VERSION, "destination_cluster": self.destination_cluster, "at_ms": self.at_ms})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        return cls(
+            flow=fields.label(key, "flow"),
+            source_cluster=fields.label(key, "source_cluster"),
+            destination_cluster=fields.label(value, "destination_cluster"),
+            at_ms=fields.at_ms(value),
+        )
+
+
+class LastCopied(NamedTuple):
+    """What of a source partition was known to be copied at some moment."""
+
+    offset: int
+    """All before it was at the destination."""
+    leader_epoch: int = -1
+    """Of the source's leader that it was read from: no record before ``offset`` had a higher one. -1: not known."""
+    digest: str = ""
+    """``header_digest`` of the last batch; empty: not known."""
+    digest_at: int = -1
+    """The offset behind that batch; at most ``offset``."""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The highest is the newest: what both sides have lost is copied again, from a later leader."""
+        return self.leader_epoch, self.offset
+
+    @classmethod
+    def load(cls, value: Mapping[str, Any]) -> Self | None:
+        """Of a record that has it as ``copied``."""
+        if value["copied"] is None:
+            return None
+        offset, leader_epoch, digest, digest_at = value["copied"]
+        told = {"offset": offset, "leader_epoch": leader_epoch, "digest_at": digest_at}
+        return cls(
+            fields.number(told, "offset"),
+            fields.number(told, "leader_epoch", least=-1, most=fields.MOST_I32),
+            fields.digest(digest),
+            fields.number(told, "digest_at", least=-1),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What a partition is: the topics that it was copied from and into. Written before the first batch, padding or
+    marker; replaced when an operator resumes over a change."""
+
+    side: Side
+    source_id: str | None
+    """Topic id in hexadecimal, where the cluster has one."""
+    destination_id: str | None
+    source_cluster: str = ""
+    """Cluster id."""
+    copied: LastCopied | None = None
+    """As of when this was written; see ``Note``. None: nothing yet, or not known."""
+    accepted: int = 0
+    """An operator has accepted what stands before this offset as it is: what was known of it before says nothing."""
+    offsets: str = ""
+    """The setting of this name under which all of it was copied; empty: noted by a version that did not say."""
+    isolation_level: str = ""
+    identity: str = ""
+    gaps_to: int = 0
+    """Records of the source that the destination lacks before this offset were given up by decision: markers stand, or
+    are to stand, in their place."""
+    aborted_to: int = 0
+    """The offsets of aborted transactions before this one are filled, whatever ``isolation_level`` says."""
+    replaced: bool = False
+    """An operator has resumed over a source topic in another one's place: that what the destination held then is a copy
+    of it is to be shown, not assumed."""
+    at_ms: int = 0
+
+    def key(self) -> bytes:
+        """One for each partition."""
+        return pin_key(self.side)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump(
+            {
+                "v": VERSION,
+                "source_id": self.source_id,
+                "destination_id": self.destination_id,
+                "source_cluster": self.source_cluster,
+                "copied": self.copied,
+                "accepted": self.accepted,
+                "offsets": self.offsets,
+                "isolation_level": self.isolation_level,
+                "identity": self.identity,
+                "gaps_to": self.gaps_to,
+                "aborted_to": self.aborted_to,
+                "replaced": self.replaced,
+                "at_ms": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them; older versions did not write the settings, nor what was decided."""
+        value = {"offsets": "", "isolation_level": "", "identity": "", "gaps_to": 0, "aborted_to": 0} | dict(value)
+        value.setdefault("replaced", False)
+        return cls(
+            side=Side.of(key),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            source_cluster=fields.label(value, "source_cluster"),
+            copied=LastCopied.load(value),
+            accepted=fields.number(value, "accepted"),
+            offsets=fields.label(value, "offsets"),
+            isolation_level=fields.label(value, "isolation_level"),
+            identity=fields.label(value, "identity"),
+            gaps_to=fields.number(value, "gaps_to"),
+            aborted_to=fields.number(value, "aborted_to"),
+            replaced=fields.flag(value, "replaced"),
+            at_ms=fields.at_ms(value),
+        )
+
+
+HALTED = "halted"
+"""The writer of the note of a partition that halted, whichever worker it was: from ``copied.offset`` on, records were
+due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What one owner of a partition knows to be copied last of these topics. Several may write at the same time, so
+    each has a key of its own, and the newest by what it says counts, in whatever order they come."""
+
+    side: Side
+    writer: str
+    source_id: str | None
+    """Topic ids, as in a ``Pin``: of other topics it says nothing."""
+    destination_id: str | None
+    copied: LastCopied
+    at_ms: int = 0
+
+    def key(self) -> bytes:
+        """One for each partition and writer."""
+        return key_of("copied", self.side, writer=self.writer)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump(
+            {
+                "v": VERSION,
+                "source_id": self.source_id,
+                "destination_id": self.destination_id,
+                "copied": self.copied,
+                "at_ms": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        copied = LastCopied.load(value)
+        if copied is None:
+            raise ValueError("copied is nothing")
+        return cls(
+            side=Side.of(key),
+            writer=fields.label(key, "writer"),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            copied=copied,
+            at_ms=fields.at_ms(value),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """A partition has stopped, and stays so for whoever takes it over, until an operator resumes it."""
+
+    side: Side
+    reason: str
+    detail: str
+    remedy: str
+    at_ms: int
+    source_id: str | None = None
+    """Topic ids as they were then: of other topics the halt says nothing."""
+    destination_id: str | None = None
+
+    def key(self) -> bytes:
+        """One for each partition."""
+        return halt_key(self.side)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump(
+            {
+                "v": VERSION,
+                "reason": self.reason,
+                "detail": self.detail,
+                "remedy": self.remedy,
+                "source_id": self.source_id,
+                "destination_id": self.destination_id,
+                "at_ms": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        return cls(
+            side=Side.of(key),
+            reason=fields.label(value, "reason"),
+            detail=fields.prose(value, "detail"),
+            remedy=fields.prose(value, "remedy"),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            at_ms=fields.at_ms(value),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLoop:
+    """An operator has resumed a partition that a flow the other way had copied back (``relay.durable.loops``), or that
+    another flow copies as well (``relay.durable.flows``)."""
+
+    side: Side
+    by: str
+    """That flow's internal topic: at the source, unless it says "at the destination"."""
+    digest: str
+    """Of what it had written down of the partition by then. Whatever it writes later is not accepted."""
+
+    def key(self) -> bytes:
+        """One for each partition and flow."""
+        return loop_key(self.side, self.by)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump({"v": VERSION, "digest": self.digest})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        return cls(side=Side.of(key), by=fields.label(key, "by"), digest=fields.label(value, "digest"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What the destination's leader remembered of the last checkpoint's producer before a fence that makes it forget.
+    Written before that fence and behind it, for whoever takes over next if this takeover gets no further."""
+
+    side: Side
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    """Of the producer's last batch below ``end``; -1: it had written nothing in this epoch."""
+    end: int
+    """Of the destination's log: what was appended behind was not looked at."""
+    fenced: bool
+    """Nothing of the producer can have been appended behind."""
+
+    def key(self) -> bytes:
+        """One for each partition."""
+        return remembered_key(self.side)
+
+    def value(self) -> bytes:
+        """JSON."""
+        producer = [self.producer_id, self.epoch, self.last_sequence]
+        return dump({"v": VERSION, "producer": producer, "end": self.end, "fenced": self.fenced})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        producer_id, epoch, last_sequence = fields.numbers(
+            value, "producer", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32)
+        )
+        return cls(
+            side=Side.of(key),
+            producer_id=producer_id,
+            epoch=epoch,
+            last_sequence=last_sequence,
+            end=fields.number(value, "end"),
+            fenced=fields.flag(value, "fenced"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """What of a destination topic's settings is to be as it was, should the process die that has suspended its cleanup
+    (``relay.leading.cleanup``). Written before that, and never taken away: each time there is a newer one."""
+
+    topic: str
+    topic_id: str | None
+    """Of another topic of this name it says nothing."""
+    values: Mapping[str, str | None]
+    """Config name -> the topic's own value; None: it has none, and follows its broker."""
+
+    def key(self) -> bytes:
+        """One for each topic."""
+        return suspended_key(self.topic)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump({"v": VERSION, "topic_id": self.topic_id, "values": dict(self.values)})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        values = value["values"]
+        return cls(
+            topic=fields.topic(key, "topic"),
+            topic_id=fields.topic_id(value, "topic_id"),
+            values={name: None if values[name] is None else fields.label(values, name) for name in values},
+        )
+
+
+def suspended_key(topic: str) -> bytes:
+    """Of a destination topic's ``Suspended``."""
+    return dump({"kind": "suspended", "topic": topic})
+
+
+def pin_key(side: Side) -> bytes:
+    """Of a partition's ``Pin``."""
+    return key_of("partition", side)
+
+
+def halt_key(side: Side) -> bytes:
+    """Of a partition's ``Halt``."""
+    return key_of("halt", side)
+
+
+def remembered_key(side: Side) -> bytes:
+    """Of a partition's ``Remembered``."""
+    return key_of("remembered", side)
+
+
+def loop_key(side: Side, by: str) -> bytes:
+    """Of a partition's ``AcceptedLoop``."""
+    return key_of("loop", side, by=by)

@@ -1,0 +1,453 @@
+"""What the mirror writes down at the destination, record by record: checkpoints, offset maps, skipped ranges, and what
+flows and partitions are (``offsetmap.pins``).
+
+Each is one record of a compacted topic, key and value in JSON, so that operators can read it with any consumer. The
+newest record of a key counts, and one without a value takes the key away.
+
+Several workers may write about one partition at the same time: one that owns it and one that has lost it and does not
+know yet. So no two of them share a key (``writer``), and whatever order their records come in, ``Ledger`` finds the
+same truth: of two accounts of one partition the one with the higher ``order`` counts, from its first source offset on.
+
+Pure.
+"""
+
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Self
+
+from mirror.offsetmap import fields
+from mirror.offsetmap.chunks import CHUNK_RUNS, Chunk, Order, joined, linked
+from mirror.offsetmap.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.pins import (
+    HALTED,
+    AcceptedLoop,
+    Flow,
+    Halt,
+    LastCopied,
+    Note,
+    Pin,
+    Remembered,
+    Suspended,
+    halt_key,
+    loop_key,
+    pin_key,
+    remembered_key,
+    suspended_key,
+)
+from mirror.offsetmap.runs import OffsetMap
+from mirror.records.identity import Identity
+
+__all__ = [
+    "CHUNK_RUNS",
+    "AcceptedLoop",
+    "Checkpoint",
+    "Chunk",
+    "Entry",
+    "Flow",
+    "Halt",
+    "Ledger",
+    "Note",
+    "Order",
+    "Pin",
+    "Remembered",
+    "Side",
+    "Skipped",
+    "StateError",
+    "read_entry",
+]
+
+SHOWN = 500
+"""Bytes of a key in a message."""
+
+
+class StateError(ValueError):
+    """A record that no mirror of this version wrote. The message has its key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """All before ``source_offset`` is at the destination, before ``destination_offset``; what the flow wrote there from
+    then on are the source's batches from ``source_offset`` on. True at any time after: only ever superseded."""
+
+    side: Side
+    writer: str
+    order: Order
+    source_offset: int
+    source_epoch: int
+    """Leader epoch of the source's batch before ``source_offset``; -1 if not known."""
+    destination_offset: int
+    identity: Identity
+    """Of the next batch."""
+    source_id: str | None = None
+    """Topic id in hexadecimal, where the cluster has one."""
+    destination_id: str | None = None
+    at_ms: int = 0
+    own: tuple[int, ...] = ()
+    """Producer ids under which the partition was ever written, that of ``identity`` among them; empty in records of
+    versions that did not note them."""
+    closed: bool = False
+    """Its writer sent nothing behind this: it stopped with nothing under way, or is not confirmed yet."""
+    confirmed: bool = True
+    """The partition was still its writer's behind its first checkpoint; before that, nothing is sent."""
+    copied: LastCopied | None = None
+    """What shows that the source still has what was copied. None in records of versions that did not note it."""
+    isolation_level: str = ""
+    """The setting under which the partition is copied; empty in records of versions that did not note it."""
+    unused: bool = False
+    """Nothing was copied up to here, by anybody; False in records of versions that did not note it."""
+
+    @property
+    def rank(self) -> tuple[int, bool, Order]:
+        """Which of two counts. Of those of one takeover, all but one were written by workers that had lost the
+        partition by then: that one is confirmed, or nobody has sent anything. Producer ids say nothing, since a later
+        one may be lower."""
+        return self.order.takeover, self.confirmed, self.order
+
+    def key(self) -> bytes:
+        """One for each writer."""
+        return key_of("checkpoint", self.side, writer=self.writer)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump(
+            {
+                "v": VERSION,
+                "order": self.order,
+                "source": self.source_offset,
+                "source_epoch": self.source_epoch,
+                "source_id": self.source_id,
+                "destination": self.destination_offset,
+                "destination_id": self.destination_id,
+                "identity": [self.identity.producer_id, self.identity.epoch, self.identity.sequence],
+                "at_ms": self.at_ms,
+                "own": self.own,
+                "closed": self.closed,
+                "confirmed": self.confirmed,
+                "copied": self.copied,
+                "isolation_level": self.isolation_level,
+                "unused": self.unused,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them; older versions did not write the last six."""
+        older: dict[str, Any] = {"own": [], "closed": False, "confirmed": True, "copied": None, "isolation_level": ""}
+        value = older | {"unused": False} | dict(value)
+        return cls(
+            side=Side.of(key),
+            writer=fields.label(key, "writer"),
+            order=Order.load(value),
+            source_offset=fields.number(value, "source"),
+            source_epoch=fields.number(value, "source_epoch", least=-1, most=fields.MOST_I32),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_offset=fields.number(value, "destination"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            identity=Identity(
+                *fields.numbers(value, "identity", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32))
+            ),
+            at_ms=fields.at_ms(value),
+            own=tuple(fields.numbers(value, "own", *[(-1, fields.MOST)] * len(value["own"]))),
+            closed=fields.flag(value, "closed"),
+            confirmed=fields.flag(value, "confirmed"),
+            copied=LastCopied.load(value),
+            isolation_level=fields.label(value, "isolation_level"),
+            unused=fields.flag(value, "unused"),
+        )
+
+
+_WORDS = {
+    "on.gap": "could not be copied; going on without them was accepted",
+    "unproven": "not shown to be copied; taking that on trust was accepted",
+    "retention_overtook": "deleted by the source while the partition was halted, before they were copied",
+    "never_arrived": "refused by the destination; going on without them was accepted",
+}
+
+
+def in_words(cause: str) -> str:
+    """The cause of a skipped range, for people."""
+    return _WORDS.get(cause, cause)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Source offsets that were not copied, by the operator's decision or policy: ``start`` up to before ``end``."""
+
+    side: Side
+    start: int
+    end: int
+    cause: str
+    """A stable name: ``on.gap``, or the reason of the halt that this went over (``in_words``)."""
+    at_ms: int
+
+    def key(self) -> bytes:
+        """One for each range."""
+        return key_of("skipped", self.side, start=self.start)
+
+    def value(self) -> bytes:
+        """JSON."""
+        return dump({"v": VERSION, "end": self.end, "cause": self.cause, "at_ms": self.at_ms})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """As ``key`` and ``value`` made them."""
+        start = fields.number(key, "start")
+        return cls(
+            side=Side.of(key),
+            start=start,
+            end=fields.number(value, "end", least=start),
+            cause=fields.label(value, "cause"),
+            at_ms=fields.at_ms(value),
+        )
+
+
+Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | Halt | AcceptedLoop | Remembered | Suspended
+_KINDS: dict[str, type[Entry]] = {
+    "checkpoint": Checkpoint,
+    "map": Chunk,
+    "skipped": Skipped,
+    "flow": Flow,
+    "partition": Pin,
+    "copied": Note,
+    "halt": Halt,
+    "loop": AcceptedLoop,
+    "remembered": Remembered,
+    "suspended": Suspended,
+}
+
+
+def read_entry(key: bytes, value: bytes) -> Entry | None:
+    """The entry of one record; None for a kind that this version does not know, and for a key that is none of ours.
+
+    Raises:
+        StateError: a key of ours, and a value that is not; or a key that is nearly one of ours.
+    """
+    try:
+        named = json.loads(key)
+    except (ValueError, RecursionError):
+        return None
+    kind = _KINDS.get(str(named.get("kind"))) if isinstance(named, dict) else None
+    if kind is None:
+        return None
+    shown = repr(key[:SHOWN]) + ("..." if len(key) > SHOWN else "")
+    try:
+        told = json.loads(value)
+        version = fields.number(told, "v")
+        if version != VERSION:
+            raise StateError(f"{shown} is of version {version}; this program knows {VERSION}")
+        entry = kind.load(named, told)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, StateError):
+            raise
+        raise StateError(f"{shown}: {type(error).__name__}: {error}") from error
+    if entry.key() != key:
+        # Else two records would be of one entry, and neither of their tombstones would take the other away.
+        raise StateError(f"{shown} is not written as {entry.key()!r}")
+    return entry
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is known of one side."""
+
+    checkpoints: dict[bytes, Checkpoint] = field(default_factory=dict)
+    chunks: dict[bytes, Chunk] = field(default_factory=dict)
+    notes: dict[bytes, Note] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All entries that count, by key. ``apply`` records in the order of the log.
+
+    A ``lean`` one keeps of each sealed chunk its first run only: what a worker needs, however long the maps are."""
+
+    lean: bool = False
+    _accounts: dict[Side, _Account] = field(default_factory=dict)
+    _sides: dict[bytes, Side] = field(default_factory=dict)
+    _skipped: dict[bytes, Skipped] = field(default_factory=dict)
+    _pinned: dict[bytes, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended] = field(default_factory=dict)
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """One record; ``value`` None takes the key away.
+
+        Raises:
+            StateError: see ``read_entry``.
+        """
+        if value is None:
+            self.forget(key)
+        elif (entry := read_entry(key, value)) is not None:
+            self.put(entry)
+
+    def put(self, entry: Entry) -> None:
+        """The newest of its key."""
+        key = entry.key()
+        if isinstance(entry, Skipped):
+            self._skipped[key] = entry
+            return
+        if isinstance(entry, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended):
+            self._pinned[key] = entry
+            return
+        account = self._accounts.setdefault(entry.side, _Account())
+        self._sides[key] = entry.side
+        if isinstance(entry, Checkpoint):
+            account.checkpoints[key] = entry
+        elif isinstance(entry, Note):
+            account.notes[key] = entry
+        elif self.lean and entry.sealed:
+            account.chunks[key] = replace(entry, map=OffsetMap(islice(entry.map, 1)))
+        else:
+            account.chunks[key] = entry
+
+    def forget(self, key: bytes) -> None:
+        """There is no such entry any more."""
+        self._skipped.pop(key, None)
+        self._pinned.pop(key, None)
+        side = self._sides.pop(key, None)
+        if side is not None:
+            self._accounts[side].checkpoints.pop(key, None)
+            self._accounts[side].chunks.pop(key, None)
+            self._accounts[side].notes.pop(key, None)
+
+    def has(self, key: bytes) -> bool:
+        """Whether there is such an entry."""
+        return key in self._skipped or key in self._pinned or key in self._sides
+
+    def about(self, sides: Container[Side]) -> list[Entry]:
+        """All entries of these partitions but checkpoints and maps."""
+        pinned = [each for each in self._pinned.values() if not isinstance(each, Flow | Suspended)]
+        notes = [note for account in self._accounts.values() for note in account.notes.values()]
+        return [each for each in (*pinned, *self._skipped.values(), *notes) if each.side in sides]
+
+    def of(self, side: Side) -> "Ledger":
+        """What it says of the accounts of one side now, whatever is applied to it later."""
+        found = Ledger(lean=self.lean)
+        account = self._accounts.get(side)
+        if account is not None:
+            found._accounts[side] = _Account(dict(account.checkpoints), dict(account.chunks))
+        return found
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    @property
+    def sides(self) -> list[Side]:
+        """What there is a checkpoint of."""
+        return sorted(side for side, account in self._accounts.items() if account.checkpoints)
+
+    @property
+    def known(self) -> set[Side]:
+        """What there is a checkpoint or a pin of."""
+        return {*self.sides, *(each.side for each in self._pinned.values() if isinstance(each, Pin))}
+
+    def checkpoints(self, side: Side) -> list[Checkpoint]:
+        """All of this partition, the one that counts last."""
+        account = self._accounts.get(side)
+        return sorted(account.checkpoints.values(), key=lambda one: one.rank) if account else []
+
+    def checkpoint(self, side: Side) -> Checkpoint | None:
+        """The one that counts."""
+        found = self.checkpoints(side)
+        return found[-1] if found else None
+
+    def own(self, side: Side) -> set[int]:
+        """Every producer id under which this partition was ever written, as far as it was noted."""
+        account = self._accounts.get(side)
+        if account is None:
+            return set()
+        known = {chunk.order.producer_id for chunk in account.chunks.values()}
+        for one in account.checkpoints.values():
+            known.update(one.own, (one.identity.producer_id,))
+        return known
+
+    def chunks(self, side: Side) -> list[Chunk]:
+        """All of this partition that count, in the order in which they do."""
+        return [one for one in self._all_chunks(side) if one.writer not in self._void(side)]
+
+    def void(self, side: Side) -> list[Chunk]:
+        """Those of this partition that do not count: of workers that had lost it before their first checkpoint. Where
+        nobody of a takeover is confirmed, the last one counts, because the next account is built on it."""
+        return [one for one in self._all_chunks(side) if one.writer in self._void(side)]
+
+    def _all_chunks(self, side: Side) -> list[Chunk]:
+        account = self._accounts.get(side)
+        return sorted(account.chunks.values(), key=lambda one: (one.order, one.number)) if account else []
+
+    def _void(self, side: Side) -> set[str]:
+        accounts = self.checkpoints(side)
+        last = {one.order.takeover: one.writer for one in accounts}
+        return {one.writer for one in accounts if not one.confirmed and last[one.order.takeover] != one.writer}
+
+    def linked(self, side: Side, *, gone_to: int = 0) -> list[Chunk]:
+        """The chunks of the account that counts and those that it goes on from; see ``offsetmap.chunks.linked``.
+
+        Raises:
+            MapError: one of them is missing.
+        """
+        checkpoint, counted = self.checkpoint(side), self.chunks(side)
+        if checkpoint is None:
+            return counted
+        return linked(counted, self._all_chunks(side), writer=checkpoint.writer, gone_to=gone_to)
+
+    def map(self, side: Side) -> OffsetMap:
+        """The whole map as it was written down. Not to be had of a lean ledger.
+
+        Raises:
+            MapError: it is not whole.
+        """
+        assert not self.lean
+        return joined(self.linked(side))
+
+    def skipped(self, topic: str | None = None) -> Iterator[Skipped]:
+        """Ranges that were not copied, of one source topic or of all, in order."""
+        for entry in sorted(self._skipped.values(), key=lambda one: (one.side, one.start)):
+            if topic in (None, entry.side.topic):
+                yield entry
+
+    def pin(self, side: Side) -> Pin | None:
+        """What this partition is, if that was written down."""
+        found = self._pinned.get(pin_key(side))
+        return found if isinstance(found, Pin) else None
+
+    def notes(self, side: Side) -> list[Note]:
+        """What was copied last of this partition, by each owner's word; the newest last."""
+        notes = [one for one in self._notes(side) if one.writer != HALTED]
+        return sorted(notes, key=lambda one: (one.copied.rank, one.key()))
+
+    def due(self, side: Side) -> Note | None:
+        """What was due when this partition halted."""
+        return next((one for one in self._notes(side) if one.writer == HALTED), None)
+
+    def _notes(self, side: Side) -> Iterable[Note]:
+        account = self._accounts.get(side)
+        return account.notes.values() if account else ()
+
+    def suspended(self, topic: str) -> Suspended | None:
+        """What this destination topic had when its cleanup was suspended last."""
+        found = self._pinned.get(suspended_key(topic))
+        return found if isinstance(found, Suspended) else None
+
+    def halt(self, side: Side) -> Halt | None:
+        """Why this partition has stopped, if it has."""
+        found = self._pinned.get(halt_key(side))
+        return found if isinstance(found, Halt) else None
+
+    def accepted_loop(self, side: Side, by: str) -> AcceptedLoop | None:
+        """What of a flow the other way an operator has accepted; ``by``: its internal topic."""
+        found = self._pinned.get(loop_key(side, by))
+        return found if isinstance(found, AcceptedLoop) else None
+
+    def remembered(self, side: Side) -> Remembered | None:
+        """What was noted before this partition was last fenced."""
+        found = self._pinned.get(remembered_key(side))
+        return found if isinstance(found, Remembered) else None
+
+    @property
+    def halts(self) -> list[Halt]:
+        """Of all partitions, in order."""
+        return sorted((one for one in self._pinned.values() if isinstance(one, Halt)), key=lambda one: one.side)
+
+    @property
+    def flows(self) -> list[Flow]:
+        """Whose topic this is; more than one if it was shared, or the source cluster was replaced."""
+        return [one for one in self._pinned.values() if isinstance(one, Flow)]

@@ -1,0 +1,510 @@
+"""What the mirror remembers between two lives, in a compacted internal topic at the destination.
+
+Written with acks=all, a batch at a time, and read in full when it is opened. It holds what the destination's log alone
+does not say: checkpoints and offset maps of ``offsets: mapped``; in any mode, what flow and partitions are, why a
+partition halted, and the ranges that were skipped.
+
+A batch may land twice (its answer was lost) or late. Checkpoints and maps carry keys of their writer alone, so that
+does no harm; the others say the same again, or are written by a partition's owner only.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster, Leader, no_leader
+from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
+from mirror.net.log import PartitionLog
+from mirror.offsetmap.chunks import Chunk, joined
+from mirror.offsetmap.records import Entry, Flow, Ledger, Side, Skipped, StateError
+from mirror.offsetmap.runs import MapError, OffsetMap
+from mirror.records.header import BatchHeader
+from mirror.wire.errors import ErrorCode, Outcome, outcome_of
+
+PREFIX = "mirror-internal."
+"""Topics with such names are never mirrored (``service.config``)."""
+REPLICAS = 3
+"""Of the internal topic by default; fewer where there are fewer brokers."""
+BATCH_BYTES = 256 * 1024
+"""Most bytes of keys and values in a batch, unless a single entry has more: well below any ``max.message.bytes``."""
+READ_BYTES = 1 << 20
+TRIES = 6
+LOOKS = 200
+LOST = 1 << 63
+"""Behind any offset."""
+PAUSE_S = 0.05
+_CREATE_TIMEOUT_MS = 30_000
+_TOPIC_RESOURCE = 2
+_POLICY = "cleanup.policy"
+_COMPACT = "compact"
+SEGMENT_BYTES = 16 << 20
+"""Of the internal topic: what is superseded is not cleaned before its segment is rolled, and a start reads it all."""
+
+_RESTORE = (
+    "nobody but a mirror of this version may write there: restore the topic, or give the flow a new destination topic"
+)
+
+Row = tuple[bytes, bytes | None]
+_T = TypeVar("_T")
+
+
+class StateUnusable(NetworkError):
+    """The internal topic is not what it has to be; the message says what to do."""
+
+    slug = "state_unusable"
+
+
+UNREADABLE = (Refused, StateUnusable, Damaged)
+"""Why another flow's internal topic cannot be read. It holds nobody up: see ``passes``."""
+
+
+def passes(error: NetworkError) -> bool:
+    """Whether asking again may help: not where it is not permitted, nor where its log is damaged on a broker's disk."""
+    return (
+        isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Outcome.HALT
+    )
+
+
+def state_topic(flow: str) -> str:
+    """The internal topic of a flow: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
+    return PREFIX + flow.replace("->", "_to_")
+
+
+class Memory(Protocol):
+    """What the mirror remembers at the destination, as the relay needs it: ``State``, or a model of it in tests. Every
+    coroutine raises ``NetworkError``."""
+
+    topic: str
+    ledger: Ledger
+    lost: Ledger | None
+    """What was known when the topic was found to have lost some of it; None again once that is seen to."""
+
+    async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
+        """Finds or creates it, and reads it; False if there is none."""
+
+    async def load(self) -> None:
+        """Reads what others have written since."""
+
+    async def look(self, *, replication_factor: int = -1) -> None:
+        """Whether it still has all that was read."""
+
+    async def put(self, entry: Entry) -> None:
+        """Writes one entry, together with those of others."""
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+        """Writes entries, and takes keys away."""
+
+    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
+        """Writes down a range that is not copied."""
+
+    async def claim(self, flow: Flow) -> None:
+        """Writes down whose it is, unless that is known."""
+
+
+class Shared:
+    """Work that is done once for all who ask for it meanwhile: whoever asks gets a turn that began afterwards."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._turn = asyncio.Lock()
+        self._asked = self._done = 0
+        self._failed: NetworkError | None = None
+
+    async def run(self) -> None:
+        """Once, for this caller and all others who wait.
+
+        Raises:
+            NetworkError: what the work raised, for each of them.
+        """
+        self._asked += 1
+        wanted = self._asked
+        async with self._turn:
+            if self._done < wanted:
+                covers = self._asked
+                self._failed = None
+                try:
+                    await self._work()
+                except NetworkError as error:
+                    self._failed = error
+                self._done = covers
+            if self._failed is not None:
+                raise self._failed
+
+
+class State:
+    """The flow's internal topic. ``open`` it; then ``ledger`` has what it says, as of the last ``load``.
+
+    ``lean``: see ``Ledger``. Every coroutine raises ``NetworkError`` when the destination does not answer after some
+    tries, among them ``StateUnusable`` for a topic that holds something else than our records.
+    """
+
+    def __init__(self, cluster: Cluster, flow: str, *, topic: str = "", lean: bool = False) -> None:
+        """``topic``: another flow's, to be read only."""
+        self.topic = topic or state_topic(flow)
+        self._flow = "" if topic else flow
+        self._lean = lean
+        self.ledger = Ledger(lean=lean)
+        self.lost: Ledger | None = None
+        self._cluster = cluster
+        self._topic_id: bytes | None = None
+        self._next = 0
+        """All before was read, from a leader such as ``_leader`` or before."""
+        self._leader = Leader(-1, -1)
+        self._start = 0
+        """Of the log, when it was read."""
+        self._written = 0
+        """Behind what was acknowledged here."""
+        self._lock = asyncio.Lock()
+        self._loads = Shared(self._load_once)
+        self._puts = Shared(self._put_all)
+        self._waiting: list[Entry] = []
+
+    async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
+        """Finds the topic, or creates it, and reads it to its end.
+
+        Args:
+            create: whether to create it where it lacks.
+            replication_factor: of a new topic; -1 for three, or as many as there are brokers.
+
+        Returns:
+            False if there is none and none is to be created.
+
+        Raises:
+            StateUnusable: it exists and its cleanup.policy is not compact, so that what it says would be deleted; or
+                it is another flow's.
+        """
+        await self._cluster.refresh([self.topic])
+        if self.topic not in self._cluster.topics:
+            if not create:
+                return False
+            await self._patiently(lambda: self._create(replication_factor))
+        await self._check_policy()
+        await self.load()
+        self._check_flow()
+        return True
+
+    async def claim(self, flow: Flow) -> None:
+        """Says that it is this flow's, unless that is known.
+
+        Raises:
+            StateUnusable: another flow of the same name here has said so before.
+        """
+        if any(one.key() == flow.key() for one in self.ledger.flows):
+            return
+        await self.put(flow)
+        # Of two that do so at the same moment, each sees the other one behind its own word.
+        await self.load()
+        try:
+            self._check_flow()
+        except StateUnusable:
+            await self.save((), forget=[flow.key()])
+            raise
+
+    def _check_flow(self) -> None:
+        first = min(self.ledger.flows, key=lambda one: (one.at_ms, one.flow), default=None)
+        if self._flow and first is not None and first.flow != self._flow:
+            raise StateUnusable(
+                f"topic {self.topic} at {self._cluster.name} belongs to the flow with flow.id {first.flow}, this one "
+                f'is {self._flow}: "->" is written "_to_" in a topic\'s name. Give this flow another flow.id; if it is '
+                f"that flow under new names, set flow.id: {first.flow}"
+            )
+
+    async def load(self) -> None:
+        """Reads what was written since the last time, by whomever, up to the log's true end. Calls that are made while
+        one is under way share the next."""
+        await self._loads.run()
+
+    async def look(self, *, replication_factor: int = -1) -> None:
+        """Whether the topic is the one that was read, and has all of that. Where not, it is made again if it is gone,
+        and read anew; ``lost`` has what was known before then. Else nothing is read.
+
+        Raises:
+            StateUnusable: see ``open``.
+        """
+        if not await self._patiently(lambda: self._is_same(replication_factor)):
+            await self.load()
+        await self._check_policy()
+
+    async def _is_same(self, replication_factor: int) -> bool:
+        """Looks beside whatever is written meanwhile: a broker that hangs must not keep that."""
+        failed = await self._cluster.refresh([self.topic])
+        if failed.get(self.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            await self._create(replication_factor)
+        topic, leader = self._cluster.topics.get(self.topic), self._cluster.leader(self.topic, 0)
+        if topic is None or leader is None:
+            raise no_leader(self._cluster.name, self.topic, 0, topic)
+        if topic.topic_id != self._topic_id or not self._next:
+            return False
+        log = PartitionLog(self._cluster, topic, 0, leader)
+        return await log.start() <= self._start and not await self._is_cut(log, await log.true_end())
+
+    async def _load_once(self) -> None:
+        async with self._lock:
+            await self._patiently(self._read)
+
+    async def put(self, entry: Entry) -> None:
+        """``save`` for one entry: those of calls made while one is under way go together."""
+        self._waiting.append(entry)
+        await self._puts.run()
+
+    async def _put_all(self) -> None:
+        entries, self._waiting = self._waiting, []
+        try:
+            await self.save(entries)
+        except asyncio.CancelledError:
+            # Only one of those who asked gave up: the next turn is the others'.
+            self._waiting[:0] = entries
+            raise
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+        """Writes entries, and that the keys of ``forget`` are no more. What is small enough for one batch (a checkpoint
+        with its map, always) is there as a whole or not at all."""
+        entries = list(entries)
+        forget = list(forget)
+        rows: list[Row] = [(entry.key(), entry.value()) for entry in entries]
+        rows += [(key, None) for key in forget]
+        async with self._lock:
+            for batch in _batches(rows):
+                base = await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
+                # The log has lost its end, where it does not grow: then everything is read anew.
+                behind = base + BatchHeader.read(batch).record_count
+                self._written = behind if base >= self._written else LOST
+            for entry in entries:
+                self.ledger.put(entry)
+            for key in forget:
+                self.ledger.forget(key)
+
+    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
+        """Writes down that source offsets ``start`` up to before ``end`` are not copied, and why."""
+        skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
+        await self.save([skipped])
+        return skipped
+
+    # -- the topic -----------------------------------------------------------------------------------------------------
+
+    async def _create(self, replication_factor: int) -> None:
+        replicas = replication_factor if replication_factor > 0 else min(REPLICAS, len(self._cluster.nodes))
+        one = CreateTopicsRequest.CreatableTopic
+        wanted = one(
+            name=self.topic,
+            num_partitions=1,
+            replication_factor=replicas,
+            assignments=[],
+            configs=[
+                one.CreatableTopicConfig(name=_POLICY, value=_COMPACT),
+                one.CreatableTopicConfig(name="segment.bytes", value=str(SEGMENT_BYTES)),
+            ],
+        )
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=_CREATE_TIMEOUT_MS, validate_only=False)
+        result = (await (await self._cluster.control_of_controller()).call(request)).topics[0]
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            what = (
+                f"cannot create {self.topic} with {replicas} replicas at {self._cluster.name} (grant Create, Read, "
+                f"Write and Describe on it; or create it by hand: one partition, {_POLICY}={_COMPACT})"
+            )
+            raise Refused(what, result.error_code, result.error_message)
+        for _ in range(LOOKS):
+            await self._cluster.refresh([self.topic])
+            if self._cluster.leader(self.topic, 0) is not None:
+                return
+            await asyncio.sleep(PAUSE_S)
+
+    async def _check_policy(self) -> None:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=self.topic, configuration_keys=[_POLICY]
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+        for result in (await self._cluster.call(request)).results:
+            # Without the right to look it is taken to be as it was created.
+            for entry in result.configs if not result.error_code else []:
+                if entry.name == _POLICY and entry.value != _COMPACT:
+                    raise StateUnusable(
+                        f"topic {self.topic} at {self._cluster.name} has {_POLICY}={entry.value}, so that what the "
+                        f"mirror must remember would be deleted; set it to {_COMPACT}"
+                    )
+
+    def _log(self) -> PartitionLog:
+        """The partition at its leader of now."""
+        topic = self._cluster.topics.get(self.topic)
+        leader = self._cluster.leader(self.topic, 0)
+        if topic is None or leader is None:
+            raise no_leader(self._cluster.name, self.topic, 0, topic)
+        if topic.topic_id != self._topic_id:
+            # Another topic of that name: nothing is known any more.
+            self._keep_lost()
+            self._topic_id, self.ledger = topic.topic_id, Ledger(lean=self._lean)
+            self._next = self._written = self._start = 0
+        return PartitionLog(self._cluster, topic, 0, leader)
+
+    def _keep_lost(self) -> None:
+        """The topic may lack some of what is known."""
+        if self._flow and self.lost is None and (self._next or self._written):
+            self.lost = self.ledger
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Tries a few times, with newer metadata each time."""
+        options = self._cluster.options
+        backoff = Backoff(least_ms=options.backoff_ms, most_ms=options.backoff_max_ms)
+        while True:
+            try:
+                return await attempt()
+            except NetworkError as error:
+                final = isinstance(error, StateUnusable) or (
+                    isinstance(error, Refused) and outcome_of(error.code) is Outcome.HALT
+                )
+                if final or backoff.tries == TRIES - 1:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+            with suppress(NetworkError):
+                await self._cluster.refresh([self.topic])
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        # A topic that was made anew may have the leader epochs of the old one: only its id tells.
+        await self._cluster.refresh([self.topic])
+        log = self._log()
+        end = await log.true_end()
+        for _ in range(LOOKS):
+            if await log.visible_end() >= end:
+                break
+            await asyncio.sleep(PAUSE_S)
+        else:
+            raise Unreachable(f"{log.name} ends at {end}, and that is not replicated yet")
+        start = await log.start()
+        # A log cleaner leaves the log's start where it is.
+        if (self._next or self._written) and (start > self._start or await self._is_cut(log, end)):
+            self._keep_lost()
+            self._next = 0
+        if not self._next or not await self._read_on(log, end):
+            self._next, self.ledger = await self._read_all(log, end)
+            self._written = 0
+        self._leader, self._start = log.leader, start
+
+    async def _is_cut(self, log: PartitionLog, end: int) -> bool:
+        """Whether the log, which ends at ``end``, has lost some of what was read or written here (an unclean election):
+        there are other entries at these offsets, or will be. A new leader that cannot be asked may have."""
+        if end < max(self._next, self._written):
+            return True
+        if log.leader == self._leader:
+            return False
+        found = await log.end_of_epoch(self._leader.epoch) if self._leader.epoch >= 0 else None
+        return found is None or found.offset < self._next
+
+    async def _read_on(self, log: PartitionLog, end: int) -> bool:
+        """Applies what was written since the last time; False if offsets are missing there: among what the cleaner took
+        may be the word that a key is no more."""
+        while self._next < end:
+            found = (await log.read(self._next, max_bytes=READ_BYTES)).batches
+            if not found:
+                return False
+            for header, batch in found:
+                if header.base_offset != self._next or not header.is_dense:
+                    return False
+                self._apply(self.ledger, header, batch)
+                self._next = header.next_offset
+        return True
+
+    async def _read_all(self, log: PartitionLog, end: int) -> tuple[int, Ledger]:
+        """Up to where it was read, and what it says. The ledger of before stays as it is if that fails."""
+        ledger = Ledger(lean=self._lean)
+        offset = await log.start()
+        while offset < end:
+            found = (await log.read(offset, max_bytes=READ_BYTES)).batches
+            if not found:
+                break
+            for header, batch in found:
+                self._apply(ledger, header, batch)
+                offset = header.next_offset
+        return offset, ledger
+
+    def _apply(self, ledger: Ledger, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control or not header.record_count:
+            return
+        try:
+            for record in _records(batch):
+                ledger.apply(record.key or b"", record.value)
+        except StateError as error:
+            raise StateUnusable(
+                f"topic {self.topic} at {self._cluster.name}, batch at offset {header.base_offset}: {error}; {_RESTORE}"
+            ) from error
+
+
+def whole_map(topic: str, ledger: Ledger, side: Side, *, gone_to: int) -> OffsetMap:
+    """A partition's map, from the internal topic. Not to be had of a lean ledger.
+
+    Args:
+        topic: the internal topic's name.
+        ledger: what it says.
+        side: the partition.
+        gone_to: where the destination's log starts.
+
+    Raises:
+        StateUnusable: its chunks do not make one map, or one is missing.
+    """
+    try:
+        chunks = ledger.linked(side, gone_to=gone_to)
+    except MapError as error:
+        raise StateUnusable(
+            f"topic {topic} lacks a part of the offset map of {side.name}: {error}; somebody has deleted what stood "
+            "there, so offsets of this partition cannot be translated. `mirror status` says whether it has halted, and "
+            "how the map is made anew"
+        ) from error
+    return joined_map(topic, chunks)
+
+
+def joined_map(topic: str, chunks: Iterable[Chunk]) -> OffsetMap:
+    """``joined``, for chunks that the internal topic has.
+
+    Raises:
+        StateUnusable: they do not make one map.
+    """
+    try:
+        return joined(chunks)
+    except MapError as error:
+        raise StateUnusable(f"topic {topic}: its records do not make one offset map: {error}; {_RESTORE}") from error
+
+
+def _records(batch: memoryview) -> list[DefaultRecord]:
+    """Those of a batch that anybody may have written.
+
+    Raises:
+        StateError: they cannot be read.
+    """
+    try:
+        return list(DefaultRecordBatch(bytes(batch)))
+    except Exception as error:  # what is in there is a stranger's, and each codec has errors of its own
+        raise StateError(f"unreadable: {type(error).__name__}: {error}") from error
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[bytes]:
+    """The rows as record batches, in order."""
+    builder, size, count = _builder(), 0, 0
+    for key, value in rows:
+        grown = len(key) + len(value or b"")
+        if count and size + grown > BATCH_BYTES:
+            yield bytes(builder.build())
+            builder, size, count = _builder(), 0, 0
+        builder.append(count, round(time.time() * 1000), key, value, [])
+        size += grown
+        count += 1
+    if count:
+        yield bytes(builder.build())
+
+
+def _builder() -> DefaultRecordBatchBuilder:
+    return DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )

@@ -1,0 +1,102 @@
+"""Which offset is which, as of now: the map that was written down, and what the flow has copied since.
+
+For whoever wants to know and writes nothing: ``mirror offsets translate``, the audit.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mirror.net.log import PartitionLog
+from mirror.offsetmap.fields import id_shown, id_text
+from mirror.offsetmap.lockstep import Differs, LockStep
+from mirror.offsetmap.records import Side
+from mirror.offsetmap.runs import OffsetMap, Place
+from mirror.offsetmap.topic import State, whole_map
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """One partition of a flow with ``offsets: mapped``.
+
+    Attributes:
+        map: every offset that is on both sides.
+        source_end: all of the source's offsets below are at the destination, or are holes.
+        destination_end: behind the last copy; what follows there may be others'.
+        seen: the destination was looked at up to here, so what is copied next comes at this offset or behind it.
+        log_start: the destination has deleted what is before.
+    """
+
+    map: OffsetMap
+    source_end: int
+    destination_end: int
+    seen: int
+    log_start: int
+
+    def to_destination(self, offset: int) -> Place | None:
+        """Where a reader of the source that goes on at ``offset`` goes on at the destination; None: what it would read
+        next may not be copied yet."""
+        if offset > self.source_end:
+            return None
+        return self.map.to_destination(offset) or Place(self.seen, exact=False)
+
+    def to_source(self, offset: int) -> Place:
+        """Where a reader of the destination that goes on at ``offset`` goes on at the source."""
+        return self.map.to_source(offset) or Place(self.source_end, exact=False)
+
+
+async def translation(
+    state: State, source: PartitionLog, destination: PartitionLog, *, committed: bool, own: Iterable[int] = ()
+) -> Translation | None:
+    """How things stand, mirror running or not.
+
+    Args:
+        state: opened, not lean.
+        source: the partition.
+        destination: where it is copied to.
+        committed: the flow's ``isolation.level``.
+        own: producer ids that the flow may have used beside those that its checkpoints have.
+
+    Returns:
+        None if nothing of this partition was ever copied there by the flow.
+
+    Raises:
+        Differs: what the destination has of the flow is not what the source has; a topic is another than was copied.
+        StateUnusable: the internal topic has lost a part of the map.
+        NetworkError: a cluster does not answer.
+    """
+    side = Side(source.topic.name, source.index, destination.topic.name)
+    checkpoint = state.ledger.checkpoint(side)
+    if checkpoint is None:
+        return None
+    for log, known in ((source, checkpoint.source_id), (destination, checkpoint.destination_id)):
+        topic_id = id_text(log.topic.topic_id)
+        if None not in (known, topic_id) and known != topic_id:
+            ids = f"its topic has id {id_shown(topic_id)}, and what is known of the copy is of {id_shown(known)}"
+            raise Differs(f"{log.name}: {ids}")
+    source_start, log_start = await source.start(), await destination.start()
+    found = whole_map(state.topic, state.ledger, side, gone_to=log_start)
+    step = LockStep(
+        source,
+        destination,
+        source_offset=checkpoint.source_offset,
+        destination_offset=checkpoint.destination_offset,
+        identity=checkpoint.identity,
+        own=state.ledger.own(side).union(own),
+        committed=committed,
+        source_start=source_start,
+        log_start=log_start,
+    )
+    await step.advance(await destination.visible_end())
+    step.decide()
+    found.truncate(checkpoint.source_offset)
+    found.extend(step.map)
+    coming = await step.next_of_source()
+    # Holes up to the next record are as good as copied.
+    source_end = coming.header.base_offset if coming is not None else step.source_seen
+    return Translation(
+        map=found,
+        source_end=max(step.source_offset, source_end),
+        destination_end=max(checkpoint.destination_offset, found.destination_end),
+        seen=step.destination_offset,
+        log_start=log_start,
+    )

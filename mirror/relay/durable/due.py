@@ -1,0 +1,201 @@
+"""What was due when a partition halted.
+
+What the source deletes meanwhile halts the partition once more, as long as the destination has its copy. Where nothing
+was copied yet, or the destination topic is made anew, the copy begins where the source begins by then, and nothing
+would tell of what was due before that. A note in the internal topic does: from which offset on records were due.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster, Topic, no_leader
+from mirror.net.errors import NetworkError
+from mirror.net.log import PartitionLog
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.pins import HALTED, LastCopied, Note
+from mirror.offsetmap.records import Skipped
+from mirror.offsetmap.topic import Memory
+from mirror.reasons import HaltReason
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.relay.halts import Halted
+from mirror.relay.partition import Partition
+from mirror.relay.settings import RelaySettings
+
+DELETED = HaltReason.RETENTION_OVERTOOK.slug
+"""Why a range counts as skipped that the source deleted while a halt kept it from being copied."""
+
+
+class Due:
+    """Of all partitions of a process. What was due is of the source's topic: which one of the destination's it would
+    have been copied into does not matter."""
+
+    def __init__(self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings) -> None:
+        self._state = state
+        self._source = source
+        self._destination = destination
+        self._settings = settings
+        self._noting: dict[Partition, Halted] = {}
+
+    def at_halt(self, partition: Partition) -> int:
+        """The offset from which on records were due; -1: nothing is noted of the source topic of now."""
+        note = self.note(partition)
+        return -1 if note is None else note.copied.offset
+
+    def note(self, partition: Partition) -> Note | None:
+        """The one that is written down of the source topic of now."""
+        source = self._source.topics.get(partition.topic)
+        if source is None:
+            return None
+        note = self._state.ledger.due(partition.side)
+        return note if note is not None and note.source_id == id_text(source.topic_id) else None
+
+    async def now(self, partition: Partition) -> list[Note]:
+        """The note of a partition that halts now; none if there is nothing new to be noted.
+
+        Raises:
+            NetworkError: the source cannot be asked now.
+        """
+        source = self._source.topics.get(partition.topic)
+        if source is None:
+            return []
+        source_id, destination_id = self.ids(partition)
+        if partition.position >= 0 and self._is_located(partition):
+            due = LastCopied(partition.position, partition.source_leader_epoch)
+        elif self.note(partition) is not None:
+            return []  # from an earlier halt
+        else:
+            # Nothing was looked at, so this says nothing of a leader epoch under which it was copied.
+            copied = self._copied_to(partition)
+            due = LastCopied(copied if copied >= 0 else await self._start(partition, source), NO_LEADER_EPOCH)
+        return [_note(partition, source_id, destination_id, due)]
+
+    async def _start(self, partition: Partition, source: Topic) -> int:
+        """Where the source begins."""
+        leader = self._source.leader(partition.topic, partition.index)
+        if leader is None:
+            raise no_leader(self._source.name, partition.topic, partition.index, source)
+        return await PartitionLog(self._source, source, partition.index, leader).start()
+
+    async def write_down(self, partition: Partition, halted: Halted) -> None:
+        """Notes what is due now, however long it takes, as long as the partition has halted for this reason."""
+        if self._noting.get(partition) is halted:
+            return
+        self._noting[partition] = halted
+        notes: list[Note] | None = None
+
+        def still() -> bool:
+            return partition.halted is halted
+
+        async def attempt() -> None:
+            nonlocal notes
+            if notes is None:
+                await self._state.load()
+                notes = await self.now(partition)
+            if notes and still():
+                # The first answer counts: what the source deletes while this fails was due.
+                await self._state.save(notes)
+
+        async def again() -> None:
+            await self._source.refresh([partition.topic])
+
+        try:
+            await persistently(attempt, self._settings, still, between=again)
+        finally:
+            if self._noting.get(partition) is halted:
+                del self._noting[partition]
+
+    async def settle(self, partitions: Iterable[Partition]) -> None:
+        """Notes of earlier halts go, once something behind them was copied.
+
+        Raises:
+            NetworkError: not certain that they are gone; the next time has them all.
+        """
+        passed = [
+            note.key()
+            for each in partitions
+            if (note := self.note(each)) is not None and each.acknowledged > note.copied.offset
+        ]
+        if passed:
+            await self._state.save((), forget=passed)
+
+    async def overtaken(self, partition: Partition, upto: int) -> None:
+        """The copy begins at offset ``upto``. What was due before is written down as skipped; before the copy begins.
+
+        Raises:
+            NetworkError: not certain that it is there.
+        """
+        note = self.note(partition)
+        if note is None or not note.copied.offset < upto:
+            return
+        due = note.copied.offset
+        skipped = Skipped(side=partition.side, start=due, end=upto, cause=DELETED, at_ms=_now_ms())
+        moved = _note(partition, note.source_id, note.destination_id, note.copied._replace(offset=upto))
+        await self._state.save([skipped, moved])
+        partition.overtaken.append((due, upto))
+
+    def ids(self, partition: Partition) -> tuple[str | None, str | None]:
+        """Of source and destination topic, as of now."""
+        here = self._source.topics.get(partition.topic)
+        there = self._destination.topics.get(partition.destination)
+        return (
+            id_text(here.topic_id) if here is not None else None,
+            id_text(there.topic_id) if there is not None else None,
+        )
+
+    def _is_located(self, partition: Partition) -> bool:
+        """Whether the process has found a position in the topics of now."""
+        return self.ids(partition) == (id_text(partition.source_id), id_text(partition.destination_id))
+
+    def _copied_to(self, partition: Partition) -> int:
+        """Up to which offset the source topic of now was copied into the destination topic of now, by what is written
+        down; -1: nothing says that any of it was."""
+        ids, committed, ledger = self.ids(partition), partition.committed, self._state.ledger
+        if self._settings.mapped:
+            checkpoint = ledger.checkpoint(partition.side)
+            of_these = checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids
+            return checkpoint.source_offset if checkpoint is not None and of_these else -1
+        pin = ledger.pin(partition.side)
+        of_these = pin is not None and (pin.source_id, pin.destination_id) == ids
+        copied = [each.copied for each in ledger.notes(partition.side) if (each.source_id, each.destination_id) == ids]
+        if pin is not None and of_these and pin.copied is not None:
+            copied.append(pin.copied)
+        if committed is not None and committed.topic_id == (ids[0] or "") and (pin is None or of_these):
+            copied.append(LastCopied(committed.offset, committed.epoch, committed.digest, committed.digest_at))
+        return max((one.offset for one in copied if one.digest), default=-1)
+
+
+async def persistently(
+    attempt: Callable[[], Awaitable[None]],
+    settings: RelaySettings,
+    still: Callable[[], bool],
+    *,
+    between: Callable[[], Awaitable[object]] | None = None,
+) -> None:
+    """Tries until it succeeds, with pauses that grow, as long as ``still`` says so. ``between``: done before each try
+    but the first."""
+    backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+    while still():
+        try:
+            if backoff.tries and between is not None:
+                await between()
+            await attempt()
+            return
+        except NetworkError:
+            await asyncio.sleep(backoff.next_s())
+
+
+def _note(partition: Partition, source_id: str | None, destination_id: str | None, due: LastCopied) -> Note:
+    return Note(
+        side=partition.side,
+        writer=HALTED,
+        source_id=source_id,
+        destination_id=destination_id,
+        copied=due,
+        at_ms=_now_ms(),
+    )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

@@ -1,0 +1,226 @@
+"""The flows that write to a destination, by what their internal topics say: whose a batch of some mirror's is, and who
+else copies a partition.
+
+Producer ids of exact mode follow from a flow's id, its source cluster's id, topic and partition. Under another flow id
+the mirror does not know its own copies any more, so a batch of such an id is told by the name of its flow.
+
+Two flow ids may begin with one partition at the same moment (an alias renamed while the old mirror still runs). Each
+writes down what it copies before its first batch, and looks *behind* that for the other's entry: at least one sees it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.pins import DIGEST_SIZE, AcceptedLoop, Flow
+from mirror.offsetmap.records import Entry, Ledger, Side
+from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic
+from mirror.reasons import GAPS, HaltReason
+from mirror.records.filler import filler_id
+from mirror.records.identity import MIRROR_BIT, producer_id, same_owner
+from mirror.relay.halts import Halted, PartitionHalted
+from mirror.relay.partition import Partition
+from mirror.relay.topics.pairing import PATIENCE_S
+
+LOOKED_UP_FOR_S = 60.0
+"""What was found holds for so long: many partitions ask at the same time."""
+
+
+class _Topic(NamedTuple):
+    """What another flow's internal topic says."""
+
+    name: str
+    ledger: Ledger
+
+
+class Flows:
+    """Of one destination. ``flow``: the id of the one that asks; ``source_cluster``: its source's; ``state``: its
+    internal topic; ``mapped``: how it copies."""
+
+    def __init__(
+        self, destination: Cluster, *, flow: str, source_cluster: str, state: Memory, mapped: bool = False
+    ) -> None:
+        self._destination = destination
+        self._flow = flow
+        self._source_cluster = source_cluster
+        self._state = state
+        self._mapped = mapped
+        self._there: dict[str, State] = {}
+        self._looking = asyncio.Lock()
+        self._looks = Shared(self._renew)
+        self._known: list[_Topic] = []
+        self._until = 0.0
+
+    async def named(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
+        """The halt, with the flow's name where it is for a batch that another flow's mirror has written."""
+        writer = stop.writer
+        if writer < 0 or not writer & MIRROR_BIT:
+            return stop
+        try:
+            topics = await self._known_topics()
+            ledgers = [self._state.ledger, *(topic.ledger for topic in topics)]
+            flows = [flow for ledger in ledgers for flow in ledger.flows]
+            flow, why = self._writer(writer, partition, flows), "is not written down at this destination"
+        except NetworkError as error:
+            flow, why = None, f"cannot be looked up: {error}"
+        reason = HaltReason.FLOWS_MIXED if stop.misplaced else HaltReason.OTHER_FLOW
+        if flow is None:
+            whose = f"of a mirror whose flow id {why}"
+            remedy = reason.remedy.format(id="the names that it had, such as old-source->destination")
+        elif flow.flow == self._flow:
+            whose = f"of this flow, copied from cluster {flow.source_cluster}; the source is {self._source_cluster}"
+            remedy = HaltReason.RECREATED.remedy
+        else:
+            whose = f'of flow "{flow.flow}", copied from cluster {flow.source_cluster}'
+            remedy = reason.remedy.format(id=f'"{flow.flow}"')
+        return PartitionHalted(Halted(HaltReason.OTHER_FLOW.slug, f"{stop.halted.detail}, {whose}", remedy))
+
+    async def check_new(self, partition: Partition, *, begun: bool = False) -> None:
+        """No other flow copies this partition into the same one. In exact mode, both would write at the same offsets;
+        with ``offsets: mapped`` all would be there twice, and ids that brokers allocate tell nobody's batches apart.
+
+        Args:
+            partition: of which this flow has copied nothing yet. What an operator accepts is written down.
+            begun: this flow has written down that it copies it, and it is looked now; else only to confirm what was
+                found a moment ago.
+
+        Raises:
+            PartitionHalted: another flow does.
+            NetworkError: not to be known now.
+        """
+        others = await self._known_topics(anew=begun)
+        if not begun and any(self._digest(topic, partition) for topic in others):
+            others = await self._known_topics(anew=True)
+        for topic in others:
+            digest = self._digest(topic, partition)
+            if digest and not partition.accept_unproven:
+                raise PartitionHalted(self._halted(topic, partition))
+            if digest:
+                await self._state.save([AcceptedLoop(side=partition.side, by=_by(topic), digest=digest)])
+
+    def _digest(self, topic: _Topic, partition: Partition) -> str:
+        """``_trace``; empty also where an operator has accepted that much."""
+        digest = self._trace(topic.ledger, partition)
+        accepted = self._state.ledger.accepted_loop(partition.side, _by(topic))
+        return "" if accepted is not None and accepted.digest == digest else digest
+
+    def _halted(self, topic: _Topic, partition: Partition) -> Halted:
+        names = sorted(flow.flow for flow in topic.ledger.flows) or [topic.name.removeprefix(PREFIX)]
+        did = "was" if has_copied(topic.ledger, partition.side) else "is, from now on,"
+        detail = f'{partition.name} {did} copied into {partition.destination} by flow "{names[0]}" ({topic.name})'
+        reason = HaltReason.OTHER_FLOW_TOO
+        return Halted(reason.slug, detail, reason.remedy.format(id=f'"{names[0]}"'))
+
+    def _trace(self, ledger: Ledger, partition: Partition) -> str:
+        """The digest of what another flow has written down of the partition; empty: nothing that counts."""
+        side = partition.side
+        source_id, destination_id = id_text(partition.source_id), id_text(partition.destination_id)
+        halted = ledger.halt(side)
+        if (
+            halted is not None
+            and halted.reason not in GAPS
+            and (halted.source_id, halted.destination_id) == (source_id, destination_id)
+            and not has_copied(ledger, side)
+        ):
+            return ""  # should it be resumed, it looks again
+        for entry in (ledger.pin(side), ledger.checkpoint(side)):
+            if entry is None:
+                continue
+            same_log = None not in (entry.destination_id, destination_id)
+            if same_log and entry.destination_id != destination_id:
+                continue  # of a destination topic that is no more
+            if entry.source_id and source_id:
+                same = entry.source_id == source_id
+            else:
+                same = any(flow.source_cluster == self._source_cluster for flow in ledger.flows)
+            if same or (same_log and not self._mapped):
+                return digest_of([ledger.pin(side), ledger.checkpoint(side), *ledger.notes(side)])
+        return ""
+
+    @staticmethod
+    def _writer(writer: int, partition: Partition, flows: list[Flow]) -> Flow | None:
+        for flow in flows:
+            for compute in (producer_id, filler_id):
+                owner = compute(
+                    flow=flow.flow, cluster_id=flow.source_cluster, topic=partition.topic, partition=partition.index
+                )
+                if same_owner(owner, writer):
+                    return flow
+        return None
+
+    async def _known_topics(self, *, anew: bool = False) -> list[_Topic]:
+        """What all other internal topics of the destination say; unless ``anew``, or said a moment ago.
+
+        Raises:
+            NetworkError: not to be known now.
+        """
+        if anew:
+            await self._looks.run()
+        else:
+            async with self._looking:
+                if asyncio.get_running_loop().time() >= self._until:
+                    await self._looks.run()
+        return self._known
+
+    async def _renew(self) -> None:
+        self._known = await self._look_up()
+        self._until = asyncio.get_running_loop().time() + LOOKED_UP_FOR_S
+
+    async def _look_up(self) -> list[_Topic]:
+        found = await self._destination.ask_all(self._names, patience_s=PATIENCE_S)
+        names = {name for told in found for name in told} - {state_topic(self._flow)}
+        for name in self._there.keys() - names:
+            del self._there[name]
+        return [topic for name in sorted(names) if (topic := await self._read(name)) is not None]
+
+    async def _names(self, node_id: int) -> list[str]:
+        """Internal topics that this broker knows of. One that was created a moment ago is known to its leader, at
+        least."""
+        connection = await self._destination.control(node_id)
+        answer = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        return [topic.name for topic in answer.topics if topic.name.startswith(PREFIX)]
+
+    async def _read(self, name: str) -> _Topic | None:
+        """Reads on in one of them; None: not ours to read, or nothing that a mirror has written."""
+        state = self._there.get(name) or State(self._destination, self._flow, topic=name, lean=True)
+        try:
+            if name in self._there:
+                await state.load()
+            elif not await state.open(create=False):
+                return None
+        except UNREADABLE as error:
+            if passes(error):
+                raise
+            self._there.pop(name, None)
+            return None
+        self._there[name] = state
+        return _Topic(name, state.ledger)
+
+
+def has_map(ledger: Ledger, side: Side) -> bool:
+    """Whether something of the partition was copied with ``offsets: mapped``, by what is written down."""
+    return any(len(chunk.map) for chunk in ledger.chunks(side))
+
+
+def has_copied(ledger: Ledger, side: Side) -> bool:
+    """The same, in whichever mode."""
+    pin = ledger.pin(side)
+    return has_map(ledger, side) or bool(ledger.notes(side)) or (pin is not None and pin.copied is not None)
+
+
+def digest_of(entries: Iterable[Entry | None]) -> str:
+    """Of what a flow has written down: another one whenever it has copied more."""
+    digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    for entry in entries:
+        digest.update(entry.value() if entry is not None else b"")
+    return digest.hexdigest()
+
+
+def _by(topic: _Topic) -> str:
+    return f"{topic.name} at the destination"

@@ -1,0 +1,485 @@
+"""What a partition is and why it halted, kept in the internal topic and held against what is there now.
+
+Topic ids, halts and what was copied last are written down, so that they outlive every process and every owner:
+``recall`` before a partition is taken over, ``pin`` before anything is written into its log.
+"""
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mirror.net.cluster import Cluster
+from mirror.net.log import PartitionLog
+from mirror.offsetmap.fields import id_shown, id_text
+from mirror.offsetmap.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
+from mirror.offsetmap.records import Checkpoint, Entry, Skipped
+from mirror.offsetmap.topic import Memory
+from mirror.reasons import GAPS, HaltReason, is_durable
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.relay.assignment import committable, copied_to
+from mirror.relay.durable.due import Due, persistently
+from mirror.relay.halts import Halted, PartitionHalted, halt
+from mirror.relay.locate.evidence import Asked, Known, Unseen, vouch
+from mirror.relay.partition import NEVER, Partition
+from mirror.relay.settings import RelaySettings
+
+UNPROVEN = HaltReason.UNPROVEN.slug
+"""Why a range counts as skipped that an operator took on trust."""
+ON_GAP = "on.gap"
+"""Why one does that was given up by decision."""
+COMMITTED = "read_committed"
+MAPPED = "mapped"
+LEVEL = "isolation.level"
+
+
+class Pins:
+    """Of all partitions of a process."""
+
+    def __init__(self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings) -> None:
+        self.state = self._state = state
+        self._source = source
+        self._destination = destination
+        self._settings = settings
+        self._writer = uuid.uuid4().hex[:16]
+        self.due = Due(state, source=source, destination=destination, settings=settings)
+
+    # -- what is written down ------------------------------------------------------------------------------------------
+
+    async def recall(self, partition: Partition) -> None:
+        """What was written down of the partition by whoever had it before.
+
+        Raises:
+            PartitionHalted: it halted then, and its topics are still the same; or its source is another cluster.
+            NetworkError: the internal topic cannot be read now.
+        """
+        await self._state.load()
+        ledger, side = self._state.ledger, partition.side
+        halted = ledger.halt(side)
+        if halted is not None and (halted.source_id, halted.destination_id) == self.ids(partition):
+            if halted.reason not in GAPS or not self._settings.accept_gaps:
+                raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
+            # Set since, it goes over the halt: whoever takes the partition over without it is past the gap.
+            await self._state.save((), forget=[halted.key()])
+        partition.pin = pin = ledger.pin(side)
+        if pin is None:
+            return
+        notes, due = ledger.notes(side), ledger.due(side)
+        copied = [each.copied for each in notes if _same_topics(each, pin)]
+        copied += [pin.copied] if pin.copied is not None else []
+        if (
+            due is not None
+            and due.copied.leader_epoch >= 0
+            and _same_topics(due, pin)
+            and not any(map(_digest, copied))
+        ):
+            copied.append(due.copied)  # it was located when it halted
+        partition.pin = pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
+        cluster_id = self._source.cluster_id
+        if pin.source_cluster and cluster_id and pin.source_cluster != cluster_id:
+            raise halt(
+                HaltReason.RECREATED,
+                f"{partition.name} was copied from cluster {pin.source_cluster}; {self._source.name} is {cluster_id}",
+            )
+        partition.source_id = bytes.fromhex(pin.source_id) if pin.source_id else None
+        partition.destination_id = bytes.fromhex(pin.destination_id) if pin.destination_id else None
+
+    async def check_settings(self, partition: Partition, there: PartitionLog) -> str:
+        """What stands in ``there`` was copied under the settings of now: other ones would have copied something else.
+
+        Returns:
+            The isolation level that it was copied under before, which an operator has accepted; empty: that of now.
+
+        Raises:
+            PartitionHalted: it was not.
+            NetworkError: the log's end is not to be known now.
+        """
+        changed = self._changed(partition)
+        if not changed or not await there.true_end():
+            return ""
+        (name, before, now), *_ = changed
+        if name == LEVEL and partition.accept_settings:
+            return before
+        raise settings_changed(partition, there, name, before, now)
+
+    def _changed(self, partition: Partition) -> list[tuple[str, str, str]]:
+        """Settings with others before: name, before, now."""
+        pin, settings = partition.pin, self._settings
+        checkpoint = self._state.ledger.checkpoint(partition.side)
+        if checkpoint is not None and (settings.mapped or pin is None):
+            # A pin beside it is of an exact copy that an operator has given up.
+            of_it = self._is_of(checkpoint, partition)
+            before = (MAPPED, "", checkpoint.isolation_level) if of_it else ("", "", "")
+        else:
+            before = _under(pin) if pin is not None else ("", "", "")
+        told = [
+            ("offsets", before[0], settings.offsets),
+            ("identity", before[1], settings.identity),
+            (LEVEL, before[2], settings.isolation_level),
+        ]
+        return [each for each in told if each[1] not in ("", each[2])]
+
+    def _is_of(self, checkpoint: Checkpoint, partition: Partition) -> bool:
+        """Whether something was copied by then, into the destination topic of now."""
+        _, destination_id = self.ids(partition)
+        same = None in (checkpoint.destination_id, destination_id) or checkpoint.destination_id == destination_id
+        return same and any(len(chunk.map) for chunk in self._state.ledger.chunks(partition.side))
+
+    async def pin(
+        self, partition: Partition, *, end: int = 0, fill_to: int = 0, given_up: tuple[int, int] | None = None
+    ) -> None:
+        """Writes down what the partition is, unless that is known; before anything is written into its log.
+
+        Args:
+            partition: whose topics are looked up.
+            end: of the destination's log. All before it is accepted from now on where an operator took something of
+                that on trust (``Partition.trusted``), which is written down with it as a skipped range.
+            fill_to: up to here it is filled next, if that is behind its end.
+            given_up: records that will not be copied, by decision: a skipped range, too.
+
+        Raises:
+            NetworkError: not certain that it is there.
+        """
+        known = partition.pin
+        source_id, destination_id = id_text(partition.source_id), id_text(partition.destination_id)
+        same = known is not None and (known.source_id, known.destination_id) == (source_id, destination_id)
+        settings = self._settings
+        under = (settings.offsets, settings.identity, settings.isolation_level)
+        trusted = partition.trusted
+        accepted = end if trusted is not None else known.accepted if known is not None and same else 0
+        gaps_to = max(given_up[1] if given_up is not None else 0, known.gaps_to if known is not None and same else 0)
+        aborted_to = known.aborted_to if known is not None and same else 0
+        if known is not None and same and known.isolation_level == COMMITTED and not settings.committed:
+            aborted_to = max(end, fill_to)
+        if known is not None and same and accepted <= known.accepted and _under(known) == under and given_up is None:
+            return
+        pin = Pin(
+            side=partition.side,
+            source_id=source_id,
+            destination_id=destination_id,
+            source_cluster=self._source.cluster_id,
+            copied=known.copied if known is not None and same and trusted is None else None,
+            accepted=accepted,
+            offsets=settings.offsets,
+            isolation_level=settings.isolation_level,
+            identity=settings.identity,
+            gaps_to=gaps_to,
+            aborted_to=aborted_to,
+            replaced=known is not None and same and known.replaced and trusted is None,
+            at_ms=_now_ms(),
+        )
+        if trusted is None and given_up is None:
+            await self._state.put(pin)
+        else:
+            without = [
+                Skipped(side=partition.side, start=taken[0], end=taken[1], cause=cause, at_ms=pin.at_ms)
+                for cause, taken in ((UNPROVEN, trusted), (ON_GAP, given_up))
+                if taken is not None and taken[0] < taken[1]
+            ]
+            notes = self._state.ledger.notes(partition.side) if trusted is not None else []
+            await self._state.save([pin, *without], forget=[each.key() for each in notes])
+        partition.pin = pin
+
+    def aborted_to(self, partition: Partition) -> int:
+        """Up to here the offsets of aborted transactions are filled, although the source is read uncommitted."""
+        pin = partition.pin
+        if pin is None or self._settings.committed:
+            return 0
+        # All that there is: an operator has accepted that, or it halts before.
+        return NEVER if pin.isolation_level == COMMITTED else pin.aborted_to
+
+    @staticmethod
+    def unused(partition: Partition) -> bool:
+        """Whether nothing of it was ever copied, as far as is known: by what was written down, by the group's word, and
+        by this process."""
+        pin, committed = partition.pin, partition.committed
+        return (
+            (pin is None or (not pin.accepted and (pin.copied is None or not pin.copied.offset)))
+            and (committed is None or (not committed.offset and not committed.digest))
+            and partition.position <= 0
+            and not partition.counts.batches
+            and partition.begun.until < 0
+        )
+
+    async def vouch(self, partition: Partition, here: Asked, unseen: Unseen) -> int:
+        """See ``relay.locate.evidence``: with what was written down of this partition, by whomever."""
+        # Who had it when this one recalled it may have written it down since, and then copied.
+        await self.recall(partition)
+        pin, committed = partition.pin, partition.committed
+        source_id = id_text(partition.source_id) or ""
+        of_these = committed is not None and committed.topic_id == source_id
+        another = pin is None and committed is not None and committed.topic_id and source_id and not of_these
+        if another and committed is not None and not partition.accept_unproven:
+            raise halt(
+                HaltReason.RECREATED,
+                f"source topic of {partition.name}: id {id_shown(source_id)}, when it was copied "
+                f"{id_shown(committed.topic_id)}",
+            )
+        # Where both sides had lost their end, another batch may have been copied to the same offset: the newest counts.
+        copied = [
+            LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
+            for each in reversed(partition.marks)
+            if each.next_offset <= unseen.end
+        ]
+        if pin is not None and pin.copied is not None:
+            copied.append(pin.copied)
+        copied += committed_note(partition)
+        replaced = pin is not None and pin.replaced
+        if not copied and not replaced and partition.source_leader_epoch >= 0 and partition.reached <= unseen.end:
+            # What was acknowledged here, in the middle of a record set.
+            copied.append(LastCopied(max(0, partition.reached), partition.source_leader_epoch))
+        pinned = pin is not None or bool(source_id and of_these)
+        accepted = pin.accepted if pin is not None else 0
+        return await self.ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
+
+    @staticmethod
+    async def ask(
+        partition: Partition,
+        here: Asked,
+        unseen: Unseen,
+        copied: Iterable[LastCopied],
+        *,
+        pinned: bool,
+        accepted: int = 0,
+        replaced: bool = False,
+    ) -> int:
+        """The same with these notes.
+
+        Args:
+            partition: which is looked at.
+            here: the source's log.
+            unseen: what cannot be compared.
+            copied: the notes.
+            pinned: whether the topics are the ones that they are of.
+            accepted: up to here an operator has accepted what stands at the destination.
+            replaced: whether an operator has resumed over another source topic than the one that was copied.
+        """
+        known = Known(
+            name=partition.name,
+            pinned=pinned,
+            has_ids=bool(partition.source_id),
+            copied=tuple(copied),
+            accepted=accepted,
+            replaced=replaced,
+            compacted=partition.terms.compacted,
+        )
+        partition.trusted = None
+        try:
+            return await vouch(here, known, unseen)
+        except PartitionHalted:
+            if not partition.accept_unproven or unseen.differs:
+                raise
+            # Of a topic in another's place, also what the source never had.
+            begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start
+            partition.trusted = (max(begins, known.accepted), unseen.end)
+            return NO_LEADER_EPOCH
+
+    async def note(self, partitions: Iterable[Partition]) -> None:
+        """Writes down what was copied last of these, where that has changed.
+
+        Raises:
+            NetworkError: not certain that it is there; the next time has it all.
+        """
+        changed = [(each, note) for each in partitions if (note := self._note(each)) is not None]
+        if not changed:
+            return
+        forget = [key for _, note in changed for key in self._replaced_by(note)]
+        await self._state.save([note for _, note in changed], forget=forget)
+        for partition, note in changed:
+            if partition.pin is not None and _same_topics(note, partition.pin):
+                partition.pin = replace(partition.pin, copied=note.copied)
+
+    def _replaced_by(self, note: Note) -> list[bytes]:
+        """Keys of notes from which nothing is to be learned any more."""
+        replaced = [
+            each.key()
+            for each in self._state.ledger.notes(note.side)
+            if each.writer != note.writer and _same_topics(each, note) and each.copied.rank <= note.copied.rank
+        ]
+        due = self._state.ledger.due(note.side)
+        if due is not None and due.copied.offset < note.copied.offset and due.source_id == note.source_id:
+            replaced.append(due.key())
+        return replaced
+
+    def _note(self, partition: Partition) -> Note | None:
+        """What was copied last of it; None if that is known."""
+        found, pin = committable(partition), partition.pin
+        if (
+            found is None
+            and partition.halted is not None
+            and (at_halt := copied_to(partition, partition.position)).digest
+        ):
+            found = at_halt
+        if pin is None or found is None:
+            return None
+        copied = LastCopied(found.offset, found.leader_epoch, found.digest, found.digest_at)
+        if copied == pin.copied:
+            return None
+        return Note(
+            side=partition.side,
+            writer=self._writer,
+            source_id=pin.source_id,
+            destination_id=pin.destination_id,
+            copied=copied,
+            at_ms=_now_ms(),
+        )
+
+    async def introduce(self) -> None:
+        """Writes down who the flow is, unless that is known.
+
+        Raises:
+            StateUnusable: the internal topic is another flow's.
+            NetworkError: not certain that it is there.
+        """
+        flow = Flow(
+            flow=self._settings.flow,
+            source_cluster=self._source.cluster_id,
+            destination_cluster=self._destination.cluster_id,
+            at_ms=_now_ms(),
+        )
+        await self._state.claim(flow)
+
+    # -- halts ---------------------------------------------------------------------------------------------------------
+
+    async def halted(self, partition: Partition, halted: Halted) -> None:
+        """Writes down that the partition has stopped, however long it takes: whoever takes it over has to know. Of
+        reasons that heal by themselves, only what was due is written down."""
+        entries: list[Entry] = []
+        if is_durable(halted.reason):
+            source_id, destination_id = self.ids(partition)
+            entries.append(
+                Halt(
+                    side=partition.side,
+                    reason=halted.reason,
+                    detail=halted.detail,
+                    remedy=halted.remedy,
+                    at_ms=_now_ms(),
+                    source_id=source_id,
+                    destination_id=destination_id,
+                )
+            )
+        note = None if self._settings.mapped else self._note(partition)
+        if note is not None:
+            entries.append(note)
+
+        def still() -> bool:
+            return partition.halted is halted
+
+        async def attempt() -> None:
+            await self._state.save(entries)
+
+        if entries:
+            # First, and whether the source can be asked or not.
+            await persistently(attempt, self._settings, still)
+        await self.due.write_down(partition, halted)
+
+    async def resumed(self, partitions: Iterable[Partition]) -> None:
+        """An operator says that these may go on, with the topics as they are now: halts are forgotten, and what the
+        partitions are is written down anew.
+
+        Raises:
+            NetworkError: not certain that it is there.
+        """
+        entries: list[Entry] = []
+        forget = []
+        for partition in partitions:
+            forget.append(halt_key(partition.side))
+            if self.due.at_halt(partition) < 0:
+                entries += await self.due.now(partition)  # resumed before that could be written down
+            pin = self._state.ledger.pin(partition.side)
+            source_id, destination_id = self.ids(partition)
+            if partition.source_id is not None and id_text(partition.source_id) != source_id:
+                partition.forget_source()
+            if partition.destination_id is not None and id_text(partition.destination_id) != destination_id:
+                partition.before = None
+            renewed = pin is not None and (pin.source_id, pin.destination_id, pin.source_cluster) != (
+                source_id,
+                destination_id,
+                self._source.cluster_id,
+            )
+            checkpoint = self._state.ledger.checkpoint(partition.side) if self._settings.mapped else None
+            if checkpoint is not None:
+                # A mapped copy has a checkpoint; its pin says which topics the operator has accepted in their place.
+                if renewed or (checkpoint.source_id, checkpoint.destination_id) != (source_id, destination_id):
+                    entries.append(self._pin_of(partition, MAPPED))
+            elif pin is not None and renewed:
+                forget += [each.key() for each in self._state.ledger.notes(partition.side)]
+                same = pin.destination_id == destination_id
+                under = _under(pin) if same else ("", "", "")
+                # What it is shown to be a copy of is another topic; of a new destination, nothing is shown anyway.
+                replaced = same and pin.source_id != source_id
+                entries.append(replace(self._pin_of(partition, *under), replaced=replaced or (same and pin.replaced)))
+        await self._state.save(entries, forget=forget)
+
+    def _pin_of(self, partition: Partition, offsets: str, identity: str = "", isolation_level: str = "") -> Pin:
+        """With the topics of now, and these settings."""
+        source_id, destination_id = self.ids(partition)
+        return Pin(
+            side=partition.side,
+            source_id=source_id,
+            destination_id=destination_id,
+            source_cluster=self._source.cluster_id,
+            offsets=offsets,
+            identity=identity,
+            isolation_level=isolation_level,
+            at_ms=_now_ms(),
+        )
+
+    def ids(self, partition: Partition) -> tuple[str | None, str | None]:
+        """Of source and destination topic, as of now."""
+        return self.due.ids(partition)
+
+
+def settings_changed(partition: Partition, there: PartitionLog, name: str, before: str, now: str) -> PartitionHalted:
+    """A setting is another one than that under which the copy was made."""
+    return halt(
+        HaltReason.LEVEL_CHANGED if name == LEVEL else HaltReason.SETTINGS_CHANGED,
+        f"{partition.name} was copied under {name}: {before}, and the configuration says {now}; {there.name} has a "
+        "copy",
+    )
+
+
+def _under(pin: Pin) -> tuple[str, str, str]:
+    """The settings that all of it was copied under."""
+    return pin.offsets, pin.identity, pin.isolation_level
+
+
+def is_first(partition: Partition) -> bool:
+    """Whether something was copied of it, and no note tells of a batch. Part of a record set is enough: one of
+    old records takes long, with one batch under way at a time."""
+    pin = partition.pin
+    none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
+    return none_yet and partition.acknowledged >= 0 and partition.counts.records > 0
+
+
+def committed_note(partition: Partition) -> list[LastCopied]:
+    """What the group at the source says was copied last of this source topic; empty: nothing."""
+    committed = partition.committed
+    source_id = id_text(partition.source_id) or ""
+    if committed is None or not committed.digest or committed.topic_id != source_id:
+        return []
+    if committed.leader_epoch < 0:
+        return [LastCopied(committed.digest_at, committed.epoch, committed.digest, committed.digest_at)]
+    return [LastCopied(committed.offset, committed.leader_epoch, committed.digest, committed.digest_at)]
+
+
+def _same_topics(note: Note, other: Note | Pin) -> bool:
+    """Whether both are of the same topics."""
+    return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
+
+
+def _digest(copied: LastCopied) -> str:
+    return copied.digest
+
+
+def was_copied(partition: Partition) -> bool:
+    """Whether a record of these topics is known to have been copied, by the pin's or the group's word."""
+    pin, committed = partition.pin, partition.committed
+    if pin is not None and pin.copied is not None and pin.copied.digest:
+        return True
+    source_id = id_text(partition.source_id) or ""
+    return committed is not None and bool(committed.digest) and committed.topic_id == source_id
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

@@ -1,0 +1,158 @@
+"""What the internal topic at the destination is told, and when: what flow and partitions are, halts, skipped ranges; in
+mapped mode positions and maps."""
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+
+from mirror.net.errors import NetworkError
+from mirror.offsetmap.records import Side
+from mirror.offsetmap.topic import Memory, State
+from mirror.relay.durable.pins import ON_GAP, Pins, is_first
+from mirror.relay.durable.repair import Rewriting
+from mirror.relay.mapped.copied import Account, save
+from mirror.relay.mapped.strays import Strays
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Committed, Partition
+from mirror.relay.phases import Phase
+
+NOTE_EVERY_S = 60.0
+"""In exact mode, what was copied last is written down this often; the group's commits have it more often, and vanish
+with a deleted topic."""
+LOOK_EVERY_S = 10.0
+"""Whether the topic still has what was written down is looked at this often."""
+FIRST_NOTE_S = 1.0
+"""But of a partition of which nothing was ever written down, so soon: retention at the destination may take old records
+at once, and then nothing else shows what they were a copy of."""
+
+
+class Books:
+    """Of one flow. ``state``: the topic; ``pins``: what of it is about single partitions, whatever the mode."""
+
+    def __init__(self, owner: Owner, state: Memory | None = None) -> None:
+        """``state``: instead of the topic at the destination."""
+        self._owner = owner
+        self._writing = asyncio.Lock()
+        self._soon = asyncio.Event()
+        self._was_empty = False
+        self.strays = Strays(owner, self._save)
+        settings = owner.settings
+        self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
+        self.pins = Pins(self.state, source=owner.source, destination=owner.destination, settings=settings)
+        self._rewriting = Rewriting(owner, self.state, self.pins, self._writing)
+
+    async def open(self) -> None:
+        """Finds or makes the topic, recalls what was skipped in earlier lives, and says who the flow is.
+
+        Raises:
+            NetworkError: the destination does not answer, or does not let us.
+        """
+        await self.state.open(replication_factor=self._owner.settings.state_replication_factor)
+        self._was_empty = not self.state.ledger.flows
+        self._recall(self.state)
+        await self.pins.introduce()
+
+    def _recall(self, state: Memory) -> None:
+        for each in state.ledger.skipped():
+            self._owner.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
+
+    def check_found(self, committed: Committed | None) -> None:
+        """A flow that has copied has an internal topic: one that was not there is told of, once. ``committed``: what
+        the group had for a partition when it was taken over."""
+        if self._was_empty and committed is not None and committed.digest:
+            self._was_empty = False
+            self._owner.log.warning(
+                "state_lost",
+                topic=self.state.topic,
+                detail="the flow has copied before, and this topic had nothing of it: it was deleted or made anew "
+                "while the mirror was stopped; what was skipped or halted before is not known any more",
+            )
+
+    async def keep(self) -> None:
+        """Writes regularly, until cancelled."""
+        settings = self._owner.settings
+        if settings.mapped:
+            try:
+                while True:
+                    # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event comes just then.
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(settings.checkpoint_interval_ms / 1000):
+                            await self._soon.wait()
+                    self._soon.clear()
+                    await self.write_down()
+            finally:
+                self.strays.close()
+        while True:
+            for _ in range(round(NOTE_EVERY_S / FIRST_NOTE_S)):
+                await asyncio.sleep(FIRST_NOTE_S)
+                async with self._writing:
+                    await self._note(first=True)
+            await self.write_down()
+
+    def write_soon(self) -> None:
+        """A partition has halted: with ``offsets: mapped``, what was copied of it is written down now, since its topics
+        may be made anew before the next checkpoint is due."""
+        self._soon.set()
+
+    async def watch(self) -> None:
+        """Looks regularly whether the topic has lost something, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if await self._rewriting.look():
+                await self.write_down()
+                # A flow the other way that has begun meanwhile has seen nothing of this one.
+                self._owner.look_now()
+
+    async def write_down(self, *, closing: bool = False) -> None:
+        """Where the partitions are now. Should it fail, the next time has it all, and a start finds it again.
+
+        ``closing``: nothing more will be sent, of partitions with nothing under way.
+        """
+        async with self._writing:
+            if self._owner.settings.mapped:
+                await self._write_down(closing=closing)
+            else:
+                await self._note()
+            with suppress(NetworkError):
+                await self.pins.due.settle(self._owner.partitions.values())
+
+    async def _note(self, *, first: bool = False) -> None:
+        partitions = self._owner.partitions.values()
+        try:
+            await self.pins.note(filter(is_first, partitions) if first else partitions)
+        except NetworkError as error:
+            self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
+
+    async def _write_down(self, *, closing: bool) -> None:
+        """Partitions of which somebody else's batches may stand between ours are looked at first, beside the others."""
+        accounts = {each: each.copied for each in self._owner.partitions.values() if each.copied is not None}
+        if closing:
+            await self.strays.ended()
+        still = [each for each in accounts if each.phase is Phase.ACTIVE and not (each.in_flight or each.outbox)]
+        closed = {accounts[each] for each in still} if closing else set()
+        astray = [each for each, copied in accounts.items() if self.strays.concerns(copied)]
+        self.strays.look(astray, closed=closed)
+        sure = {each: copied for each, copied in accounts.items() if each not in astray}
+        written = [Account.of(each, closed=each in closed) for each in sure.values() if each.changed or each in closed]
+        await self._save(sure, written)
+        if closing:
+            await self.strays.ended()
+
+    async def _save(self, partitions: Collection[Partition], accounts: list[Account]) -> None:
+        """Writes down accounts of these partitions."""
+        try:
+            await save(self.state, accounts)
+        except NetworkError as error:
+            self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
+            for partition in partitions:
+                if partition.copied is not None and partition.copied.journal.overflows:
+                    # It waits, located anew once the map can be written: memory is bounded.
+                    self._owner.doubt_now(partition, "state_not_written", str(error))
+
+    async def skipped(self, side: Side, start: int, end: int) -> None:
+        """Offsets ``start`` up to ``end`` of the source will not be copied, by decision."""
+        try:
+            await self.state.skip(side, start, end, ON_GAP)
+        except NetworkError as error:
+            detail = f"offsets {start} to {end - 1}: {error}"
+            self._owner.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)

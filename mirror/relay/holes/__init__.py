@@ -1,0 +1,1 @@
+"""Offsets without a record at the source: believed, and filled at the destination."""

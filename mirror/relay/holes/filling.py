@@ -1,0 +1,82 @@
+"""The hole at the head of a partition's outbox: filled (``relay.holes.markers``), and then the partition goes on."""
+
+from mirror.records.admit import Cause
+from mirror.relay.halts import Halted
+from mirror.relay.holes.parking import park
+from mirror.relay.outcome import Doubt, attempted
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Batch, Hole, Partition
+from mirror.relay.phases import Phase
+
+MANY_HOLES = 0.5
+"""Share of a flow's offsets that are holes above which ``offsets: mapped`` is the better choice."""
+WORTH_A_LOOK = 10_000
+NEVER = 1 << 62
+
+
+class Holes:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._weigh_at = WORTH_A_LOOK
+
+    def fill(self, partition: Partition) -> None:
+        """The next thing to send is a hole, and nothing is under way. May be called again while it is being filled."""
+        if not partition.filling and partition.phase is Phase.ACTIVE:
+            partition.filling = True
+            if not partition.parked:
+                park(partition, self._owner.pool)
+            self._owner.work(partition, self._fill(partition, partition.outbox[0]))
+
+    async def _fill(self, partition: Partition, hole: Batch | Hole) -> None:
+        owner = self._owner
+        stopped: Halted | Doubt | None = None
+        try:
+            # Between the wish and this task's turn the partition may have come into doubt.
+            if _is_next(hole, partition):
+                stopped = await attempted(owner.locator.filling(partition).run())
+        finally:
+            partition.filling = False
+        if not _is_next(hole, partition):
+            # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
+            partition.unsettled = True
+            partition.released = partition.released or (isinstance(stopped, Doubt) and stopped.released)
+            if partition.emptied():
+                owner.emptied(partition)
+        elif stopped is not None:
+            owner.act(partition, stopped)
+        else:
+            self._filled(partition)
+
+    def _filled(self, partition: Partition) -> None:
+        owner, hole = self._owner, partition.pop_hole()
+        owner.stats.filled += hole.records
+        if hole.cause is Cause.ACCEPTED:
+            owner.skipped(partition, partition.acknowledged - hole.records, partition.acknowledged)
+        if owner.stats.filled >= self._weigh_at:
+            self._weigh()
+        if partition.outbox and partition.lane is not None:
+            partition.lane.offer(partition)
+        owner.pump_sinks()
+        owner.drained()
+
+    def _weigh(self) -> None:
+        """A flow that consists of holes mostly is told that there is a cheaper way, once."""
+        filled = self._owner.stats.filled
+        offsets = filled + sum(partition.counts.records for partition in self._owner.partitions.values())
+        self._weigh_at = 2 * filled
+        if filled <= MANY_HOLES * offsets:
+            return
+        self._weigh_at = NEVER
+        self._owner.log.warning(
+            "many_holes",
+            detail=f"{filled} of {offsets} offsets have no record at the source and are filled one by one: more than "
+            f"{MANY_HOLES:.0%}",
+            remedy="set offsets: mapped for these topics, if equal offsets are not needed",
+        )
+
+
+def _is_next(hole: Batch | Hole, partition: Partition) -> bool:
+    """Whether it is still what the partition has to send next."""
+    return partition.phase is Phase.ACTIVE and bool(partition.outbox) and partition.outbox[0] is hole

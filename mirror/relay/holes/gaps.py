@@ -1,0 +1,275 @@
+"""Offsets that cannot be: a gap in the source's log is looked at from all sides before it is believed.
+
+A checksum does not cover the base offset, and brokers believe it, too: they find a batch by it. One flipped bit makes a
+batch look as if compaction had taken hundreds of offsets before it. Three things show it:
+
+* What stands behind the batch in the file. Offsets rise; so the batch after a gap must end before the next one begins.
+  ``forward`` sees that in most answers, and asks here where it does not.
+* What stands before it in the file. A broker passes over a batch whose base offset became too low, or whose length
+  became too large; the beginning of it is to be seen behind the batch before it. And what a length that became too
+  large hides of its file, the file's index may still find.
+* The end of the log (``net.reading``).
+
+A base offset that went wrong between two true gaps, so that the order is still right, looks like them to everybody.
+"""
+
+import asyncio
+
+from mirror.net.errors import Damaged, Refused, Unreachable
+from mirror.net.log import SourceLog
+from mirror.offsetmap.lockstep import Originals
+from mirror.reasons import HaltReason
+from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
+from mirror.records.scan import NOT_SEEN
+from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
+from mirror.relay.locate.resync import Log, Readable
+from mirror.relay.outcome import Doubt, attempted
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Ahead, Partition
+from mirror.relay.settings import RelaySettings
+from mirror.wire.errors import ErrorCode
+
+
+class Contradiction(Exception):
+    """A log that says two things: some batch does not stand where its header says."""
+
+
+class Unanswered(Contradiction):
+    """Below the high watermark, an offset is answered with nothing."""
+
+    def __init__(self, due: int, readable: int, high_watermark: int) -> None:
+        super().__init__(f"the log can be read to {readable}, and offset {due} is answered with nothing")
+        self.high_watermark = high_watermark
+
+
+class Gaps:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def look(self, partition: Partition) -> None:
+        """Looks at what the source has at ``due``; nothing of the partition is fetched meanwhile. It is then fetched
+        again, with the gap proven, or halts. May be called again meanwhile."""
+        if not partition.looking:
+            partition.looking = True
+            self._owner.work(partition, self._look(partition, partition.positions, partition.generation))
+
+    async def _look(self, partition: Partition, position: int, generation: int) -> None:
+        owner = self._owner
+        found = await attempted(self._seen(partition))
+        if partition.positions != position:
+            return
+        partition.looking = False
+        if partition.generation != generation:
+            # It is fetched again from before what was looked at.
+            owner.drained()
+            return
+        partition.ahead = found if isinstance(found, Ahead) else None
+        if isinstance(found, Halted):
+            owner.halt_when_drained(partition, found)
+        elif isinstance(found, Doubt):
+            owner.act(partition, found)
+        else:
+            owner.drained()
+
+    def diverged(self, partition: Partition, truncated: Halted) -> None:
+        """The source's leader says that its log never went on to ``due`` in the epoch of the batch before. It halts as
+        ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is damaged."""
+        if not partition.looking:
+            partition.looking = True
+            self._owner.work(partition, self._diverged(partition, partition.generation, truncated))
+
+    async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
+        owner, epoch = self._owner, partition.last_epoch
+        found = await attempted(self._ends_epoch(partition, partition.due, epoch))
+        if partition.generation != generation:
+            return
+        partition.looking = False
+        if isinstance(found, Halted | Doubt):
+            owner.act(partition, found)
+        elif found:
+            partition.last_epoch = NO_LEADER_EPOCH
+            epoch_damaged(owner.log, partition, f"{epoch}, and {truncated.detail}")
+            owner.drained()
+        else:
+            owner.halt(partition, truncated)
+
+    async def _ends_epoch(self, partition: Partition, due: int, epoch: int) -> bool:
+        """Whether the batch before ``due`` is still there, with this leader epoch."""
+        here, _ = self._owner.locator.logs(partition)
+        here.floor = partition.floor
+        try:
+            segment = await here.read(due - 1)
+        except Refused as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return False
+            raise
+        return any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
+
+    async def _seen(self, partition: Partition) -> Ahead | None:
+        """
+        Raises:
+            PartitionHalted: the log says two things, or is damaged.
+            NetworkError: not to be known now.
+        """
+        here, _ = self._owner.locator.logs(partition)
+        here.floor = partition.floor
+        try:
+            return await _look_at(here, partition.due, self._owner.settings)
+        except Contradiction as error:
+            raise halt(HaltReason.CORRUPT, f"{partition.name}: {error}") from error
+        except Damaged as error:
+            raise PartitionHalted(halted_by_damage(error, self._owner.source.name)) from error
+
+
+async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead | None:
+    look = Look(here, here.floor, committed=settings.committed)
+    try:
+        return await look.at(due)
+    except Contradiction:
+        # The log cleaner may have replaced a segment between two reads.
+        await asyncio.sleep(settings.settle_ms / 1000)
+    try:
+        return await look.at(due)
+    except Unanswered as error:
+        if error.high_watermark < await here.true_end():
+            # Of the newest segment, which no cleaner touches, a new leader may not show anything yet.
+            raise Unreachable(f"{error}, while not all of it can be read") from error
+        raise
+
+
+async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettings) -> tuple[int, int] | None:
+    """Where the source has no batch before the next one that is copied, first offset and next, looked at from all
+    sides; only the first such place behind ``due``. An operator has said that it may be gone over.
+
+    Raises:
+        PartitionHalted: it is no gap, the log says two things.
+        NetworkError: not to be known now.
+    """
+    walk = Originals(here, due, committed=settings.committed)
+    found = await walk.next()
+    gaps = found.gaps if found is not None else walk.gaps
+    start = next((gap.start for gap in gaps if not gap.is_batch and gap.start < walk.offset), None)
+    if start is None:
+        return None
+    try:
+        ahead = await _look_at(here, start, settings)
+    except Contradiction as error:
+        raise halt(HaltReason.CORRUPT, f"{name}: {error}") from error
+    return (start, ahead.base_offset) if ahead is not None else None
+
+
+def epoch_damaged(log: Log, partition: Partition, says: str) -> None:
+    """Tells of a leader epoch that is not used: it would have the broker call its log truncated."""
+    detail = f"the batch before offset {partition.due} has leader epoch {says}"
+    log.warning("leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail)
+
+
+class Look:
+    """At one place of the source's log. ``floor``: nothing below is answered."""
+
+    def __init__(self, log: Readable, floor: int, *, committed: bool) -> None:
+        self._log = log
+        self._floor = floor
+        self._committed = committed
+
+    async def at(self, due: int) -> Ahead | None:
+        """The gap at ``due``, proven as far as it can be; None if there is none.
+
+        Raises:
+            Contradiction: the log says two things.
+            NetworkError: it cannot be read, or (``Damaged``) is not what anybody wrote.
+        """
+        segment = await self._log.read(due, committed=self._committed)
+        if not segment.batches:
+            readable = segment.last_stable_offset if self._committed else segment.high_watermark
+            if readable > due and not await self._is_before_undecided(due, readable):
+                await self._check_nothing(due, readable, segment.high_watermark)
+            return None
+        header, batch = segment.batches[0]
+        if header.base_offset <= due:
+            return None
+        try:
+            if header.base_offset - 1 > due:
+                # A length that became too large hides the rest of its file, but not from the file's index.
+                await self._check_same(header, header.base_offset - 1, due)
+            await self._check_behind(due, header, len(batch))
+            await self._check_before(due, header)
+        except Contradiction:
+            again = await self._log.read(due, committed=self._committed)
+            if again.batches and again.batches[0][0] == header:
+                raise
+            # Not two words about one log: a log cleaner has been there between the two questions.
+            raise Unreachable(f"the batch of {_span(header)} was there, and is gone") from None
+        return Ahead(due, header.base_offset, proven=True)
+
+    async def _check_behind(self, due: int, header: BatchHeader, size: int) -> None:
+        """The batch after the gap ends before the next one begins."""
+        _, behind = await self._next(due, header, size)
+        if behind != NOT_SEEN:
+            return  # read in one piece, in which offsets rise
+        # The last of its segment, or of the log. Segments are found by their names, which no bit in them changes: the
+        # batch is found by its last offset only if no later segment begins before that.
+        await self._check_same(header, header.last_offset, due)
+
+    async def _check_same(self, header: BatchHeader, offset: int, due: int) -> None:
+        """Another offset of the gap, or of the batch behind it, is answered with the same batch."""
+        found = await self._log.read(offset, committed=self._committed)
+        if not found.batches or found.batches[0][0] != header:
+            raise Contradiction(f"offset {due} is answered with a batch of {_span(header)}, offset {offset} is not")
+
+    async def _check_before(self, due: int, header: BatchHeader) -> None:
+        """The batch after the gap is the next in the file behind the batch before it."""
+        if due <= self._floor:
+            return
+        found = await self._log.read(due - 1, committed=self._committed)
+        if not found.batches:
+            raise Contradiction(f"nothing at offset {due - 1}, but a batch of {_span(header)}")
+        before, batch = found.batches[0]
+        if before == header:
+            return  # the gap begins earlier
+        if before.last_offset >= due:
+            raise Contradiction(f"a batch of {_span(before)}, but offset {due} is answered with {_span(header)}")
+        await self._check_next(due, before, len(batch), header.base_offset)
+
+    async def _is_before_undecided(self, due: int, stable: int) -> bool:
+        """Whether compaction took everything from ``due`` up to the last stable offset, where an open transaction
+        stands: until that ends, a read_committed consumer gets nothing there, and it is no fault.
+
+        Raises:
+            Contradiction: that batch does not stand where it says.
+        """
+        if not self._committed:
+            return False
+        ahead = await Look(self._log, self._floor, committed=False).at(due)
+        return ahead is not None and ahead.base_offset >= stable
+
+    async def _check_nothing(self, due: int, readable: int, high_watermark: int) -> None:
+        """Nothing is answered at ``due``, below the end of what can be read: nothing may stand there."""
+        if due > self._floor:
+            found = await self._log.read(due - 1, committed=self._committed)
+            if found.batches:
+                await self._check_next(due, found.batches[0][0], len(found.batches[0][1]), NOT_SEEN)
+        # Compaction leaves the newest segment alone: there is a batch that ends where the log does.
+        raise Unanswered(due, readable, high_watermark)
+
+    async def _check_next(self, due: int, before: BatchHeader, size: int, expected: int) -> None:
+        """Behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""
+        _, behind = await self._next(due - 1, before, size)
+        if behind not in (NOT_SEEN, expected):
+            raise Contradiction(
+                f"behind offset {before.last_offset} stands a batch with base offset {behind}, which the broker does "
+                f"not find at offset {due}"
+            )
+
+    async def _next(self, offset: int, header: BatchHeader, size: int) -> tuple[BatchHeader, int]:
+        """The batch at ``offset``, which is ``header``'s, and the base offset of what stands behind it in its file."""
+        both = await self._log.read(offset, max_bytes=size + HEADER_SIZE, committed=self._committed)
+        if not both.batches or both.batches[0][0] != header:
+            raise Contradiction(f"offset {offset} was answered with {_span(header)}, and then not")
+        return header, both.batches[1][0].base_offset if len(both.batches) > 1 else both.next_base
+
+
+def _span(header: BatchHeader) -> str:
+    return f"offsets {header.base_offset} to {header.last_offset}"

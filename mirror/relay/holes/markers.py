@@ -1,0 +1,183 @@
+"""Holes of the source filled at the destination: one ABORT marker per offset (docs/DESIGN.md#a-partitions-life).
+
+Markers are not idempotent, and the answer to writing them proves nothing. So nothing of the partition is under way
+while its hole is filled, the log end is looked at before each write and after the last, and whatever is not as expected
+is doubt: the position is sought anew, settled first, because markers without an answer may still arrive.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from mirror.net.errors import NetworkError, Refused
+from mirror.net.log import Marker
+from mirror.reasons import HaltReason
+from mirror.records.identity import Identity
+from mirror.relay.halts import halt
+from mirror.relay.locate.resync import POLL_S, Log, Readable, Writable, barrier
+from mirror.relay.outcome import END_MOVED, Moved, NotOurs
+from mirror.wire.errors import ErrorCode
+
+CHUNK = 1_000
+"""Markers of one partition in one request: about 50 ms of a broker's time."""
+FRESH_S = 0.5
+"""A log end asked for longer ago is looked at again before markers are written: this process may have been stopped
+meanwhile, and another may have filled the hole."""
+LOOKS = 3
+"""So often at most; a cluster farther away than ``FRESH_S`` never gives a fresher one."""
+NOT_PERMITTED = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+
+
+class Pace:
+    """At most so many markers per second, over all partitions of the process (``max.fill.per.second``)."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._free_at = 0.0
+
+    async def take(self, count: int) -> None:
+        """Waits for the turn of so many markers."""
+        now = time.monotonic()
+        begin_at = max(now, self._free_at)
+        self._free_at = begin_at + count / self._per_second
+        if begin_at > now:
+            await asyncio.sleep(begin_at - now)
+
+
+class Writer(Protocol):
+    """How markers come to be at the destination."""
+
+    most: int
+    """Markers in one call."""
+    at_once: bool
+    """Whether they are in the log when the call returns."""
+
+    async def write(self, count: int) -> None:
+        """Asks for so many."""
+
+
+class ByMarkers:
+    """WriteTxnMarkers: the default (``fill: markers``)."""
+
+    most = CHUNK
+    at_once = True
+
+    def __init__(self, there: Writable, before: Identity, coordinator_epoch: int) -> None:
+        """``before``: what a data batch in the hole's place would carry. ``coordinator_epoch``: that of a predecessor
+        is lower, and its late markers are refused from the first of these on."""
+        self._there = there
+        self._marker = Marker(before.marker.producer_id, before.marker.epoch, coordinator_epoch)
+
+    async def write(self, count: int) -> None:
+        """One request."""
+        await self._there.write_markers(self._marker, count)
+
+
+class ByTransactions:
+    """Empty transactions, aborted (``fill: transaction``): needs no right on the cluster, and promises less. The
+    coordinator repeats a marker by itself when the partition's leader dies meanwhile, which halts ``overfilled``."""
+
+    most = 1
+    at_once = False
+
+    def __init__(self, abort: Callable[[], Awaitable[None]]) -> None:
+        """``abort``: one empty transaction on the partition."""
+        self._abort = abort
+
+    async def write(self, count: int) -> None:
+        """One transaction."""
+        assert count == 1
+        await self._abort()
+
+
+class Filling:
+    """One hole of one partition. ``run`` once."""
+
+    def __init__(
+        self,
+        there: Readable,
+        offset: int,
+        count: int,
+        *,
+        writer: Writer,
+        owns: Callable[[], Awaitable[bool]],
+        pace: Pace,
+        log: Log,
+        patience_s: float = 30.0,
+    ) -> None:
+        """``count`` offsets from ``offset`` on, where the log ``there`` has to end.
+
+        Args:
+            there: the destination's log.
+            offset: where the hole begins.
+            count: offsets to fill.
+            writer: how.
+            owns: whether the partition is still this worker's, by the transaction coordinator's word.
+            pace: shared by all partitions of the process.
+            log: for pauses.
+            patience_s: until markers that are not there at once have to be.
+        """
+        self._there = there
+        self._offset = offset
+        self._until = offset + count
+        self._writer = writer
+        self._owns = owns
+        self._pace = pace
+        self._log = log
+        self._patience_s = patience_s
+        self._looked_at = 0.0
+        self._sent = False
+
+    async def run(self) -> None:
+        """Fills it; the log then ends behind it.
+
+        Raises:
+            NotOurs: another worker has taken the partition over.
+            Moved: the log does not end where it should.
+            PartitionHalted: the mirror may not write markers.
+            NetworkError: a look failed before any marker was sent; after one, it is ``Moved``.
+        """
+        end = self._offset
+        owns, _ = await asyncio.gather(self._owns(), self._look(end))
+        if not owns:
+            raise NotOurs(self._there.name)
+        while end < self._until:
+            count = min(self._until - end, self._writer.most)
+            await self._pace.take(count)
+            for _ in range(LOOKS):
+                if time.monotonic() - self._looked_at <= FRESH_S:
+                    break
+                await self._look(end)
+            await self._write(count)
+            await self._look(end + count, before=end)
+            end += count
+
+    async def _write(self, count: int) -> None:
+        self._sent = True
+        try:
+            await self._writer.write(count)
+        except Refused as error:
+            if error.code in NOT_PERMITTED:
+                raise halt(HaltReason.FILL_NOT_PERMITTED, str(error)) from error
+            raise Moved("marker_refused", str(error), unsettled=True) from error
+        except NetworkError as error:
+            raise Moved("marker_unanswered", str(error), unsettled=True) from error
+
+    async def _look(self, expected: int, *, before: int | None = None) -> None:
+        """The log ends where it should; ``before``: where it ended, while markers may still be on their way."""
+        give_up_at = time.monotonic() + self._patience_s
+        while True:
+            self._looked_at = time.monotonic()
+            try:
+                end = await barrier(self._there, self._log)
+            except NetworkError as error:
+                if self._sent:
+                    raise Moved(error.slug, str(error), unsettled=True) from error
+                raise
+            if end == expected:
+                return
+            if self._writer.at_once or end != before or self._looked_at > give_up_at:
+                detail = f"{self._there.name} ends at {end}, expected {expected}"
+                raise Moved(END_MOVED, detail, unsettled=self._sent)
+            await asyncio.sleep(POLL_S / 10)

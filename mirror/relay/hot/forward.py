@@ -1,0 +1,293 @@
+"""What every fetched record set goes through: batches ready to be sent out, in their order, and the holes between them.
+
+``relay.hot.plain`` takes the batches that need nothing but a new identity, which is nearly all. Whatever is not plainly
+one of them goes through ``records.scan`` and ``records.admit``, which have the last word;
+``tests/relay/hot/test_forward.py`` holds the two ways against each other.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mirror.net.buffers import Frame
+from mirror.reasons import HaltReason
+from mirror.records.admit import Cause, Fill, Forward, Halt, Skip, Verdict, admit, backwards, damaged
+from mirror.records.header import (
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    NO_LEADER_EPOCH,
+    PREFIX_SIZE,
+    BatchHeader,
+    CorruptBatch,
+)
+from mirror.records.identity import Identity
+from mirror.records.intact import is_intact
+from mirror.records.restamp import restamp
+from mirror.records.scan import NOT_SEEN, base_offset_at, measure
+from mirror.records.transactions import Aborted, marker_kind
+from mirror.relay.hot.native import Outbox
+from mirror.relay.hot.plain import NEVER_MS, PLAIN_ATTRIBUTES, InnerLoop
+from mirror.relay.partition import Ahead, Batch, Hole, Mark, Partition
+from mirror.wire.produce import head_for, pack_head
+
+NO_LIMIT = 1 << 31
+NO_END = 1 << 63
+NONE_ABORTED = Aborted(())
+"""Remembers nothing, so all can share it."""
+
+_TIME = struct.Struct(">q")
+
+
+class Unproven(NamedTuple):
+    """The next batch begins behind ``due``, and what this answer has beside it does not show that it does."""
+
+    due: int
+    base_offset: int
+
+
+def forward(
+    frame: Frame,
+    start: int,
+    end: int,
+    partition: Partition,
+    inner_loop: InnerLoop,
+    aborted: Sequence[tuple[int, int]] = (),
+    readable: int = NO_END,
+) -> Halt | Unproven | None:
+    """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox; where there is
+    no record to copy, a hole.
+
+    Moves the partition's ``due`` and ``identity`` past the last of them. The frame is held once if any batch was put.
+
+    Args:
+        frame: the answer to a fetch.
+        start: where the partition's record set begins in it.
+        end: where it ends.
+        partition: whose.
+        inner_loop: of the Produce version.
+        aborted: (producer id, first offset) of the transactions that the answer says were aborted.
+        readable: where the source ends for the flow's isolation level, by the answer.
+
+    Returns:
+        The reason why the batch at ``due`` cannot go on, or a gap there that this answer alone does not prove;
+        what is before it is in the outbox.
+    """
+    buf = frame.body
+    outbox = partition.outbox
+    due, identity = partition.due, partition.identity
+    most_length = (partition.terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
+    plain = 0 if partition.terms.strict else PLAIN_ATTRIBUTES
+    last_fit = end - HEADER_SIZE
+    halt: Halt | Unproven | None = None
+    first_due = due
+    cut = False
+    at = start
+    before = len(outbox)
+    dropped = Aborted(aborted) if aborted else NONE_ABORTED
+    left_out = holes = 0
+    last_at = last_due = -1  # where the last batch that was put begins, and the offset behind it
+    oldest_ms = NEVER_MS
+    while at <= last_fit:
+        producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
+        count, at, due, sequence, leader_epoch, max_timestamp, cut, taken_at, taken_ms = inner_loop.take(
+            outbox, buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
+        )
+        if count:
+            identity = Identity(producer_id, epoch, sequence)
+            partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
+            last_at, last_due = taken_at, due
+            oldest_ms = taken_ms if taken_ms < oldest_ms else oldest_ms
+        if cut or at > last_fit:
+            break
+        view = _View(buf, at, end, readable, head=due == first_due)
+        judged = _judge(view, partition, identity, due, inner_loop.produce_version, dropped)
+        if judged is None:
+            break
+        if isinstance(judged, Halt | Unproven):
+            halt = judged
+            break
+        size, item = judged.stop - at, judged.item
+        if item is None:
+            left_out += size
+        elif isinstance(item, Hole):
+            left_out += size
+            if _put_hole(partition, item, due, first=len(outbox) == before):
+                holes += 1
+                identity = identity.behind_markers()
+        else:
+            outbox.append(item)
+            last_at, last_due = at, due + item.records
+            identity = identity.after(item.records)
+            (partition.max_timestamp,) = _TIME.unpack_from(buf, at + MAX_TIMESTAMP_AT)
+            oldest_ms = min(oldest_ms, partition.max_timestamp)
+        if item is not None:
+            due += item.records
+            partition.last_epoch = judged.leader_epoch
+        at = judged.stop
+    if halt is None and at < end and not cut:  # what the inner loop calls cut is the batch that is due
+        halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
+    partition.due, partition.identity = due, identity
+    partition.aligned = partition.aligned or due != first_due
+    put = len(outbox) - before
+    if put:
+        _close(frame, partition, last_at, last_due, oldest_ms)
+        partition.batch_size = (at - start) // put
+        partition.crowded *= holes > 0
+        partition.tally.put_batches += put - holes
+        partition.tally.put_bytes += at - start - left_out
+    return halt
+
+
+def _close(frame: Frame, partition: Partition, last_at: int, last_due: int, oldest_ms: int) -> None:
+    """The last of what was put has the frame. ``last_at``: where the last batch begins; -1: there is none. It is
+    remembered, unless something was left out behind it. ``last_due``: the offset behind it."""
+    outbox = partition.outbox
+    if not outbox.close(frame):
+        last = outbox.pop()
+        head, payload, records = last[:3]
+        outbox.append(last._replace(frame=frame) if isinstance(last, Hole) else Batch(head, payload, records, frame))
+    frame.hold()
+    partition.frames += 1
+    if last_at >= 0:
+        partition.freshness.put(partition.acknowledged, last_due, oldest_ms, partition.max_timestamp)
+    if last_at >= 0 and last_due == partition.due:
+        header = bytes(frame.body[last_at : last_at + HEADER_SIZE])
+        partition.marks.append(Mark(partition.due, partition.last_epoch, header))
+
+
+def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:
+    """What becomes of a hole; whether it is one more in the outbox. With ``offsets: mapped`` it is only noted."""
+    if partition.copied is not None:
+        partition.copied.skip(start, hole.records, hole.cause)
+        return False
+    if not first and _join(partition.outbox, hole):
+        return False
+    partition.outbox.append(hole)
+    return True
+
+
+def _join(outbox: Outbox, hole: Hole) -> bool:
+    """Two holes in a row are filled as one, under the identity of where the first began. A gap that an operator has
+    accepted stays apart: it is recorded."""
+    last = outbox[-1]
+    if not isinstance(last, Hole) or Cause.ACCEPTED in (last.cause, hole.cause):
+        return False
+    outbox[-1] = last._replace(records=last.records + hole.records)
+    return True
+
+
+class _Judged(NamedTuple):
+    """Of a batch that is not plain."""
+
+    stop: int
+    """Where to go on: behind the batch, or at it again when only the gap before it was judged."""
+    item: Batch | Hole | None
+    """What goes to the destination; None: nothing, it was copied before."""
+    leader_epoch: int
+    """Of what was judged; -1 for a gap, of which it is not known."""
+
+
+class _View(NamedTuple):
+    """Where a batch stands in its record set."""
+
+    buf: memoryview
+    at: int
+    end: int
+    readable: int
+    head: bool
+    """Nothing before it moved ``due``. A broker may begin its answer with batches from before the offset asked for."""
+
+
+def _judge(
+    view: _View, partition: Partition, identity: Identity, due: int, produce_version: int, dropped: Aborted
+) -> _Judged | Halt | Unproven | None:
+    """A batch that is not plain: what becomes of it, a halt, or None at the tail."""
+    buf, at, end = view[:3]
+    try:
+        size = measure(buf, at, end)
+    except CorruptBatch as error:
+        return Halt(reason=HaltReason.CORRUPT, detail=str(error))
+    if not isinstance(size, int):
+        return None
+    header = BatchHeader.read(buf, at)
+    stop = at + size
+    verdict = _verdict(header, buf[at:stop], due, partition, dropped)
+    if not isinstance(verdict, Forward):
+        # What goes on takes its checksum along; nobody else will look at this one.
+        if not is_intact(buf[at:stop]):
+            return damaged(header)
+        wrong = _misplaced(header, view, partition, due)
+        if wrong is not None:
+            return wrong
+    if isinstance(verdict, Halt):
+        return verdict
+    if isinstance(verdict, Skip):
+        return _Judged(stop, None, header.leader_epoch)
+    if isinstance(verdict, Fill):
+        hole = Hole(b"", identity, verdict.until - due, None, verdict.cause)
+        if verdict.until == header.base_offset:
+            return _Judged(at, hole, NO_LEADER_EPOCH)
+        return _Judged(stop, hole, header.leader_epoch)
+    new = header if partition.terms.strict else restamp(header, identity, verdict.attributes)
+    head = pack_head(head_for(produce_version, header.length), partition.index, new)
+    batch = Batch(head, buf[at + HEADER_SIZE : stop], header.last_offset_delta + 1, None)
+    return _Judged(stop, batch, header.leader_epoch)
+
+
+def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int) -> Halt | Unproven | None:
+    """Whether the batch stands where its base offset says, which the checksum does not cover; None: as far as can be
+    told."""
+    if header.base_offset == due or header.magic != MAGIC:
+        return None
+    if header.base_offset < due:
+        reaches = partition.aligned and header.last_offset >= due
+        return None if view.head and not reaches else backwards(header, due)
+    ahead = partition.ahead
+    known = ahead is not None and (ahead.due, ahead.base_offset) == (due, header.base_offset)
+    if known and ahead is not None and ahead.proven:
+        return None
+    behind = base_offset_at(view.buf, view.at + header.size, view.end)
+    if NOT_SEEN < behind < header.next_offset:
+        return Halt(
+            reason=HaltReason.CORRUPT,
+            detail=f"a batch of offsets {header.base_offset} to {header.last_offset}, and behind it one at {behind}",
+        )
+    if behind == NOT_SEEN or header.next_offset > view.readable or (view.head and not known):
+        return Unproven(due, header.base_offset)
+    return None
+
+
+def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partition, dropped: Aborted) -> Verdict:
+    """``admit``, told what the transactions around the batch say."""
+    aborted = False
+    if header.magic == MAGIC and header.is_transactional:
+        # Judged twice when a gap lies before it: nothing changes by that.
+        if header.is_control:
+            dropped.ends(header, marker_kind(batch))
+        else:
+            aborted = dropped.drops(header)
+    return admit(header, due, partition.terms, aborted=aborted)
+
+
+def _check_tail(buf: memoryview, at: int, end: int, partition: Partition, due: int, *, moved: bool) -> Halt | None:
+    """The beginning of a batch or KIP-283 filler is left, unless it cannot be. Where the batch begins is remembered: a
+    broker that next time answers with another one has passed it over."""
+    try:
+        size = measure(buf, at, end)
+    except CorruptBatch as error:
+        return Halt(reason=HaltReason.CORRUPT, detail=str(error))
+    if isinstance(size, int):
+        # Whole and shorter than a header: only messages of the old formats are.
+        detail = f"magic {buf[at + MAGIC_AT]} in a message of {size} bytes"
+        if not is_intact(buf[at : at + size]):
+            return Halt(reason=HaltReason.CORRUPT, detail=f"{detail}: wrong checksum")
+        return Halt(reason=HaltReason.OLD_FORMAT, detail=detail)
+    base_offset = base_offset_at(buf, at, end)
+    if moved and NOT_SEEN < base_offset < due:
+        return Halt(
+            reason=HaltReason.CORRUPT, detail=f"a batch with base offset {base_offset} stands behind offset {due - 1}"
+        )
+    partition.ahead = Ahead(due, base_offset, proven=False) if base_offset > due else None
+    return None

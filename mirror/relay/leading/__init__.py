@@ -1,0 +1,1 @@
+"""The offsets before a source's first record."""

@@ -1,0 +1,179 @@
+"""A destination topic's cleanup, suspended while the offsets before the source's first record are filled and deleted.
+
+A compacted topic takes no filler (its records have no keys) and lets nobody delete records. So its ``cleanup.policy``
+is set to ``delete`` meanwhile, together with a retention under which nothing is deleted: other partitions of the topic
+may hold old records. The retention is one that nobody else sets, so that whoever finds it there knows what it is about:
+a process that died in between left the topic like that, and the next one to look finishes it. What the topic had before
+is written down in the internal topic first.
+
+Several processes may lead partitions of one topic. Who is done first restores the policy, and the others are refused
+(``leading.REFUSED_WHILE_COMPACTED``), suspend it again, and restore it in their turn.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Refused
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.pins import Suspended
+from mirror.offsetmap.topic import Memory
+from mirror.reasons import HaltReason
+from mirror.relay.halts import halt
+from mirror.relay.topics.pairing import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE, describe_topics
+from mirror.wire.errors import ErrorCode
+
+RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
+FOR_EVER = str(1 << 62)
+"""More than any log holds or any time there was: the mark of a suspended topic."""
+SUSPENDED = {CLEANUP_POLICY: "delete", RETENTION_MS: FOR_EVER, RETENTION_BYTES: FOR_EVER}
+LOOK_EVERY_S = 10.0
+"""How old the answer may be when many partitions of a topic start at once."""
+_SET, _DELETE = 0, 1
+
+Values = dict[str, str | None]
+"""Config name -> the topic's own value; None: it has none, and follows its broker."""
+
+
+class Cleanup:
+    """Of one destination topic. One for all of its partitions in this process."""
+
+    def __init__(
+        self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str], state: Memory
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._topic = topic
+        self._synced = synced
+        self._state = state
+        self._leading = 0
+        self._plain = False
+        self._looked_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """While this lasts, the topic does not compact and deletes nothing by itself; a topic that does not compact
+        stays as it is. After an error within, it is left suspended: who began comes again.
+
+        Raises:
+            PartitionHalted: the mirror may not alter the topic.
+            NetworkError: not done now.
+        """
+        self._leading += 1
+        try:
+            await self.suspend_again()
+            yield
+        except BaseException:
+            self._leading -= 1
+            raise
+        self._leading -= 1
+        await self._restore()
+
+    async def suspend_again(self) -> bool:
+        """Suspends it if it compacts (again); whether it is suspended now."""
+        async with self._lock:
+            policy, own = await self._look(self._destination)
+            if own == SUSPENDED:
+                return True
+            if "compact" not in policy:
+                return False
+            await self._state.save([Suspended(topic=self._topic, topic_id=self._topic_id, values=own)])
+            await self._alter(dict(SUSPENDED))
+            return True
+
+    async def finish(self) -> None:
+        """Restores a topic that was left suspended, if nobody in this process is at it. Cheap: looks every 10 s at the
+        most, and not again at a topic that has nothing to do with it."""
+        if self._plain or self._leading or time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return
+        await self._restore()
+
+    async def _restore(self) -> None:
+        async with self._lock:
+            self._looked_at = time.monotonic()
+            policy, own = await self._look(self._destination)
+            if own == SUSPENDED and not self._leading:
+                await self._alter(await self._before())
+            elif "compact" not in policy:
+                self._plain = own != SUSPENDED
+
+    async def _before(self) -> Values:
+        """What the topic had when it was suspended."""
+        await self._state.load()
+        found = self._state.ledger.suspended(self._topic)
+        if found is not None and found.topic_id == self._topic_id and found.values.keys() == SUSPENDED.keys():
+            return dict(found.values)
+        return await self._intended()
+
+    @property
+    def _topic_id(self) -> str | None:
+        known = self._destination.topics.get(self._topic)
+        return id_text(known.topic_id) if known is not None else None
+
+    async def _intended(self) -> Values:
+        """The same, where nothing says it (a version before wrote nothing down, or the internal topic is lost): it
+        compacts, as the source's does if that is known, and the rest is the source's where it is synchronised."""
+        policy, own = await self._look(self._source)
+        # A source that is a mirror's destination itself may be suspended, too.
+        values: Values = {
+            name: own[name] if name in self._synced and own[name] != FOR_EVER else None for name in SUSPENDED
+        }
+        return values | {CLEANUP_POLICY: policy if "compact" in policy else "compact"}
+
+    async def _look(self, cluster: Cluster) -> tuple[str, Values]:
+        """The policy in force there ("" if it may not be looked at), and the topic's own values."""
+        entries = (await describe_topics(cluster, [self._topic])).get(self._topic, {})
+        own = {
+            name: entries[name].value
+            if name in entries and entries[name].config_source == TOPIC_CONFIG_SOURCE
+            else None
+            for name in SUSPENDED
+        }
+        policy = entries[CLEANUP_POLICY].value if CLEANUP_POLICY in entries else None
+        return policy or "", own
+
+    async def _alter(self, values: Values) -> None:
+        """IncrementalAlterConfigs, Kafka 2.3 and later."""
+        one = IncrementalAlterConfigsRequest.AlterConfigsResource
+        configs = [
+            one.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+            for name, value in values.items()
+        ]
+        resource = one(resource_type=TOPIC_RESOURCE, resource_name=self._topic, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        answer = await self._destination.call(request)
+        for result in answer.responses:
+            if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise halt(
+                    HaltReason.LEADING_OFFSETS,
+                    f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
+                    "not suspend that; grant its principal AlterConfigs on the topic",
+                )
+            if result.error_code:
+                what = f"{self._destination.name}: IncrementalAlterConfigs of {self._topic}"
+                raise Refused(what, result.error_code, result.error_message)
+
+
+class Cleanups:
+    """Of all topics of a flow's destination."""
+
+    def __init__(self, source: Cluster, destination: Cluster, synced: Collection[str], state: Memory) -> None:
+        """``synced``: configs that a destination topic has from the source's (``sync.topic.configs``). ``state``: the
+        flow's internal topic."""
+        self._source = source
+        self._destination = destination
+        self._synced = synced
+        self._state = state
+        self._topics: dict[str, Cleanup] = {}
+
+    def of(self, topic: str) -> Cleanup:
+        """The topic's one."""
+        cleanup = self._topics.get(topic)
+        if cleanup is None:
+            cleanup = self._topics[topic] = Cleanup(self._source, self._destination, topic, self._synced, self._state)
+        return cleanup

@@ -1,0 +1,1 @@
+"""Where a partition goes on: both logs found, read and compared."""

@@ -1,0 +1,395 @@
+"""Both logs of a partition, held against each other: the last batch, the holes behind it, and where they part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirror.net.errors import Refused, Unreachable
+from mirror.net.log import Segment
+from mirror.reasons import HaltReason
+from mirror.records.header import BatchHeader
+from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
+from mirror.relay.locate.runs import foreign
+from mirror.relay.locate.superseded import Lost, Superseded, records_of
+from mirror.relay.locate.survivors import DIFFERENT, Compared, Likeness, compare, same_batch
+from mirror.relay.locate.tails import READ_BYTES, Data, Tail, batches, look_back
+from mirror.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from mirror.relay.locate.resync import Origin, Readable, Rules
+
+NO_EPOCH = -1
+LOOKS_BACK = 16
+"""Data batches of a compacted topic that are looked at until one can be compared."""
+
+
+class Proof(NamedTuple):
+    """What the last data batches say."""
+
+    proven: bool
+    epoch: int = NO_EPOCH
+    """Leader epoch of the source batch before the destination's end; -1: not known."""
+    why: str = ""
+    """Why nothing could be compared, or only an earlier batch."""
+    cleaned: bool = False
+    """Whether that is so because of log cleaners, which have left nothing that both sides still have."""
+    upto: int | None = None
+    """Where the last batch ends that was looked at, if that is not the last data batch: what stands behind it is in its
+    place only if no marker there is in a record's."""
+
+
+class Comparison:
+    """Of one partition, for one look at it. Everything that is read may raise NetworkError: not to be known now."""
+
+    def __init__(self, here: Origin, there: Readable, rules: Rules) -> None:
+        self._here = here
+        self._there = there
+        self._rules = rules
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    async def tail(self, log_start: int, end: int, *, whole: bool = False) -> Tail:
+        """The destination from its last data batch before ``end`` on; ``whole``: which is where its log ends.
+
+        Raises:
+            PartitionHalted: that batch is somebody else's, or what the log ends with is damaged.
+        """
+        return await look_back(self._there, log_start, end, owner=self._rules.owner, own=self._own, whole=whole)
+
+    def _own(self, header: BatchHeader) -> None:
+        if not self._rules.strict and not self._rules.is_own(header):
+            raise foreign(header, self._rules.name)
+
+    async def prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
+        """The destination's last data batch is the source's. Where a log cleaner has left nothing to compare, an
+        earlier one is.
+
+        Raises:
+            PartitionHalted: it is not: source_truncated if the source lost it, else not_a_copy.
+        """
+        if tail.data is None and end in (0, self._rules.led_to):
+            return Proof(proven=True)  # A log that has held nothing, or nothing but filler, needs no proof.
+        why, look, upto = "", tail, None
+        for _ in range(LOOKS_BACK):
+            if look.data is None:
+                return Proof(
+                    proven=False, why=why or "the destination's log holds no record", cleaned=bool(why), upto=upto
+                )
+            header = look.data[0]
+            if header.base_offset < source_start:
+                begins = source_begins(source_start, self._here.floor)
+                return Proof(proven=False, why=why or begins, cleaned=bool(why), upto=upto)
+            found = await self._original(header.base_offset)
+            likeness, reason = await self._compare(look.data, found)
+            if likeness is Likeness.DIFFERENT:
+                await self._check_place(look.data, found, source_start)
+                detail = f"the batches at offset {header.base_offset} differ"
+                stop = await self.parted(detail, log_start, source_start, source_end, end)
+                if found is not None and found[0].base_offset > header.base_offset:
+                    # Only a source that has lost its end has a gap there in a copy's place.
+                    truncated = stop.halted.reason == HaltReason.SOURCE_TRUNCATED.slug
+                    raise stop if truncated else self._displaced(header, found[0])
+                raise stop
+            if likeness is Likeness.SAME and found is not None:
+                # Behind markers, the source's batch before the end is another one, whose epoch may be later.
+                epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
+                return Proof(proven=True, epoch=epoch, why=why, upto=upto)
+            why = why or reason
+            look = await self.tail(log_start, header.base_offset)
+            upto = look.holes_from
+        return Proof(proven=False, why=why, cleaned=True, upto=upto)
+
+    async def _is_original(self, copy: Data) -> bool:
+        """Whether the source has that batch, as far as can be compared."""
+        compared = await self._compare(copy, await self._original(copy[0].base_offset))
+        return compared.likeness is not Likeness.DIFFERENT
+
+    async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
+        """What the source has at a batch's base offset, or next."""
+        segment = await self._here.read(base)
+        found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
+        if found is not None:
+            return found
+        true_end = await self._here.true_end()
+        if max(base, segment.high_watermark) < true_end:
+            # A new leader's high watermark lags behind its log for a moment.
+            raise Unreachable(f"{self._here.name}: what is at offset {base}, or behind it, is not to be read yet")
+        if base < segment.high_watermark:
+            # No cleaner touches the newest segment.
+            raise halt(
+                HaltReason.CORRUPT,
+                f"{self._here.name}: offset {base} is answered with nothing, below {segment.high_watermark}",
+            )
+        return found
+
+    async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes] | None, source_start: int) -> None:
+        """The source's batch has not got another base offset, which no checksum covers, and is not passed over for it:
+        no other source has the same records elsewhere. Not so if it is the copy that is displaced."""
+        if found is None:
+            return
+        header, other = copy[0], found[0]
+        moved = (other._replace(base_offset=header.base_offset), found[1])
+        if same_batch(copy, moved, strict=self._rules.strict) and (
+            other.base_offset > header.base_offset or not await self._stands(other, source_start)
+        ):
+            raise self._displaced(header, other)
+
+    def _displaced(self, header: BatchHeader, other: BatchHeader) -> PartitionHalted:
+        return halt(
+            HaltReason.CORRUPT,
+            f"{self._here.name}: offset {header.base_offset} is answered with offsets {other.base_offset} to "
+            f"{other.last_offset}, where the source had {header.base_offset} to {header.last_offset}"
+            f"{MAY_STAND_ELSEWHERE if self._rules.terms.compacted else WAS_COMPACTED}",
+        )
+
+    async def _stands(self, header: BatchHeader, source_start: int) -> bool:
+        """Whether the source's batch is found at its base offset, too. Without gaps, something else is found there if
+        that offset is wrong."""
+        if self._rules.terms.compacted or header.base_offset < source_start:
+            return False
+        segment = await self._here.read(header.base_offset)
+        return bool(segment.batches) and segment.batches[0][0] == header
+
+    async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> Compared:
+        if found is None:
+            return DIFFERENT
+        rules = self._rules
+        return await compare(copy, found, opening=rules.opening, strict=rules.strict, gaps=rules.terms.compacted)
+
+    # -- where they part ---------------------------------------------------------------------------------------------
+
+    async def beyond(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> PartitionHalted:
+        """Why the destination ends behind the source.
+
+        Raises:
+            PartitionHalted: a batch of somebody else's stands before that.
+        """
+        holes_from = max(tail.holes_from, source_end)
+        only_filled = tail.holes_from <= source_end and (
+            tail.data is None or tail.data[0].base_offset < source_start or await self._is_original(tail.data)
+        )
+        if only_filled and await _Markers(self._there, holes_from, end).within(holes_from, end - 1):
+            return halt(
+                HaltReason.OVERFILLED,
+                f"{self._rules.name}: the destination ends at {end} and the source at {source_end}; there are only "
+                f"markers from {tail.holes_from} on",
+            )
+        detail = "the source does not have what was copied last"
+        return await self.parted(detail, log_start, source_start, source_end, end)
+
+    async def parted(
+        self, detail: str, log_start: int, source_start: int, source_end: int, end: int
+    ) -> PartitionHalted:
+        """Why both logs differ. Within one leader epoch an offset has one batch only, so a source that goes on in a
+        later epoch from where both still agree has lost what it had, and so has one that ends there, or that is known
+        by its id and ends before the copy.
+
+        Args:
+            detail: what was seen.
+            log_start: where the destination begins.
+            source_start: where the source begins.
+            source_end: where the source ends.
+            end: where the destination ends.
+
+        Raises:
+            PartitionHalted: a batch of somebody else's stands before that.
+        """
+        name = self._rules.name
+        agreed, after = await self._last_agreed(max(log_start, source_start), source_end, end)
+        ends = f"the source ends at {source_end}, the destination at {end}"
+        if agreed is None and source_end < end and self._rules.pinned:
+            alone = f"only the destination can have what the source had at offsets {source_end} to {end - 1}"
+            return halt(
+                HaltReason.SOURCE_TRUNCATED,
+                f"{name}: its id says that this is the source that was copied; {ends}; {alone}",
+            )
+        if agreed is None:
+            return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {ends}")
+        both = f"both agree up to offset {agreed.last_offset}, of leader epoch {agreed.leader_epoch}"
+        if after is not None and after.leader_epoch <= agreed.leader_epoch:
+            return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
+        goes_on = "ends there" if after is None else f"goes on with other records, of leader epoch {after.leader_epoch}"
+        alone = f"only the destination has what the source had at offsets {agreed.next_offset} to {end - 1}"
+        return halt(HaltReason.SOURCE_TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
+
+    async def _last_agreed(self, low: int, source_end: int, high: int) -> tuple[BatchHeader | None, BatchHeader | None]:
+        """(The source's last batch that the destination has as well, found by halves, None if there is none; what the
+        source has where the destination's next batch is, or behind that). What was filled in between is no batch of the
+        destination's: the source may have lost its end behind that only."""
+        agreed: BatchHeader | None = None
+        after: BatchHeader | None = None
+        start = low
+        while low < high:
+            middle = (low + high + 1) // 2
+            data = (await self.tail(start, middle)).data
+            if data is None or data[0].next_offset <= low:
+                low = middle  # nothing between them to compare
+                continue
+            base = data[0].base_offset
+            found = await self._original(base) if base < source_end else None
+            likeness = (await self._compare(data, found)).likeness
+            if likeness is Likeness.DIFFERENT:
+                high, after = base, found[0] if found is not None else None
+            else:
+                low = max(middle, data[0].next_offset)
+                if likeness is Likeness.SAME and found is not None:
+                    agreed = found[0]
+        return agreed, after
+
+    # -- holes -------------------------------------------------------------------------------------------------------
+
+    async def check_holes(self, tail: Tail, source_start: int, end: int, *, blame: bool = False) -> Filled:
+        """Where the source has a record behind the last data batch, the destination has no marker, unless that record
+        is superseded at a compacted source (``relay.locate.superseded``), or an operator goes on without it. On a
+        compacted topic the destination may have nothing there: its log cleaner has removed the copy.
+
+        Args:
+            tail: the destination's end, from its last data batch on.
+            source_start: where the source begins.
+            end: where the destination ends.
+            blame: any marker is told: it is to explain why what stands behind it does not fit.
+
+        Raises:
+            PartitionHalted: overfilled if it has one; not_a_copy if there is nothing, and the topic is not compacted.
+        """
+        at = max(tail.holes_from, source_start)
+        markers = _Markers(self._there, at, end)
+        back = _Back(self._here, self._rules, at, end, blame=blame)
+        while at < end:
+            # As far as another isolation level has left out what was aborted, that is no record here either.
+            left_out = not self._rules.committed and at < self._rules.aborted_to
+            segment = await self._source_at(at, committed=self._rules.committed or left_out)
+            if segment is None:
+                break
+            if left_out and segment.batches:
+                segment = _before(segment, self._rules.aborted_to)
+                if not segment.batches:
+                    at = self._rules.aborted_to
+                    continue
+            if not segment.batches:
+                if segment.last_stable_offset < end <= await self._here.true_end():
+                    raise Unreachable(
+                        f"{self._here.name}: stable to {segment.last_stable_offset}, the destination ends at {end}"
+                    )
+                break
+            for header, batch in records_of(segment):
+                if header.base_offset >= end:
+                    break
+                if header.last_offset >= at:
+                    if await markers.within(max(header.base_offset, at), header.last_offset):
+                        await back.take(header, batch)
+                    else:
+                        self._check_nothing(max(header.base_offset, at), end)
+            if left_out:
+                back.ends_inside(segment)
+            at = segment.batches[-1][0].next_offset
+        return await back.judged()
+
+    async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
+        """A piece of the source; None behind its end, which may have gone back."""
+        try:
+            return await self._here.read(offset, max_bytes=READ_BYTES, committed=committed)
+        except Refused as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or offset < await self._here.true_end():
+                raise
+            return None
+
+    def _check_nothing(self, offset: int, end: int) -> None:
+        name, terms = self._rules.name, self._rules.terms
+        if not (terms.compacted or terms.compacted_there):
+            raise halt(
+                HaltReason.NOT_A_COPY,
+                f"{name}: the source has a record at offset {offset}, and the destination nothing; it ends at {end}",
+            )
+
+
+class Filled(NamedTuple):
+    """What stands behind the destination's last data batch and has a record at the source."""
+
+    until: int
+    """Behind the source's batch that the destination ends inside of; else where the destination ends. What is left of
+    that batch is filled, too: brokers take batches whole only."""
+    accepted: tuple[int, int] | None = None
+    """From where up to where records are missing, by an operator's decision."""
+
+
+class _Back:
+    """Batches of the source that the destination has markers for: they came back with another leader, or the markers
+    should not be there."""
+
+    def __init__(self, here: Readable, rules: Rules, start: int, end: int, *, blame: bool) -> None:
+        self._rules = rules
+        self._start = start
+        self._until = self._end = end
+        self._first: int | None = None
+        self._blame = blame
+        self._superseded = Superseded(here, rules.opening)
+        self._lost: Lost | None = None
+
+    async def take(self, header: BatchHeader, batch: memoryview) -> None:
+        """One of them, in their order."""
+        at = max(header.base_offset, self._start)
+        self._until = max(self._until, header.next_offset)
+        if header.next_offset <= self._rules.gaps_to and not self._blame:
+            return  # given up before
+        self._first = at if self._first is None else self._first
+        # A cleaner leaves a batch its first and last offset, or nothing: what was filled were whole batches.
+        cleaned = self._rules.terms.compacted and header.base_offset >= self._start
+        if self._lost is None and (self._blame or not cleaned):
+            self._lost = Lost(at, "")
+        if self._lost is None:
+            await self._superseded.take(header, batch)
+        if self._lost is not None and (self._blame or not self._rules.accept_loss):
+            raise self._overfilled(self._lost)
+
+    def ends_inside(self, segment: Segment) -> None:
+        """The rest of a batch whose first offsets were filled is filled, too."""
+        for header, _ in segment.batches:
+            if header.base_offset < self._end < header.next_offset:
+                self._until = max(self._until, header.next_offset)
+
+    async def judged(self) -> Filled:
+        """What becomes of them all."""
+        if self._first is None:
+            return Filled(self._until)
+        lost = self._lost
+        if lost is None:
+            lost = await self._superseded.lost(self._until)
+        if lost is None:
+            return Filled(self._until)
+        if self._blame or not self._rules.accept_loss:
+            raise self._overfilled(lost)
+        return Filled(self._until, accepted=(self._first, self._until))
+
+    def _overfilled(self, lost: Lost) -> PartitionHalted:
+        behind = (
+            f"what stands from offset {self._end} on is not where it belongs"
+            if self._blame
+            else f"its log ends at {self._end}"
+        )
+        return halt(
+            HaltReason.FILLED_RECORD,
+            f"{self._rules.name}: the source has a record at offset {lost.offset}, and the destination a marker; "
+            f"{behind}{lost.why and f'; {lost.why}'}",
+        )
+
+
+def _before(segment: Segment, offset: int) -> Segment:
+    """The segment's batches that begin before the offset."""
+    return segment._replace(batches=[each for each in segment.batches if each[0].base_offset < offset])
+
+
+class _Markers:
+    """The markers of a log, asked for in the order of their offsets."""
+
+    def __init__(self, there: Readable, start: int, end: int) -> None:
+        self._walk = batches(there, start, end)
+        self._next: BatchHeader | None = None
+        self._ended = False
+
+    async def within(self, first: int, last: int) -> bool:
+        """Whether a marker stands at one of the offsets from ``first`` to ``last``."""
+        while not self._ended and (self._next is None or self._next.last_offset < first or not self._next.is_control):
+            found = await anext(self._walk, None)
+            self._next, self._ended = (found[0], False) if found is not None else (None, True)
+        return self._next is not None and self._next.base_offset <= last

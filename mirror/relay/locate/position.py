@@ -1,0 +1,464 @@
+"""The two logs of a partition found in their clusters, and looked at: where it goes on (``relay.locate.resync``)."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mirror.net.cluster import Cluster, Leader, Topic, no_leader
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
+from mirror.net.errors import NetworkError, Refused, Unreachable, Unsupported
+from mirror.net.log import PartitionLog, SourceLog
+from mirror.reasons import HaltReason
+from mirror.records.filler import filler_id
+from mirror.records.identity import producer_id
+from mirror.relay.durable.flows import Flows
+from mirror.relay.durable.pins import Pins, was_copied
+from mirror.relay.halts import PartitionHalted, halt
+from mirror.relay.holes.gaps import gap_behind
+from mirror.relay.holes.markers import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, Pace, Writer
+from mirror.relay.leading.cleanup import Cleanups
+from mirror.relay.leading.filler import Lead, lead, trim
+from mirror.relay.locate.resync import Found, Log, Resync, Rules, barrier, standing_still
+from mirror.relay.outcome import END_MOVED, Moved, NotOurs
+from mirror.relay.partition import Hole, Location, Partition
+from mirror.relay.settings import RelaySettings
+from mirror.relay.topics.ids import another, made_anew
+from mirror.wire.errors import ErrorCode
+
+MISSING_LOOKS = 8
+"""Looks in a row, each longer after the one before, until a topic that a cluster does not know counts as gone: a broker
+that has just started (before KRaft) knows no topic for a moment. About 13 s with the usual backoff."""
+
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Somebody else owns the id, or has written behind us."""
+
+
+def transactional_id(flow: str, partition: Partition) -> str:
+    """The id whose owner may fill the partition's holes. A dot in the flow's id is written ``%2E``: flow "a.b" with
+    topic "c" would else have the id of flow "a" with topic "b.c"."""
+    return f"{_prefix(flow)}{partition.topic}.{partition.index}"
+
+
+def former_transactional_id(flow: str, partition: Partition) -> str:
+    """What earlier versions had instead, if that was another one; else empty."""
+    return f"mirror.{flow}.{partition.topic}.{partition.index}" if "." in flow else ""
+
+
+def _prefix(flow: str) -> str:
+    """Of all transactional ids of the flow, and of no other's."""
+    return f"mirror.{flow.replace('.', '%2E')}."
+
+
+LOOKS_PER_OWNER = 64
+"""Coordinator epochs for each owner of a partition: one more with each look at what the log has. Beyond them, or once
+the coordinator counts owners from 0 again, an owner's are those of the next one, too."""
+
+
+class Locator:
+    """Seeks positions; holds no state of a partition."""
+
+    def __init__(
+        self,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: RelaySettings,
+        pins: Pins,
+        log: Log,
+        forgets_before_ms: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``forgets_before_ms``: see ``relay.owner.Owner``."""
+        self.forgets_before_ms = forgets_before_ms
+        self._source = source
+        self._destination = destination
+        self._settings = settings
+        self._pins = pins
+        self.flows = Flows(
+            destination,
+            flow=settings.flow,
+            source_cluster=source.cluster_id,
+            state=pins.state,
+            mapped=settings.mapped,
+        )
+        self.log = log
+        self._told_no_owner = False
+        self._opening = asyncio.Lock()
+        self._pace = Pace(settings.max_fill_per_second)
+        self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state)
+        self.coordinator = Coordinator(destination)
+        self._renewed: Partition | None = None
+        self._renewing = asyncio.Event()
+
+    async def locate(self, partition: Partition, *, takeover: bool) -> Location:
+        """Where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still speak.
+
+        Raises:
+            PartitionHalted: it cannot go on, and looking again will not help.
+            NetworkError: not to be known now; try again after a refresh of the metadata.
+        """
+        try:
+            return await self._locate(partition, takeover=takeover)
+        except PartitionHalted as stop:
+            if stop.halted.reason == HaltReason.RECREATED.slug:
+                raise await self._with_what_is_there(stop, partition) from stop
+            raise await self.flows.named(stop, partition) from stop
+
+    async def _with_what_is_there(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
+        """The halt, saying what a new destination topic holds already: nothing of ours is under way any more."""
+        topic = self._destination.topics.get(partition.destination)
+        if topic is None or not another(self._destination, topic.name, partition.destination_id):
+            return stop
+        try:
+            leader = self._leader(self._destination, topic, partition.index)
+            there = PartitionLog(self._destination, topic, partition.index, leader)
+            start, end = await asyncio.gather(there.start(), there.true_end())
+        except NetworkError:
+            return stop
+        holds = (
+            f"it holds offsets {start} to {end - 1}" if start < end else "it is empty" if not end else "it was emptied"
+        )
+        return halt(HaltReason.RECREATED, f"{stop.halted.detail}; {holds}")
+
+    async def _locate(self, partition: Partition, *, takeover: bool) -> Location:
+        await self._adopt_anew(partition, takeover=takeover)
+        here, there = self.logs(partition)
+        level = await self._pins.check_settings(partition, there)
+        if takeover:
+            # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.
+            partition.ownership = await self._own(partition)
+            await self._lead(partition, here, there)
+        found = await self._resync(partition, here, there, settle=takeover or partition.unsettled)
+        found = await self._go_over_gap(partition, here, found)
+        await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
+        if level:
+            self.tell_level(partition, level, found.offset)
+        if found.log_start < found.source_start:
+            found = found._replace(log_start=await self._trim(partition, there, found))
+        return Location(
+            offset=found.offset,
+            identity=found.identity,
+            last_epoch=found.last_epoch,
+            destination_leader=there.leader,
+            source_leader=here.leader,
+            source_end=found.source_end,
+            log_start=found.log_start,
+            proven=found.proven,
+            coordinator_epoch=found.coordinator_epoch,
+            source_start=found.source_start,
+            floor=here.floor,
+            holes_from=found.holes_from,
+            fill_to=found.fill_to,
+            accepted=found.accepted,
+            settled_at=0.0 if found.settled else time.monotonic() + self._settings.settle_ms / 1000,
+        )
+
+    async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
+        """A topic that was made anew before anything of it was copied: there is nothing to protect, and what the
+        partition is is written down again. All else of that kind halts, in ``logs``."""
+        before = partition.source_id, partition.destination_id
+        others = made_anew(partition, self._source, self._destination)
+        topic = self._destination.topics.get(partition.destination)
+        if not others or topic is None or partition.topic not in self._source.topics:
+            return
+        if not self._pins.unused(partition):
+            return
+        leader = self._leader(self._destination, topic, partition.index)
+        there = PartitionLog(self._destination, topic, partition.index, leader)
+        start, end = await asyncio.gather(there.start(), there.true_end())
+        if start or end or not await self.owns(partition):
+            return
+        if takeover:
+            partition.ownership = await self._own(partition)
+        # What a predecessor has sent of the topic before may still arrive.
+        if await standing_still(there, self._settings.settle_ms / 1000, self.log):
+            return
+        origin = self._source.topics.get(partition.topic)
+        if origin is None or self._destination.topics.get(partition.destination) is not topic:
+            return  # gone, or changed once more, in the meantime
+        partition.source_id, partition.destination_id = origin.topic_id, topic.topic_id
+        try:
+            await self._pins.pin(partition)
+        except NetworkError:
+            partition.source_id, partition.destination_id = before
+            raise
+        detail = f"{'; '.join(others)}; nothing of it was copied, so it begins anew"
+        self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
+
+    async def _resync(self, partition: Partition, here: SourceLog, there: PartitionLog, *, settle: bool) -> Found:
+        """The position. A source that deletes what is due has overtaken us only if something was copied: as long as the
+        destination holds nothing but filler, the copy begins where the source does now."""
+        while True:
+            rules = replace(self.rules(partition), vouch=partial(self._pins.vouch, partition, here))
+            try:
+                return await Resync(here, there, rules, self.log).run(settle=settle)
+            except PartitionHalted as stop:
+                overtaken = stop.halted.reason == HaltReason.RETENTION_OVERTOOK.slug
+                if not overtaken or partition.counts.batches or not await self._lead(partition, here, there):
+                    raise
+                partition.begin_again()
+
+    async def _go_over_gap(self, partition: Partition, here: SourceLog, found: Found) -> Found:
+        """A gap without a cause, right where it goes on, is filled if an operator has said so: this once, or as far as
+        that was written down, by whoever began with it."""
+        gaps_to = partition.pin.gaps_to if partition.pin is not None else 0
+        terms = partition.terms
+        decided = max(found.source_start, found.fill_to) > found.offset or found.accepted is not None
+        if decided or terms.compacted or terms.strict or not (partition.accept_gap or found.offset < gaps_to):
+            return found
+        gap = await gap_behind(here, found.offset, partition.name, self._settings)
+        if gap is None or gap[0] != found.offset or not (partition.accept_gap or gap[1] <= gaps_to):
+            return found
+        return found._replace(fill_to=gap[1], accepted=gap if gap[1] > gaps_to else None)
+
+    def tell_level(self, partition: Partition, before: str, offset: int) -> None:
+        """The copy goes on under another isolation level, by an operator's word, and that is written down."""
+        detail = (
+            f"from offset {offset} on it is copied under isolation.level: {self._settings.isolation_level}, by an "
+            f"operator's word; all before was copied under {before}, and stays as it is"
+        )
+        self.log.warning("settings_accepted", topic=partition.topic, partition=partition.index, detail=detail)
+
+    async def cut(self, partition: Partition, offset: int) -> None:
+        """Moves the destination's start into its first batch, where the source begins inside of it. ``offset``: all
+        before it is copied.
+
+        Raises:
+            NetworkError: not done now; the next position that is sought has it done.
+        """
+        if partition.copied is not None or not partition.source_start < partition.floor < offset:
+            return
+        _, there = self.logs(partition)
+        if await there.start() == partition.source_start:
+            await there.delete_before(partition.floor)
+            self.log.info(
+                "leading_offsets_trimmed", detail=f"{there.name}: to {partition.floor}, inside its first batch"
+            )
+
+    async def check_unmoved(self, partition: Partition) -> None:
+        """The destination's log still ends where the partition's next batch belongs.
+
+        Raises:
+            NotOurs: another worker has taken it over.
+            Moved: it ends elsewhere.
+            PartitionHalted, NetworkError: as ``locate``.
+        """
+        _, there = self.logs(partition)
+        if not await self.owns(partition):
+            raise NotOurs(partition.name)
+        end = await barrier(there, self.log)
+        if end != partition.acknowledged:
+            raise Moved(END_MOVED, f"{there.name} ends at {end}, not {partition.acknowledged}")
+
+    async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> bool:
+        """The offsets before the source's first record, if the partition is new at the destination; whether its end was
+        moved."""
+        return await lead(
+            here,
+            there,
+            self._leading(partition),
+            partition.begun,
+            settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log),
+            owns=lambda: self._may_write(partition),
+            cleanup=self._cleanups.of(partition.topic),
+            log=self.log,
+        )
+
+    async def _may_write(self, partition: Partition) -> bool:
+        """Whether the partition is still ours; from now on it is written down what it is, and which records a halt was
+        about that are not there to copy any more."""
+        await self._pin(partition)
+        await self._pins.due.overtaken(partition, partition.begun.until)
+        return await self.owns(partition)
+
+    async def _pin(self, partition: Partition, **what: Any) -> None:
+        """Before anything is written into the log: what it is, and that no other flow says the same, looked at behind
+        that. ``what``: see ``Pins.pin``."""
+        begins = self._pins.unused(partition)
+        if begins and partition.pin is None:
+            await self.flows.check_new(partition)
+        await self._pins.pin(partition, **what)
+        if begins:
+            await self.flows.check_new(partition, begun=True)
+
+    async def _trim(self, partition: Partition, there: PartitionLog, found: Found) -> int:
+        """Leading filler that a kill -9 of the destination's brokers brought back; where the log begins then."""
+        return await trim(
+            there,
+            self._leading(partition),
+            found.log_start,
+            found.offset,
+            source_start=found.source_start,
+            cleanup=self._cleanups.of(partition.topic),
+            log=self.log,
+        )
+
+    def _leading(self, partition: Partition) -> Lead:
+        settings = self._settings
+        return Lead(
+            name=partition.name,
+            owner=self.rules(partition).owner,
+            filler=self._filler(partition),
+            most=settings.max_leading_filler,
+            most_bytes=partition.terms.max_batch_size,
+            copied=was_copied(partition),
+        )
+
+    def _filler(self, partition: Partition) -> int:
+        return filler_id(
+            flow=self._settings.flow,
+            cluster_id=self._source.cluster_id,
+            topic=partition.topic,
+            partition=partition.index,
+        )
+
+    def filling(self, partition: Partition) -> Filling:
+        """What fills the hole at the head of the partition's outbox."""
+        hole = partition.outbox[0]
+        assert isinstance(hole, Hole), partition.name
+        _, there = self.logs(partition)
+        return Filling(
+            there,
+            partition.acknowledged,
+            hole.records,
+            writer=self._writer(partition, there, hole),
+            owns=lambda: self.owns(partition),
+            pace=self._pace,
+            log=self.log,
+            patience_s=self._settings.request_timeout_ms / 1000,
+        )
+
+    def _writer(self, partition: Partition, there: PartitionLog, hole: Hole) -> Writer:
+        if not self._settings.fill_by_transaction:
+            return ByMarkers(there, hole.before, partition.coordinator_epoch)
+        owner = partition.ownership
+        name = transactional_id(self._settings.flow, partition)
+        if owner is None:
+            raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} is not to be had")
+        return ByTransactions(lambda: self.coordinator.abort_empty(name, owner, partition.topic, partition.index))
+
+    def rules(self, partition: Partition) -> Rules:
+        """What the partition's resync has to know."""
+        settings = self._settings
+        return Rules(
+            name=partition.name,
+            owner=producer_id(
+                flow=settings.flow,
+                cluster_id=self._source.cluster_id,
+                topic=partition.topic,
+                partition=partition.index,
+            ),
+            settle_s=settings.settle_ms / 1000,
+            committed=settings.committed,
+            window=settings.max_in_flight,
+            terms=partition.terms,
+            accept_gap=settings.accept_gaps or partition.accept_gap,
+            accept_loss=partition.accept_gap,
+            gaps_to=partition.pin.gaps_to if partition.pin is not None else 0,
+            aborted_to=self._pins.aborted_to(partition),
+            next_epoch=partition.forgotten,
+            forgets_before_ms=self.forgets_before_ms(),
+            coordinator_epoch=partition.ownership.epoch * LOOKS_PER_OWNER if partition.ownership else 0,
+            strict=settings.strict,
+            filler=self._filler(partition),
+            led_to=partition.begun.until,
+            pinned=partition.pin is not None and partition.source_id is not None and not partition.pin.replaced,
+            opening=self._opening,
+        )
+
+    def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
+        """Source and destination, each with its leader as last heard. The topics stay the ones they were at first."""
+        there = self._topic(self._destination, partition, partition.destination, partition.destination_id)
+        here = self._topic(self._source, partition, partition.topic, partition.source_id)
+        partition.destination_id, partition.source_id = there.topic_id, here.topic_id
+        partition.missing = 0
+        return (
+            SourceLog(self._source, here, partition.index, self._leader(self._source, here, partition.index)),
+            PartitionLog(
+                self._destination, there, partition.index, self._leader(self._destination, there, partition.index)
+            ),
+        )
+
+    async def owns(self, partition: Partition) -> bool:
+        """Whether nobody else has taken the partition over since we did, as far as the coordinator can tell. What it
+        has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
+        if partition.ownership is None:
+            return True
+        if partition is self._renewed:
+            await self._renewing.wait()
+        owner = await self.coordinator.describe(transactional_id(self._settings.flow, partition))
+        # An id that the coordinator has forgotten is nobody's: what it fenced may be forgotten, too.
+        partition.unowned = owner == NOBODY
+        return owner is None or owner == partition.ownership
+
+    async def renew(self, partition: Partition) -> None:
+        """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
+
+        Raises:
+            NotOurs: another worker has taken it over, or the coordinator had forgotten it.
+            Unsupported: before Kafka 2.5.
+            NetworkError: not certain that it was used.
+        """
+        before = partition.ownership
+        if before is None:
+            return
+        self._renewed = partition
+        self._renewing.clear()
+        try:
+            after = await self.coordinator.renew(transactional_id(self._settings.flow, partition), before)
+            if partition.ownership == before:
+                partition.ownership = after
+        except Refused as error:
+            if error.code in FENCED:
+                raise NotOurs(partition.name) from error
+            raise
+        finally:
+            self._renewed = None
+            self._renewing.set()
+        if after.producer_id != before.producer_id:
+            raise NotOurs(partition.name)
+
+    async def _own(self, partition: Partition) -> Ownership | None:
+        """Takes the partition over. Where transactional ids are not to be had, the log end alone is looked at before a
+        hole is filled."""
+        flow = self._settings.flow
+        former = former_transactional_id(flow, partition)
+        try:
+            if former and await self.coordinator.describe(former) != NOBODY:
+                # A worker of an earlier version has to see that it is not the owner any more.
+                await self.coordinator.init_producer_id(former)
+            return await self.coordinator.init_producer_id(transactional_id(flow, partition))
+        except (Unsupported, Refused) as error:
+            if isinstance(error, Refused) and error.code not in NOT_PERMITTED:
+                raise
+            if not self._told_no_owner:
+                self._told_no_owner = True
+                self.log.warning(
+                    "no_ownership",
+                    detail=f"{self._destination.name}: {error}; two workers that fill one hole at the same moment "
+                    "cannot tell",
+                    remedy="grant the mirror's principal Write and Describe on transactional ids beginning with "
+                    f"{_prefix(flow)}",
+                )
+            return None
+
+    def _topic(self, cluster: Cluster, partition: Partition, name: str, pinned: bytes | None) -> Topic:
+        topic = cluster.topics.get(name)
+        if topic is None:
+            missing = f"cluster {cluster.name} has no topic {name}"
+            partition.missing += 1
+            if partition.missing < MISSING_LOOKS:
+                raise Unreachable(missing)
+            raise halt(HaltReason.TOPIC_MISSING, missing)
+        recreated = another(cluster, name, pinned)
+        if recreated:
+            raise halt(HaltReason.RECREATED, recreated)
+        return topic
+
+    def _leader(self, cluster: Cluster, topic: Topic, index: int) -> Leader:
+        leader = cluster.leader(topic.name, index)
+        if leader is None:
+            raise no_leader(cluster.name, topic.name, index, topic)
+        return leader

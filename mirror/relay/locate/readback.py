@@ -1,0 +1,97 @@
+"""Looks at the destination beside the data path: that what was acknowledged is what was sent, and that a log still ends
+where the next batch belongs."""
+
+import time
+
+from mirror.offsetmap.survivors import cleaned
+from mirror.reasons import HaltReason
+from mirror.records.header import BatchHeader
+from mirror.relay.halts import Halted, halt
+from mirror.relay.outcome import Doubt, Moved, attempted
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Batch, Partition
+from mirror.relay.phases import Phase
+from mirror.wire.produce import checksum_of
+
+CLEANED = "cleaned"
+LEADER_CHANGED = "leader_changed"
+
+
+class Proofs:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
+        """Reads the first batch after a resync: a broker recognises a repeat without looking at content. The window
+        stays at 1 until it is as it was sent."""
+        crc = checksum_of(batch[0])  # the hot path builds plain tuples: no names
+        self._owner.work(partition, self._read_back(partition, base_offset, crc, partition.positions))
+
+    async def _read_back(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
+        stopped = await attempted(self._compare(partition, base_offset, crc, position))
+        if partition.positions != position:
+            return
+        if stopped is not None:
+            self._owner.act(partition, stopped)
+            return
+        partition.proven = True
+        partition.widen(self._owner.settings.max_in_flight, self._owner.forgets_before_ms())
+        self._offer(partition)
+
+    async def _compare(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
+        """
+        Raises:
+            PartitionHalted, Moved: the batch is not there as it was sent.
+            NetworkError: it could not be read.
+        """
+        locator = self._owner.locator
+        _, there = locator.logs(partition)
+        found = await there.batch_at(base_offset)
+        if found is not None and (found[0].base_offset, found[0].crc) == (base_offset, crc):
+            if partition.positions == position:
+                await locator.cut(partition, found[0].next_offset)
+            return
+        detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
+        if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
+            # The log cleaner was quicker. The next position compares the records that survive.
+            raise Moved(CLEANED, f"{detail}, which its log cleaner has changed")
+        if there.leader.node_id != partition.destination_leader:
+            # Another broker than has acknowledged it, perhaps one that is the leader no more, or not any longer.
+            raise Moved(LEADER_CHANGED, f"{detail}, by the word of another leader")
+        raise halt(HaltReason.NOT_A_COPY, detail)
+
+    def reconfirm(self, partition: Partition) -> None:
+        """Offers the partition to its lane once its log end was looked at again. May be called again meanwhile."""
+        if not partition.reconfirming:
+            partition.reconfirming = True
+            self._owner.work(partition, self._reconfirm(partition, partition.positions))
+
+    async def _reconfirm(self, partition: Partition, position: int) -> None:
+        stopped: Halted | Doubt | None = None
+        try:
+            stopped = await attempted(self._owner.locator.check_unmoved(partition))
+        finally:
+            partition.reconfirming = False
+        if partition.phase is not Phase.ACTIVE:
+            return
+        if partition.positions != position:
+            # It was located anew meanwhile. Whoever wanted this of the new position was told that it is under way.
+            if partition.outbox:
+                self.reconfirm(partition)
+        elif stopped is not None:
+            self._owner.act(partition, stopped)
+        else:
+            partition.confirmed_at = time.monotonic()
+            self._offer(partition)
+
+    def _offer(self, partition: Partition) -> None:
+        if partition.outbox and partition.lane is not None:
+            partition.lane.offer(partition)
+            self._owner.pump_sinks()
+
+
+def _may_be_cleaned(found: tuple[BatchHeader, bytes] | None, base_offset: int) -> bool:
+    """Whether a log cleaner has removed the batch that began there, or records of it."""
+    return found is None or found[0].base_offset != base_offset or cleaned(found[0])

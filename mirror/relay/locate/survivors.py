@@ -1,0 +1,78 @@
+"""Whether a batch at the destination is the source's: byte for byte, or, where a log cleaner has been at either, by the
+records that both still have (``mirror.offsetmap.survivors``)."""
+
+import asyncio
+from enum import Enum
+from typing import NamedTuple
+
+from mirror.offsetmap.survivors import cleaned, in_common
+from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.opening import NotOpened, opened
+from mirror.relay.locate.tails import Data
+
+NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
+"""Attribute bits that a copy has as its source: the others say how the source came by the batch."""
+
+
+class Likeness(Enum):
+    """How a copy compares to its original."""
+
+    SAME = "same"
+    """As they were written, or in every record that both still have."""
+    DIFFERENT = "different"
+    NOTHING = "nothing"
+    """There is nothing that both still have."""
+
+
+class Compared(NamedTuple):
+    """``why``: what could not be compared."""
+
+    likeness: Likeness
+    why: str = ""
+
+
+SAME, DIFFERENT = Compared(Likeness.SAME), Compared(Likeness.DIFFERENT)
+
+
+def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
+    """Payload identity: equal but for who wrote it, in which transaction and epoch, and the checksum over that."""
+    (mine, payload), (other, whole) = copy, original
+    return (
+        mine.base_offset == other.base_offset
+        and mine.length == other.length
+        and mine.attributes & NEUTRAL == other.attributes & NEUTRAL
+        and mine[6:9] == other[6:9]
+        and mine.record_count == other.record_count
+        and (not strict or mine[9:12] == other[9:12])
+        and payload == whole[HEADER_SIZE:]
+    )
+
+
+async def compare(
+    copy: Data, original: tuple[BatchHeader, bytes], *, opening: asyncio.Lock, strict: bool = False, gaps: bool = False
+) -> Compared:
+    """A batch of ours at the destination, and what the source has at its base offset, or next behind that.
+
+    Args:
+        copy: header and records.
+        original: header and whole batch.
+        opening: held while batches are open, so that memory is bounded.
+        strict: whether the copy carries the source's producer fields.
+        gaps: whether the source is compacted, so that its batch may be gone altogether.
+    """
+    (mine, payload), (other, whole) = copy, original
+    if same_batch(copy, original, strict=strict):
+        return SAME
+    base = mine.base_offset
+    if other.base_offset > mine.last_offset:
+        return Compared(Likeness.NOTHING, f"the source has compacted the batch at {base} away") if gaps else DIFFERENT
+    if (other.base_offset, other.last_offset) != (base, mine.last_offset) or not (cleaned(mine) or cleaned(other)):
+        return DIFFERENT
+    async with opening:
+        try:
+            found = await in_common(opened(mine, payload), opened(other, whole[HEADER_SIZE:]))
+        except NotOpened as error:
+            return Compared(Likeness.NOTHING, str(error))
+    if found is not None and not found.both:
+        return Compared(Likeness.NOTHING, f"the log cleaners have left no record of the batch at {base} on both sides")
+    return DIFFERENT if found is None else SAME

@@ -1,0 +1,1 @@
+"""``offsets: mapped``: the destination's offsets are its own."""

@@ -1,0 +1,257 @@
+"""From where both logs are read at a takeover (``offsets: mapped``): the checkpoint, the last point of the map that the
+destination still has, or the beginning, where nothing says that there is more, or the topics are others by now."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from mirror.net.coordinator import Ownership
+from mirror.net.log import PartitionLog, SourceLog
+from mirror.offsetmap.fields import id_shown, id_text
+from mirror.offsetmap.lockstep import is_fence, lost_from
+from mirror.offsetmap.records import Checkpoint, Chunk, Ledger
+from mirror.offsetmap.runs import MapError, OffsetMap, Run
+from mirror.offsetmap.topic import Memory, joined_map
+from mirror.reasons import HaltReason
+from mirror.records.identity import Identity
+from mirror.relay.durable.pins import MAPPED
+from mirror.relay.halts import halt
+from mirror.relay.locate.resync import Log, Rules
+from mirror.relay.mapped.copied import Between
+from mirror.relay.mapped.fence import Before
+from mirror.relay.mapped.strays import SCAN_BYTES, first_own
+from mirror.relay.partition import Partition
+
+
+class Start(NamedTuple):
+    """From where both logs are read: what lies before was copied."""
+
+    source: int
+    source_epoch: int
+    destination: int
+    identity: Identity | None
+    """Of the first batch of ours from there on, if that is known."""
+    anew: bool = False
+    """Nothing that the map said until now counts: it begins here."""
+    of_others: bool = False
+    """The topics are others than the checkpoint's: nothing of it is true of them."""
+    remade: str = ""
+    """Which topics were made anew before anything was copied, so that there is nothing to go on from."""
+
+
+class Bounds(NamedTuple):
+    """Where both logs start, and where the destination's ends for certain."""
+
+    source_start: int
+    log_start: int
+    end: int
+
+
+class Beginning:
+    """Of one partition, behind the fence."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        here: SourceLog,
+        there: PartitionLog,
+        rules: Rules,
+        state: Memory,
+        log: Log,
+        *,
+        accounts: Ledger,
+        own: Collection[int],
+        bounds: Bounds,
+    ) -> None:
+        """``accounts``: what was written of the partition. ``own``: producer ids under which it was ever written."""
+        self._partition = partition
+        self._here = here
+        self._there = there
+        self._rules = rules
+        self._state = state
+        self._log = log
+        self._accounts = accounts
+        self._own = own
+        self._bounds = bounds
+
+    async def find(self, before: Before, owner: Ownership | None) -> Start:
+        """Where to begin.
+
+        Raises:
+            PartitionHalted: a topic was recreated, a part of the map is missing, or there is a trace of copies and no
+                checkpoint.
+            NetworkError: a log cannot be read.
+        """
+        checkpoint = self._accounts.checkpoint(self._partition.side)
+        if checkpoint is None:
+            await self._check_unwritten(before, owner)
+            return Start(self._bounds.source_start, -1, self._bounds.end, None)
+        return await self._start_from(checkpoint, before)
+
+    async def _start_from(self, checkpoint: Checkpoint, before: Before) -> Start:
+        """The checkpoint; where the destination lost what came before it, the last point of the map that it still
+        has."""
+        end = self._bounds.end
+        others = {
+            log: f"{side} topic of {self._rules.name}: id {id_shown(_id_of(log))}, at the last checkpoint "
+            f"{id_shown(pinned)}"
+            for side, pinned, log in (
+                ("source", checkpoint.source_id, self._here),
+                ("destination", checkpoint.destination_id, self._there),
+            )
+            if None not in (pinned, _id_of(log)) and pinned != _id_of(log)
+        }
+        if others:
+            return await self._start_anew(others, checkpoint, before)
+        try:
+            chunks = self._accounts.linked(self._partition.side, gone_to=self._bounds.log_start)
+        except MapError as error:
+            if self._rules.accept_loss:
+                # Both logs say the same, and take longer to read.
+                return Start(self._bounds.source_start, -1, self._bounds.log_start, None, anew=True)
+            detail = f"{self._state.topic} lacks a part of the offset map of {self._rules.name}: {error}"
+            raise halt(HaltReason.MAP_LOST, detail) from error
+        runs = joined_map(self._state.topic, open_tail(chunks))
+        runs.truncate(checkpoint.source_offset)
+        last = runs[-1] if len(runs) else None
+        if not await self.lost(last):
+            return Start(
+                checkpoint.source_offset,
+                checkpoint.source_epoch,
+                min(checkpoint.destination_offset, end),
+                checkpoint.identity,
+            )
+        start = await self._before_loss(runs, chunks)
+        self._log.warning(
+            "destination_lost",
+            topic=self._partition.topic,
+            partition=self._partition.index,
+            detail=f"{self._there.name} ends at {end} or has others' batches where ours were acknowledged up to "
+            f"{checkpoint.destination_offset}; source offsets from {start.source} on are compared and copied again",
+        )
+        return start
+
+    async def _is_unused(self, checkpoint: Checkpoint, before: Before) -> bool:
+        """Whether nothing was copied by then, nor behind the checkpoint: there is nothing to protect."""
+        committed = self._partition.committed
+        if not checkpoint.unused or (committed is not None and committed.digest):
+            return False
+        topic_id = _id_of(self._there)
+        same = topic_id is None or checkpoint.destination_id in (None, topic_id)
+        if same and not checkpoint.closed and await self._is_gone_behind(checkpoint):
+            return False  # it may have been ours
+        return not await self._traces(before, checkpoint.destination_offset if same else 0)
+
+    async def _is_gone_behind(self, checkpoint: Checkpoint) -> bool:
+        """Whether the destination has deleted or cleaned away anything behind the checkpoint, before the fence that
+        keeps out the checkpoint's writer."""
+        at = checkpoint.destination_offset
+        if self._bounds.log_start > at:
+            return True
+        while at < self._bounds.end:
+            segment = await self._there.read(at, max_bytes=SCAN_BYTES)
+            for header, _ in segment.batches:
+                if header.base_offset > at:
+                    return True
+                if is_fence(header, checkpoint.identity):
+                    return False
+                at = header.next_offset
+            if not segment.batches:
+                return True
+        return False
+
+    async def _start_anew(self, others: Mapping[PartitionLog, str], checkpoint: Checkpoint, before: Before) -> Start:
+        """All that the source has is copied, behind what the destination has: an operator has resumed the partition,
+        which accepts the topics of now. What a new destination topic has of ours already was sent before the other one
+        was missed; it would be there twice, which resuming alone does not accept.
+
+        ``others``: those whose topics are others than the checkpoint's, and what is to be said of that.
+        """
+        told = "; ".join(others.values())
+        start = Start(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
+        if self._rules.accept_loss:
+            return start
+        pin = self._partition.pin
+        now = _id_of(self._here), _id_of(self._there)
+        if pin is None or pin.offsets != MAPPED or (pin.source_id, pin.destination_id) != now:
+            if await self._is_unused(checkpoint, before):
+                return start._replace(remade=told)
+            raise halt(HaltReason.RECREATED, told)
+        places = [Between(self._bounds.log_start, self._bounds.end)] if self._there in others else []
+        first = await first_own(self._there, self._own, places)
+        if first is not None:
+            begun = f"{self._there.name} has batches of this flow already, from offset {first.base_offset} on"
+            raise halt(HaltReason.RECREATED_BEGUN, f"{told}; {begun}")
+        return start
+
+    async def lost(self, last: Run | None) -> bool:
+        """Whether the destination has lost what was acknowledged last."""
+        return last is not None and await lost_from(self._there, last.destination_end, self._own, self._bounds.end)
+
+    async def _before_loss(self, runs: OffsetMap, chunks: Sequence[Chunk]) -> Start:
+        own, log_start, end = self._own, self._bounds.log_start, self._bounds.end
+        known = [*runs, *(chunk.map[0] for chunk in chunks if chunk.sealed and len(chunk.map))]
+        for run in sorted(known, reverse=True):
+            gone = max(0, log_start - run.destination)
+            if gone < run.length and not await lost_from(self._there, run.destination + gone + 1, own, end):
+                return Start(run.source + gone, -1, run.destination + gone, None)
+        return Start(min(chunk.since for chunk in chunks), -1, log_start, None)
+
+    async def _check_unwritten(self, before: Before, owner: Ownership | None) -> None:
+        """There is no checkpoint: then there must be no trace of copies. Batches of ours are one, in the log or in the
+        leader's memory; so is what the group at the source says of the last batch copied, where anything was ever
+        written to the destination. A transactional id that nobody has had before spares reading the log."""
+        start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
+        traces = await self._traces(before, start)
+        committed = self._partition.committed
+        if committed is not None and committed.digest and before.end and not self._is_copied_elsewhere():
+            traces.append(
+                f"{before.end} offsets, and the group at the source has offset {committed.offset} with the digest of "
+                "a batch that was copied"
+            )
+        if traces:
+            detail = f"{self._there.name} has {traces[0]}; {self._state.topic} has no checkpoint of it"
+            if not self._rules.accept_loss:
+                raise halt(HaltReason.CHECKPOINT_LOST, detail)
+            self._log.warning(
+                "begun_anew",
+                topic=self._partition.topic,
+                partition=self._partition.index,
+                detail=f"{detail}; going on was accepted: all that the source has is copied, be it there or not",
+            )
+
+    async def _traces(self, before: Before, at: int) -> list[str]:
+        """Of batches of ours: in the memory of the destination's leader, or in its log from ``at`` on."""
+        ours = [each.producer_id for each in before.known or () if each.last_sequence >= 0]
+        ours = [each for each in ours if each in self._own]
+        at = max(at, self._bounds.log_start)
+        while at < self._bounds.end and not ours:
+            segment = await self._there.read(at, max_bytes=SCAN_BYTES)
+            if not segment.batches:
+                break
+            at = segment.batches[-1][0].next_offset
+            ours += [
+                header.producer_id
+                for header, _ in segment.batches
+                if header.producer_id in self._own and not header.is_control
+            ]
+        return [f"batches of producer id {each}, which is this flow's" for each in ours]
+
+    def _is_copied_elsewhere(self) -> bool:
+        """Whether the flow has an account of this source partition in another destination topic: what the group says
+        may be of that (``topic.rename`` was changed)."""
+        side = self._partition.side
+        return any(
+            (other.topic, other.partition) == (side.topic, side.partition) and other.destination != side.destination
+            for other in self._state.ledger.sides
+        )
+
+
+def _id_of(log: PartitionLog) -> str | None:
+    """Of the log's topic, as it is written down."""
+    return id_text(log.topic.topic_id)
+
+
+def open_tail(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks behind the last sealed one, in order."""
+    sealed = max((at for at, chunk in enumerate(chunks) if chunk.sealed), default=-1)
+    return list(chunks[sealed + 1 :])

@@ -1,0 +1,209 @@
+"""Taking a partition over (``offsets: mapped``), so that whatever a predecessor may still send is refused.
+
+A marker with a producer id and a higher epoch than the predecessor's data does it: from then on the partition's leader
+refuses them. The coordinator writes it for the producer id that it has for the transactional id. Where that is another
+one than the predecessor's (the coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``), the
+predecessor's own id gets a marker of its own.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from mirror.net.coordinator import Coordinator, Ownership
+from mirror.net.errors import Refused, Unreachable
+from mirror.net.log import Marker, PartitionLog, Producer
+from mirror.offsetmap.records import Checkpoint, Remembered, Side
+from mirror.offsetmap.topic import Memory
+from mirror.relay.holes.markers import NOT_PERMITTED
+from mirror.relay.locate.resync import POLL_S, Log, barrier
+from mirror.relay.locate.tails import READ_BYTES
+
+MARKER_WAIT_S = 30.0
+"""The coordinator writes the fence's marker soon after it has answered; longer than a leader takes to be replaced."""
+
+
+class Before(NamedTuple):
+    """What is known of producers as of an end of the destination's log; up to the fence, which changes what its leader
+    remembers."""
+
+    end: int
+    """What is appended behind was not looked at."""
+    known: Sequence[Producer] | None
+    """None: the leader cannot tell."""
+    complete: bool = False
+    """Whether nothing of a predecessor can stand behind: the fence does, and all before it was seen."""
+    final: tuple[int, int] | None = None
+    """Producer id and epoch of which somebody has seen all up to its fence: deletions since then make no difference."""
+
+    def last_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Of the producer's last batch; None: not known. -1: it has written nothing in this epoch."""
+        found = (one for one in self.known or () if (one.producer_id, one.epoch) == (producer_id, epoch))
+        return max((state.last_sequence for state in found), default=None)
+
+    def after(self, earlier: "Before | None") -> "Before":
+        """With what an earlier look has seen, before a fence that got no further."""
+        if earlier is None:
+            return self
+        known = [*(self.known or ()), *(earlier.known or ())]
+        return Before(self.end if earlier.complete else earlier.end, known)
+
+
+async def look_before(there: PartitionLog, log: Log) -> Before:
+    """In this order: what was written before the end is remembered, and what is remembered is replicated. A leader that
+    was deposed remembers batches that are nowhere else."""
+    end = await there.true_end()
+    known = await there.producers()
+    await barrier(there, log)
+    return Before(end, known)
+
+
+class Ending(Protocol):
+    """The destination's log, as far as it matters here."""
+
+    async def true_end(self) -> int:
+        """Where it ends now, replicated or not."""
+
+
+async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end: int) -> Before:
+    """What the leader remembers is written down before the fence makes it forget; where a worker fenced and got no
+    further, with what that one has written down. It did so before it fenced: what is read behind the look has it.
+    ``end``: of the log at the look.
+
+    Raises:
+        NetworkError: not certain that it is there.
+    """
+    await state.load()
+    checkpoint, known = state.ledger.checkpoint(side), state.ledger.remembered(side)
+    # A note of a later end is of somebody who has looked since, or of a log that has lost its end.
+    lost = known is not None and known.end > end and known.end > await there.true_end()
+    if (
+        checkpoint is None
+        or known is None
+        or lost
+        or (known.producer_id, known.epoch) != (checkpoint.identity.producer_id, checkpoint.identity.epoch)
+        or _supersedes(before, known)
+    ):
+        await note(state, side, before, lost=lost)
+        return before
+    producer = Producer(known.producer_id, known.epoch, known.last_sequence)
+    # Behind its fence, it has written nothing more; else all behind that look is yet to be looked at.
+    final = (known.producer_id, known.epoch) if known.fenced else None
+    return Before(end if final else known.end, [*(before.known or ()), producer], final=final)
+
+
+async def note(state: Memory, side: Side, before: Before, *, lost: bool = False) -> None:
+    """Writes down how much the last checkpoint's producer has written, if that is known, and not told by the checkpoint
+    itself, or by a note that knows more. ``lost``: such a note is of a log that has lost its end since.
+
+    Raises:
+        NetworkError: not certain that it is there.
+    """
+    checkpoint = state.ledger.checkpoint(side)
+    if checkpoint is None or checkpoint.closed:
+        return
+    producer_id, epoch = checkpoint.identity.producer_id, checkpoint.identity.epoch
+    last, known = before.last_sequence(producer_id, epoch), state.ledger.remembered(side)
+    same = known is not None and (known.producer_id, known.epoch) == (producer_id, epoch)
+    if known is not None and same and not lost and not before.complete and not _supersedes(before, known):
+        return
+    if last is not None:
+        remembered = Remembered(
+            side=side,
+            producer_id=producer_id,
+            epoch=epoch,
+            last_sequence=last,
+            end=before.end,
+            fenced=before.complete,
+        )
+        await state.put(remembered)
+
+
+def _supersedes(before: Before, known: Remembered) -> bool:
+    """Whether a look knows as much of a note's producer as the note, or more."""
+    last = before.last_sequence(known.producer_id, known.epoch)
+    return last is not None and not known.fenced and known.end <= before.end
+
+
+async def fence(
+    coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, before: Before
+) -> Before | None:
+    """Has a marker written under the owner's epoch, and waits until it is there.
+
+    Returns:
+        With what was appended up to the marker; None where the topic or the id may not be used for transactions.
+
+    Raises:
+        NetworkError: not certain that it is there.
+    """
+    try:
+        await coordinator.abort_empty(name, owner, there.topic.name, there.index)
+    except Refused as error:
+        if error.code in NOT_PERMITTED:
+            return None
+        raise
+    return await _until_marked(there, owner, before)
+
+
+def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
+    """Producer id -> epoch of predecessors that a marker with ``ours``, our own producer id, does not fence."""
+    found: dict[int, int] = {}
+    for one in checkpoints:
+        producer_id, epoch = one.identity.producer_id, one.identity.epoch
+        if producer_id != ours:
+            found[producer_id] = max(epoch, found.get(producer_id, -1))
+    return found
+
+
+async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: Log) -> Before | None:
+    """Fences each of these producer ids by its own id.
+
+    Returns:
+        With what was appended up to their markers; None where the mirror may not write markers.
+
+    Raises:
+        NetworkError: not certain that they are there.
+    """
+    for producer_id, epoch in old.items():
+        states = [state for state in before.known or () if state.producer_id == producer_id]
+        if any(state.epoch > epoch for state in states):
+            continue  # it was fenced, by somebody who got no further
+        marked = Ownership(producer_id, epoch + 1)
+        coordinator_epoch = max([0, *(state.coordinator_epoch for state in states)])
+        try:
+            await there.write_markers(Marker(*marked, coordinator_epoch), 1)
+        except Refused as error:
+            if error.code not in NOT_PERMITTED:
+                raise
+            log.warning(
+                "predecessor_not_fenced",
+                detail=f"{error}; producer id {producer_id} is fenced by nothing but the time that has passed",
+                remedy="grant the mirror's principal Alter on the destination cluster (ClusterAction before Kafka 3.9)",
+            )
+            return None
+        before = await _until_marked(there, marked, before)
+    return before
+
+
+async def _until_marked(there: PartitionLog, owner: Ownership, before: Before) -> Before:
+    """Waits until the owner's marker stands in the log, replicated, and looks at all before it."""
+    known, offset, complete = list(before.known or ()), before.end, True
+    give_up_at = time.monotonic() + MARKER_WAIT_S
+    while time.monotonic() < give_up_at:
+        start = await there.start()
+        if start > offset:
+            offset, complete = start, False
+        segment = await there.read(offset, max_bytes=READ_BYTES)
+        for header, _ in segment.batches:
+            # Deleted or cleaned away: nobody knows what stood there.
+            complete = complete and header.base_offset <= offset
+            if header.is_control and (header.producer_id, header.producer_epoch) == owner:
+                end = header.next_offset if complete else before.end
+                return before._replace(end=end, known=known, complete=complete)
+            if not header.is_control and header.producer_id >= 0:
+                known.append(Producer(header.producer_id, header.producer_epoch, header.last_sequence))
+            offset = header.next_offset
+        if not segment.batches:
+            await asyncio.sleep(POLL_S)
+    raise Unreachable(f"{there.name}: the marker of producer id {owner.producer_id}, epoch {owner.epoch} did not come")

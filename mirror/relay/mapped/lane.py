@@ -1,0 +1,92 @@
+"""A lane for ``offsets: mapped``: batches are appended where the destination's log ends, and where that was is noted.
+
+A lane of its own kind, so that the one for exact offsets pays nothing for it.
+"""
+
+from mirror.net.connection import Connection, Piece
+from mirror.relay.hot.acks import Acknowledged, bases_of
+from mirror.relay.locate.position import FENCED
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
+from mirror.relay.sink import Lane
+from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected
+
+
+class AppendingLane(Lane):
+    """Any base offset behind the last one is as good as another. Several source partitions may go to one partition of
+    the destination; a request then has a batch of one of them only, since a broker loses the first of two."""
+
+    def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
+        super().__init__(owner, node_id, version=version)
+        self._shared = False
+        self._book_all = self._append_all
+        self._book_expected = self._append_expected
+
+    def attach(self, partition: Partition) -> None:
+        """Pins the partition to this lane."""
+        place = partition.topic_head, partition.index
+        self._shared = self._shared or any(place == (each.topic_head, each.index) for each in self._partitions)
+        super().attach(partition)
+
+    def _build(self, connection: Connection, most: int) -> list[Piece]:
+        """See ``Lane``."""
+        if not self._shared:
+            return super()._build(connection, most)
+        first: dict[tuple[bytes, int], Partition] = {}
+        for partition in self._ready:
+            first.setdefault((partition.topic_head, partition.index), partition)
+        chosen = set(first.values())
+        later = [partition for partition in self._ready if partition not in chosen]
+        self._ready = list(first.values())
+        pieces = super()._build(connection, 1)
+        # Before those that have another batch: each in its turn.
+        self._ready = later + self._ready
+        return pieces
+
+    def _append_expected(
+        self, taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
+    ) -> Acknowledged | None:
+        """As ``acks.acknowledge_expected``."""
+        answer = as_expected(frame, likely)
+        return None if answer is None else self._append_all(taken, answer, ready)
+
+    def _append_all(self, taken: list[Partition], answer: PlainAnswer, _ready: list[Partition]) -> Acknowledged | None:
+        """As ``acks.acknowledge``; nothing is left to do behind it."""
+        bases = bases_of(taken, answer)
+        if bases is None:
+            return None
+        for partition, base_offset in zip(taken, bases, strict=True):
+            self._acknowledge_one(partition, base_offset)
+        return Acknowledged([], [], False)
+
+    def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
+        """See ``Lane``."""
+        copied = partition.copied
+        if partition.phase is not Phase.ACTIVE or copied is None or base_offset < (due := copied.destination):
+            self._unexpected(partition, base_offset)
+            return
+        batch = partition.in_flight.popleft()
+        self._freed = True
+        copied.landed(base_offset, batch[2])
+        partition.acknowledged = copied.source
+        frame = batch[3]
+        if frame is not None:
+            partition.frames -= 1
+            frame.release()
+        if copied.jumps:
+            self._owner.jump(partition)
+        if partition.outbox and not partition.queued:
+            partition.queued = True
+            self._ready.append(partition)
+        if partition.window == 1:
+            if partition.old and base_offset > due:
+                copied.passed(due, base_offset)
+            self._confirm(partition, base_offset, batch)
+
+    def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
+        """See ``Lane``. Behind somebody else's fence the partition is left to them, and taken over anew later: brokers
+        before 3.0 cannot be asked whose it is."""
+        if answer.error in FENCED and partition.phase is Phase.ACTIVE:
+            partition.released = True
+        super()._refused(partition, answer, response)

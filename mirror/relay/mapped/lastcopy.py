@@ -1,0 +1,186 @@
+"""Whether the source still has what was copied (``offsets: mapped``): one that was truncated and has grown since looks
+healthy otherwise, for what was matched before is not read again.
+
+The batch that was copied last is held against the source's in its place. Where the destination has deleted it, or a log
+cleaner has taken it, and where offsets were passed over behind it, what was written down of the copy is asked of the
+source (``relay.locate.evidence``).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple
+
+from mirror.net.errors import Unreachable
+from mirror.net.log import PartitionLog, SourceLog
+from mirror.offsetmap.alignment import Alignment, Differs
+from mirror.offsetmap.looks import Batch, Fit, fit
+from mirror.offsetmap.pins import LastCopied, header_digest
+from mirror.offsetmap.runs import Run
+from mirror.reasons import HaltReason
+from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
+from mirror.relay.halts import WAS_COMPACTED, PartitionHalted, halt
+from mirror.relay.locate.evidence import Unseen
+
+Vouch = Callable[[Unseen, LastCopied | None], Awaitable[int]]
+"""See ``relay.locate.evidence.vouch``; with what was written down of the copy, None: nothing."""
+
+
+class Sides(NamedTuple):
+    """Both logs of a partition, and where they begin."""
+
+    name: str
+    here: SourceLog
+    there: PartitionLog
+    source_start: int
+    log_start: int
+    compacted: bool
+    """Whether the source's cleaner may have taken the original."""
+    opening: asyncio.Lock
+    """Held while batches are opened to be compared."""
+
+
+async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
+    """The source still has what was copied, by its end.
+
+    Raises:
+        PartitionHalted: it ends before, seen twice: a leader that is still catching up does so once.
+        NetworkError: not to be known now.
+    """
+    if await sides.here.true_end() >= copied_to:
+        return
+    await asyncio.sleep(settle_s)
+    source_end = await sides.here.true_end()
+    if source_end < copied_to:
+        raise _truncated(sides, f"copied up to offset {copied_to}, and the source ends at {source_end}")
+
+
+async def check_seen(here: SourceLog, alignment: Alignment) -> None:
+    """Nothing was said of copies that rests on a part of the source that could not be read.
+
+    Raises:
+        NetworkError: it does. The next look tells.
+    """
+    if alignment.ended:
+        await check_read(here, alignment)
+
+
+async def check_read(here: SourceLog, alignment: Alignment) -> None:
+    """All that the source has was read.
+
+    Raises:
+        NetworkError: it was not: a new leader's high watermark lags behind what the one before has shown, or more has
+            come by now; or it cannot be asked now. The next look tells.
+    """
+    # In this order: what is visible first is seen by the next, and what is there last may be more.
+    visible = await here.visible_end()
+    if await alignment.goes_on() or visible < await here.true_end():
+        raise Unreachable(f"{here.name}: what is there from offset {visible} on was not to be read yet")
+
+
+async def differs(sides: Sides, alignment: Alignment, error: Differs, noted: LastCopied | None) -> PartitionHalted:
+    """The halt where copies are not the source's next batches. Within a leader epoch an offset has one batch only: a
+    source that has another leader since its copy was noted, and fewer records of the epochs until then, has lost what
+    was copied.
+
+    Raises:
+        NetworkError: not to be known now.
+    """
+    epoch = noted.leader_epoch if noted is not None else NO_LEADER_EPOCH
+    if NO_LEADER_EPOCH < epoch < sides.here.leader.epoch:
+        left = await alignment.left_of(epoch, error.missing)
+        if left < error.missing:
+            return _truncated(
+                sides, f"{error}; behind offset {alignment.certain} the source has no more of leader epoch {epoch}"
+            )
+    return halt(HaltReason.NOT_A_COPY, f"{sides.name}: {error}")
+
+
+class Checked(NamedTuple):
+    """The source has what was copied."""
+
+    source_epoch: int
+    """Leader epoch of its batch before the position; -1: not known."""
+    copied: LastCopied
+    """What to write down of it from now on."""
+
+
+async def check_copied(
+    sides: Sides, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None, vouch: Vouch
+) -> Checked:
+    """The source still has what was copied.
+
+    Args:
+        sides: both logs.
+        last: of the map.
+        upto: the position: all source offsets below are copied, or passed over.
+        own: producer ids of the flow.
+        noted: what was written down; None: nothing, as versions did that have written a checkpoint without it.
+        vouch: asks the source.
+
+    Raises:
+        PartitionHalted: source_truncated where it has lost some of it; unproven where nothing says that it has it.
+        NetworkError: not to be known now.
+    """
+    epoch, digest, digest_at = NO_LEADER_EPOCH, "", -1
+    original = await check_last(sides, last, own)
+    if original is not None and last is not None:
+        digest, digest_at = header_digest(original[1]), last.source_end
+        if last.source_end == upto:
+            epoch = original[0].leader_epoch
+    elif noted is not None and noted.digest_at <= upto:
+        digest, digest_at = noted.digest, noted.digest_at
+    passed_over = digest_at < upto and noted is not None
+    if upto > sides.source_start and (original is None or passed_over):
+        why = "the last batch copied is not to be compared"
+        # Then only what was passed over is not seen, and all of it is noted: a source that cannot tell is believed.
+        seen = original is not None and noted is not None and upto <= noted.offset
+        epoch = await vouch(Unseen(why, upto, sides.source_start, sides.log_start, data=True, cleaned=seen), noted)
+    return Checked(epoch, LastCopied(upto, sides.here.leader.epoch, digest, digest_at))
+
+
+async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tuple[BatchHeader, bytes] | None:
+    """The source has, in its place, the batch that was copied last.
+
+    Returns:
+        That batch of the source; None: nothing can be said, since a side has it no more.
+
+    Raises:
+        PartitionHalted: it has another one.
+        NetworkError: not to be known now.
+    """
+    if last is None or last.destination_end <= sides.log_start or last.source_end <= sides.source_start:
+        return None
+    at = last.source_end - 1
+    copy, original = await asyncio.gather(sides.there.batch_at(last.destination_end - 1), sides.here.batch_at(at))
+    if copy is None or copy[0].is_control or copy[0].producer_id not in own or not _ends(copy[0], last.destination_end):
+        return None
+    if original is None and not sides.compacted:
+        if await sides.here.visible_end() <= at:
+            # A new leader's high watermark lags behind what the one before has shown.
+            raise Unreachable(f"{sides.here.name}: offset {at} is there, and not to be read yet")
+        # It may have been shown only now.
+        original = await sides.here.batch_at(at)
+    if original is not None and _ends(original[0], last.source_end):
+        found = await fit(_look(original), _look(copy), sides.opening)
+        if found is not Fit.NONE:
+            return original if found is Fit.WHOLE else None
+    if sides.compacted and (original is None or not _ends(original[0], last.source_end)):
+        return None
+    raise _truncated(
+        sides,
+        f"the source's batch at offset {at} is not the one that was copied to offset {last.destination_end - 1}"
+        f"{'' if sides.compacted else WAS_COMPACTED}",
+    )
+
+
+def _ends(header: BatchHeader, offset: int) -> bool:
+    return header.next_offset == offset
+
+
+def _look(found: tuple[BatchHeader, bytes]) -> Batch:
+    header, batch = found
+    return Batch.of(header, memoryview(batch))
+
+
+def _truncated(sides: Sides, detail: str) -> PartitionHalted:
+    return halt(HaltReason.SOURCE_TRUNCATED, f"{sides.name}: {detail}")

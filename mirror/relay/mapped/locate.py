@@ -1,0 +1,622 @@
+"""Where a partition of ``offsets: mapped`` goes on: the fence, the checkpoint, both logs read in lock-step behind it.
+
+Read it beside ``relay.locate.resync``, which is the same for exact mode. There the log end
+says everything; here others write to the log as well, so what was copied last stands in a checkpoint, and what the flow
+wrote since then is found by its producer ids and compared with the source, batch by batch.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from mirror.net.coordinator import Ownership
+from mirror.net.errors import Unreachable
+from mirror.net.log import PartitionLog, Producer, SourceLog
+from mirror.offsetmap.alignment import Ambiguous, Differs, NeverArrived
+from mirror.offsetmap.lockstep import LockStep
+from mirror.offsetmap.pins import LastCopied
+from mirror.offsetmap.records import Ledger, Order
+from mirror.offsetmap.runs import Run
+from mirror.offsetmap.topic import Memory, joined_map
+from mirror.reasons import HaltReason
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.records.identity import Identity
+from mirror.relay.durable.due import DELETED
+from mirror.relay.durable.flows import has_map
+from mirror.relay.durable.pins import COMMITTED, LEVEL, ON_GAP, UNPROVEN, Pins, committed_note, settings_changed
+from mirror.relay.halts import PartitionHalted, halt, overtaken
+from mirror.relay.holes.gaps import gap_behind
+from mirror.relay.locate.evidence import Unseen
+from mirror.relay.locate.position import Locator, transactional_id
+from mirror.relay.locate.resync import Rules, barrier
+from mirror.relay.mapped.beginning import Beginning, Bounds, Start, open_tail
+from mirror.relay.mapped.copied import Between, Copied, Journal, write_down
+from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others
+from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
+from mirror.relay.mapped.strays import first_own
+from mirror.relay.outcome import END_MOVED, Moved, NotOurs
+from mirror.relay.partition import Location, Partition
+from mirror.relay.topics.ids import made_anew
+
+
+class MappedLocator(Locator):
+    """Seeks positions in a flow with ``offsets: mapped``; what it learns of a partition is in ``Partition.copied``."""
+
+    def __init__(self, *, state: Memory, **rest: Any) -> None:
+        """The rest: see ``Locator``."""
+        super().__init__(**rest)
+        self.state = state
+        self.due = self._pins.due
+        self.settings = self._settings
+        self.isolation_level = self._settings.isolation_level
+
+    async def locate(self, partition: Partition, *, takeover: bool) -> Location:
+        """See ``Locator``.
+
+        Raises:
+            NotOurs: somebody else has taken it over since we did.
+            PartitionHalted: also where another flow id has copied it before.
+        """
+        if takeover:
+            # Of before, and somebody else's by now. Until it is ours anew, a halt is about the topics themselves.
+            partition.ownership = None
+        try:
+            return await self._look(partition, takeover=takeover)
+        except PartitionHalted as stop:
+            # What another worker writes meanwhile looks wrong to whoever does not know of it: the verdict is its.
+            if not await self.owns(partition):
+                raise NotOurs(partition.name) from stop
+            raise
+
+    async def _look(self, partition: Partition, *, takeover: bool) -> Location:
+        self._forget_topics(partition)
+        here, there = self.logs(partition)
+        await self._pins.check_settings(partition, there)
+        look = _Look(self, partition, here, there, self.rules(partition))
+        if not takeover and partition.copied is not None and not partition.forgotten:
+            if not await self.owns(partition):
+                raise NotOurs(partition.name)
+            location = await look.again(partition.copied)
+            if location is not None:
+                return location
+        if not has_map(self.state.ledger, partition.side):
+            await self.flows.check_new(partition)
+        return await look.anew()
+
+    def _forget_topics(self, partition: Partition) -> None:
+        """A topic was made anew, and this process has nothing on record that it has copied of it: what is written down,
+        and the destination's log, say whether anything was (``relay.mapped.beginning``)."""
+        copied = partition.copied
+        if partition.counts.batches or (copied is not None and copied.journal.last is not None):
+            return
+        if made_anew(partition, self._source, self._destination):
+            partition.source_id = partition.destination_id = partition.copied = None
+            partition.forget_source()
+
+    async def check_unmoved(self, partition: Partition) -> None:
+        """See ``Locator``: here the end may move, but not by a batch of ours."""
+        _, there = self.logs(partition)
+        if not await self.owns(partition):
+            raise NotOurs(partition.name)
+        copied = partition.copied
+        assert copied is not None, partition.name
+        start, end = await asyncio.gather(there.start(), barrier(there, self.log))
+        offset = copied.destination
+        if start > offset:
+            detail = f"{there.name} has deleted what stood behind the last batch acknowledged, from {offset} on"
+            raise Moved(END_MOVED, detail)
+        if end < offset:
+            raise Moved(END_MOVED, f"{there.name} ends at {end}, and has lost copies up to {offset}")
+        stray = await first_own(there, copied.own, [Between(max(offset, copied.looked), end)])
+        if stray is not None:
+            detail = f"{there.name} has a batch of this flow at {stray.base_offset} that was not acknowledged"
+            raise Moved(END_MOVED, detail)
+        copied.looked = end
+
+    def check_level(self, partition: Partition, there: PartitionLog, before: str) -> None:
+        """Copies that no map has yet were made under this isolation level, too."""
+        now = self._settings.isolation_level
+        if before not in ("", now) and not partition.accept_settings:
+            raise settings_changed(partition, there, LEVEL, before, now)
+
+    async def own(self, partition: Partition) -> Ownership | None:
+        """Takes the partition over by its transactional id; None where that is not to be had."""
+        partition.ownership = await self._own(partition)
+        return partition.ownership
+
+    async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Before | None:
+        """Fences whoever had the partition's producer id; see ``relay.mapped.fence``."""
+        if partition.ownership is None:
+            return None
+        name = transactional_id(self._settings.flow, partition)
+        after = await fence(self.coordinator, name, partition.ownership, there, before)
+        if after is None:
+            partition.ownership = None
+        return after
+
+
+class _Look:
+    """One look at both logs of a partition."""
+
+    def __init__(
+        self, locator: MappedLocator, partition: Partition, here: SourceLog, there: PartitionLog, rules: Rules
+    ) -> None:
+        self._locator = locator
+        self._partition = partition
+        self._here = here
+        self._there = there
+        self._rules = rules
+        self._log = locator.log
+        self._bounds = Bounds(0, 0, 0)
+        self._known: Sequence[Producer] | None = None
+        self._noted: LastCopied | None = None
+        self._settled = False
+        """Whether nothing of ours that was sent before can arrive any more."""
+        self._remaking = False
+        """Whether the map was lost, and is made anew out of both logs."""
+        self._accounts = Ledger()
+        """What was written of the partition when it was certainly ours. Other partitions read the internal topic, too:
+        what comes later may be of a later owner, and an account of ours must not supersede that."""
+
+    # -- the two ways --------------------------------------------------------------------------------------------------
+
+    async def again(self, copied: Copied) -> Location | None:
+        """After doubt, while the partition is ours all the time: on from what was acknowledged. None: it has to be
+        taken over anew, because the destination lost some of that, or has more than that."""
+        if copied.astray:
+            return None
+        before = await look_before(self._there, self._log)
+        if any(
+            state.producer_id == copied.identity.producer_id and state.epoch > copied.identity.epoch
+            for state in before.known or ()
+        ):
+            raise NotOurs(self._rules.name, "has fenced it")
+        end = await self._begin()
+        if await self._beginning(copied.own).lost(copied.journal.last):
+            return None
+        start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
+        await check_end(self._sides, copied.source, self._rules.settle_s)
+        step = self._step(start, copied.own, copied.note())
+        await self._advance(step, end)
+        identity = self._still_ours(step, copied)
+        if self._partition.unsettled or not armed(identity, self._known) or await self._is_old(step):
+            await self._settle(step)
+            self._still_ours(step, copied)
+        if (gone := step.gone_to(self._bounds.end)) > before.end:
+            # What the leader remembers is of before, and it was asked without a fence: the next look knows more.
+            raise Unreachable(f"{self._there.name}: what stood before {gone} has gone while it was looked at")
+        await self._count_gone(step, before, closed=False)
+        source_end = await self._check_range(step)
+        assert step.identity is not None
+        last = step.map[-1] if len(step.map) else copied.journal.last
+        checked = await self._check_copied(last, step.source_offset, copied.own, copied.note())
+        copied.found(step.map, step.source_offset, checked.source_epoch, step.identity, step.destination_offset)
+        copied.last = checked.copied
+        return self._location(copied, source_end)
+
+    def _still_ours(self, step: LockStep, copied: Copied) -> Identity:
+        """What comes next continues our own batches, and not those of an owner who came while both logs were read: its
+        identity would be taken for ours, and its fence keeps out nobody who has that."""
+        identity, ours = step.identity, copied.identity
+        assert identity is not None
+        if (identity.producer_id, identity.epoch) != (ours.producer_id, ours.epoch):
+            raise NotOurs(self._rules.name, f"has written to {self._there.name}")
+        return identity
+
+    async def anew(self) -> Location:
+        """At a takeover: fenced, then on from what was written down. Writes down where it begins before anything is
+        produced, so that whatever is found there later has a checkpoint before it."""
+        partition, state = self._partition, self._locator.state
+        before, fenced = await self._fence()
+        owner = partition.ownership
+        side = partition.side
+        checkpoint = self._accounts.checkpoint(side)
+        own = {self._rules.owner, *self._accounts.own(side)}
+        if owner is not None:
+            own.add(owner.producer_id)
+        end = await self._begin()
+        start = await self._beginning(own).find(before, owner)
+        if start.of_others:
+            checkpoint = None
+        self._remaking = start.anew and checkpoint is not None
+        await check_end(self._sides, start.source, self._rules.settle_s)
+        noted = checkpoint.copied if checkpoint is not None else None
+        partition.forget_read()
+        step = self._step(start, own, noted)
+        await self._advance(step, end)
+        level = checkpoint.isolation_level if checkpoint is not None else ""
+        if step.copies:
+            self._locator.check_level(partition, self._there, level)
+        if (
+            not fenced
+            or partition.unsettled
+            or not armed(self._identity(step, owner), self._known)
+            or await self._is_old(step)
+        ):
+            await self._settle(step)
+        if checkpoint is not None:
+            await self._count_gone(step, before, closed=checkpoint.closed and not step.copies)
+        identity = self._identity(step, owner)
+        source_end = await self._check_range(step)
+        await self._check_anew(step, start)
+        copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
+        checked = await self._check_copied(copied.journal.last, copied.source, copied.own, noted)
+        copied.source_epoch, copied.last = checked
+        if partition.trusted is not None:
+            await state.skip(side, *partition.trusted, UNPROVEN)
+        for lost in step.lost:
+            await state.skip(side, *lost, HaltReason.NEVER_ARRIVED.slug)
+            self._log.warning(
+                "skipped",
+                topic=partition.topic,
+                partition=partition.index,
+                detail=f"offsets {lost[0]} to {lost[1] - 1} of the source never arrived; going on was accepted",
+            )
+        if checkpoint is None and not step.copies:
+            await self._locator.due.overtaken(partition, start.source)
+        await write_down(state, [copied])
+        if not has_map(self._accounts, side):
+            # Another flow may have begun at the same moment: each looks behind its own first entry.
+            await self._locator.flows.check_new(partition, begun=True)
+        await self._confirm()
+        given_up = await self._go_over_gap(copied)
+        copied.confirmed = True
+        # What it replaces goes now: an account that is not confirmed may count for nothing.
+        await write_down(state, [copied], forget=forget)
+        partition.copied, partition.before = copied, None
+        if start.remade:
+            detail = f"{start.remade}; nothing of it was copied, so it begins anew"
+            self._log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
+        if partition.accept_settings and level not in ("", copied.isolation_level):
+            self._locator.tell_level(partition, level, copied.source)
+        return self._location(copied, source_end)._replace(accepted=given_up)
+
+    async def _check_anew(self, step: LockStep, start: Start) -> None:
+        """A map that was lost, and is made anew from where both logs begin: all before the checkpoint was copied, and
+        what the source has deleted from there on was not.
+
+        Raises:
+            PartitionHalted: both logs lead to another place.
+        """
+        checkpoint = self._accounts.checkpoint(self._partition.side)
+        if not self._remaking or checkpoint is None:
+            return
+        due, coming = checkpoint.source_offset, await step.next_of_source()
+        # Between the last copy and the checkpoint there may be markers, and what was aborted.
+        if coming is not None and coming.header.base_offset < due:
+            raise halt(
+                HaltReason.MAP_LOST,
+                f"{self._rules.name} was copied up to source offset {due}, and from where both logs begin, the map can "
+                f"be made anew up to {coming.header.base_offset} only: what is behind that would be there twice",
+            )
+        if due < start.source:
+            lost = due, start.source
+            await self._locator.state.skip(self._partition.side, *lost, DELETED)
+            self._partition.overtaken.append(lost)
+
+    async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
+        """A gap without a cause, before the next batch that is copied, is gone over if an operator has said so, this
+        once; it is written down as skipped, and with the checkpoint that follows."""
+        partition = self._partition
+        if not partition.accept_gap or self._rules.terms.compacted or copied.source < self._bounds.source_start:
+            return None
+        gap = await gap_behind(self._here, copied.source, self._rules.name, self._locator.settings)
+        if gap is not None:
+            await self._locator.state.skip(partition.side, *gap, ON_GAP)
+            copied.source, copied.source_epoch = gap[1], NO_LEADER_EPOCH
+        return gap
+
+    async def _fence(self) -> tuple[Before, bool]:
+        """The partition is ours, and what a predecessor may still send is refused; whether that is certain. The
+        internal topic is read behind it."""
+        locator, partition, there = self._locator, self._partition, self._there
+        owner = await locator.own(partition)
+        # The fence changes what the leader remembers; a try that failed behind it has asked before.
+        now = await look_before(there, self._log)
+        before = now.after(partition.before)
+        if owner is not None:
+            before = await noted(locator.state, partition.side, before, there, end=now.end)
+        self._keep(before)
+        after = await locator.fence(partition, there, before)
+        fenced, complete = after is not None, after is not None and after.complete
+        before = self._keep(after or before)
+        await locator.state.load()
+        ours = owner.producer_id if owner is not None and fenced else self._rules.owner
+        old = others(locator.state.ledger.checkpoints(partition.side), ours)
+        if old:
+            # One that is not old but the next owner's must not be fenced: its leader would forget what it has written.
+            await self._check_owner()
+            # Their markers make the leader forget as well, and an account may have come since the last note.
+            await note(locator.state, partition.side, before)
+            after = await fence_others(there, before, old, self._log)
+            fenced = fenced and after is not None
+            complete = complete and after is not None and (after.complete or after is before)
+            before = self._keep(after or before)
+            await locator.state.load()
+        before = self._keep(before, complete=fenced and complete)
+        self._accounts = locator.state.ledger.of(partition.side)
+        if not await locator.owns(partition) or self._is_fenced(owner):
+            # Whatever was loaded is another's by now; an account of ours would supersede it.
+            raise NotOurs(self._rules.name)
+        if before.complete:
+            await note(locator.state, partition.side, before)
+        return before, fenced
+
+    def _keep(self, before: Before, *, complete: bool = False) -> Before:
+        """For the next try, if this one gets no further. Complete only behind the fences of all predecessors: until its
+        own marker is there, one of another producer id may write on."""
+        self._partition.before = before._replace(complete=complete)
+        return self._partition.before
+
+    async def _confirm(self) -> None:
+        """Behind our account: whoever takes over from here on finds it, and fences our producer id even where the
+        coordinator gives another one. Whoever did so before has fenced nothing of ours, and may not have seen our
+        account: it is confirmed by nobody then, and does not count."""
+        await self._check_owner()
+
+    async def _check_owner(self) -> None:
+        if not await self._locator.owns(self._partition):
+            raise NotOurs(self._rules.name)
+
+    def _is_fenced(self, owner: Ownership | None) -> bool:
+        """Whether an account tells of a later owner, which brokers before 3.0 do not."""
+        accounts = self._locator.state.ledger.checkpoints(self._partition.side)
+        known = [Ownership(one.identity.producer_id, one.identity.epoch) for one in accounts]
+        return owner is not None and any(one.producer_id == owner.producer_id and one > owner for one in known)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> int:
+        """Where both logs start, and where the destination's ends for certain. What its leader remembers is asked
+        before: an identity older than the log can only lead to a repeat, a newer one to a batch in another's place."""
+        self._known = await self._there.producers()
+        self._bounds = Bounds(
+            *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
+        )
+        return self._bounds.end
+
+    def _beginning(self, own: Collection[int]) -> Beginning:
+        return Beginning(
+            self._partition,
+            self._here,
+            self._there,
+            self._rules,
+            self._locator.state,
+            self._log,
+            accounts=self._accounts,
+            own=own,
+            bounds=self._bounds,
+        )
+
+    def _step(self, start: Start, own: Collection[int], noted: LastCopied | None) -> LockStep:
+        """``noted``: what was written down of the copy."""
+        self._noted = noted
+        known_epoch = max(start.source_epoch, noted.leader_epoch if noted is not None else NO_LEADER_EPOCH)
+        checkpoint = self._accounts.checkpoint(self._partition.side)
+        return LockStep(
+            self._here,
+            self._there,
+            source_offset=start.source,
+            destination_offset=start.destination,
+            source_epoch=start.source_epoch,
+            identity=start.identity,
+            own=own,
+            # What was copied behind a checkpoint is what its level lets through, also where another one counts by now.
+            committed=checkpoint.isolation_level == COMMITTED
+            if checkpoint is not None and checkpoint.isolation_level
+            else self._rules.committed,
+            source_start=self._bounds.source_start,
+            log_start=self._bounds.log_start,
+            accept_gap=self._rules.accept_loss,
+            known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
+            opening=self._rules.opening,
+        )
+
+    async def _advance(self, step: LockStep, end: int) -> int:
+        """Reads on up to ``end``; how many batches of ours."""
+        try:
+            found = await step.advance(end)
+            step.decide()
+        except Differs as error:
+            raise await self._halt(step, error) from error
+        await check_seen(self._here, step.alignment)
+        return found
+
+    async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
+        await check_seen(self._here, step.alignment)
+        if isinstance(error, Ambiguous):
+            return halt(HaltReason.AMBIGUOUS, f"{self._rules.name}: {error}")
+        if isinstance(error, NeverArrived):
+            return halt(HaltReason.NEVER_ARRIVED, f"{self._rules.name}: {error}")
+        if self._remaking:
+            return halt(
+                HaltReason.MAP_LOST,
+                f"{self._rules.name}: the map cannot be made anew, as both logs do not begin at the same record any "
+                f"more: {error}",
+            )
+        return await differs(self._sides, step.alignment, error, self._noted)
+
+    async def _settle(self, step: LockStep) -> None:
+        """Nothing of ours must be on its way: until nothing has come for ``settle.ms``. Others may go on writing."""
+        while True:
+            await asyncio.sleep(self._rules.settle_s)
+            if not await self._advance(step, await barrier(self._there, self._log)):
+                self._settled = True
+                return
+
+    async def _count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
+        """What the destination has deleted may have been ours: nothing visible is not nothing copied. What its leader
+        remembered of the producer says how much. Where it does not, there must be nothing that can have been copied.
+
+        Args:
+            step: what was seen.
+            before: the destination before the fence.
+            closed: nothing was sent behind the checkpoint.
+        """
+        end, identity = self._bounds.end, step.identity
+        most = max(step.unseen(end), default=0)
+        if identity is None or not most or closed:
+            return
+        last = before.last_sequence(identity.producer_id, identity.epoch)
+        final = before.final == (identity.producer_id, identity.epoch)
+        if last is not None and (before.complete or final or step.gone_to(end) <= before.end):
+            if last < 0 and not identity.sequence:
+                return
+            if last >= 0:
+                try:
+                    await step.count(last, end)
+                    step.decide()
+                except Differs as error:
+                    raise await self._halt(step, error) from error
+                await check_seen(self._here, step.alignment)
+                return
+        following = await step.next_of_source()
+        if following is None:
+            await check_read(self._here, step.alignment)
+        possible = step.alignment.overtaken or (following is not None and following.length <= most)
+        if not possible or self._rules.accept_loss:
+            return
+        raise halt(
+            HaltReason.CHECKPOINT_BEHIND,
+            f"{self._there.name} has deleted what stood at up to {most} offsets behind what is known to be copied, up "
+            f"to source offset {step.source_offset}, and its leader does not remember producer id "
+            f"{identity.producer_id}, epoch {identity.epoch}",
+        )
+
+    async def _is_old(self, step: LockStep) -> bool:
+        """Whether the next batch is one that brokers may forget at once, and the fence with it."""
+        coming = await step.next_of_source()
+        return coming is not None and coming.header.max_timestamp < self._locator.forgets_before_ms()
+
+    async def _check_range(self, step: LockStep) -> int:
+        """The source must still have what is due, and must have had what was copied. Its end."""
+        name, alignment = self._rules.name, step.alignment
+        if alignment.overtaken and not self._rules.accept_gap:
+            more = f"; {alignment.passed} copies have no original there any more" if alignment.passed else ""
+            raise overtaken(name, step.source_offset, self._bounds.source_start, self._here.floor, more)
+        await check_end(self._sides, step.source_offset, self._rules.settle_s)
+        return await self._here.true_end()
+
+    @property
+    def _sides(self) -> Sides:
+        return Sides(
+            name=self._rules.name,
+            here=self._here,
+            there=self._there,
+            source_start=self._bounds.source_start,
+            log_start=self._bounds.log_start,
+            compacted=self._rules.terms.compacted,
+            opening=self._rules.opening,
+        )
+
+    async def _check_copied(
+        self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
+    ) -> Checked:
+        """What was copied stands at the source still; its leader epoch is asked for with the next fetch."""
+        self._partition.trusted = None
+        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
+        partition = self._partition
+        if partition.trusted is not None:
+            # What was known of the copy says nothing from now on.
+            partition.marks.clear()
+            return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
+        return checked
+
+    async def _vouch(self, unseen: Unseen, noted: LastCopied | None) -> int:
+        """By the checkpoint's note. One of a version that had none is helped out by the group's."""
+        partition = self._partition
+        notes = [noted] if noted is not None else committed_note(partition)
+        return await Pins.ask(partition, self._here, unseen, notes, pinned=True)
+
+    # -- what comes of it ----------------------------------------------------------------------------------------------
+
+    def _identity(self, step: LockStep, owner: Ownership | None) -> Identity:
+        """Of the next batch: that of the fence; without one, the computed producer id, continued."""
+        if owner is not None:
+            return Identity(owner.producer_id, owner.epoch, 0)
+        computed = self._rules.owner
+        if step.identity is not None and step.identity.producer_id == computed and not self._partition.forgotten:
+            return step.identity
+        epochs = [state.epoch for state in self._known or () if state.producer_id == computed]
+        if step.identity is not None and step.identity.producer_id == computed:
+            epochs.append(step.identity.epoch)
+        return Identity(computed, max(epochs, default=-1) + 1, 0)
+
+    def _account(
+        self, step: LockStep, start: Start, identity: Identity, own: frozenset[int]
+    ) -> tuple[Copied, list[bytes]]:
+        """This worker's account of the partition, which begins with what was found; keys of what it replaces."""
+        ledger, side = self._accounts, self._partition.side
+        before, chunks = ledger.checkpoints(side), ledger.chunks(side)
+        kept = ledger.linked(side, gone_to=self._bounds.log_start) if before and not start.anew else []
+        tail = open_tail(kept)
+        runs = joined_map(self._locator.state.topic, tail)
+        runs.truncate(start.source)
+        runs.truncate_destination(step.map[0].destination if len(step.map) else start.destination)
+        runs.extend(step.map)
+        orders = [one.order for one in before] + [one.order for one in chunks]
+        takeover = 1 + max((order.takeover for order in orders), default=0)
+        journal = Journal(
+            side,
+            writer=uuid.uuid4().hex[:16],
+            order=Order(takeover, identity.producer_id, identity.epoch),
+            since=min([start.source, *(run.source for run in runs)]),
+            start=runs,
+            follows=kept[-len(tail) - 1].id if len(kept) > len(tail) else None,
+            gone_to=max([self._bounds.log_start, *(chunk.gone_to for chunk in kept)]),
+        )
+        copied = Copied(
+            journal=journal,
+            source=step.source_offset,
+            source_epoch=step.source_epoch,
+            destination=max(step.destination_offset, runs.destination_end),
+            identity=identity,
+            own=own,
+            source_id=self._here.topic.topic_id,
+            destination_id=self._there.topic.topic_id,
+            marks=self._partition.marks,
+            isolation_level=self._locator.isolation_level,
+            unused=self._is_unused(step, start),
+        )
+        needed = {one.id for one in kept[: len(kept) - len(tail)]}
+        rest = [one for one in [*chunks, *ledger.void(side)] if one.id not in needed]
+        forget = [one.key() for one in before] + [one.key() for one in rest]
+        halted = self._locator.due.note(self._partition)
+        if halted is not None and halted.copied.offset < step.source_offset:
+            forget.append(halted.key())
+        return copied, list(dict.fromkeys(forget))
+
+    def _is_unused(self, step: LockStep, start: Start) -> bool:
+        """Whether nothing was ever copied: neither by what was written down, nor by what was found behind that. What is
+        gone from the destination moves the position, too."""
+        checkpoint = self._accounts.checkpoint(self._partition.side)
+        before = checkpoint is None or bool(start.remade) or checkpoint.unused
+        return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
+
+    def _location(self, copied: Copied, source_end: int) -> Location:
+        return Location(
+            offset=copied.source,
+            identity=copied.identity,
+            last_epoch=copied.source_epoch,
+            destination_leader=self._there.leader,
+            source_leader=self._here.leader,
+            source_end=source_end,
+            log_start=self._bounds.log_start,
+            proven=True,
+            coordinator_epoch=0,
+            source_start=self._bounds.source_start,
+            floor=self._here.floor,
+            settled_at=0.0 if self._settled else time.monotonic() + self._rules.settle_s,
+        )
+
+
+def armed(identity: Identity, known: Sequence[Producer] | None) -> bool:
+    """Whether the leader remembers what ``identity`` continues, so that a late repeat of anything is recognised: the
+    batch before it, or the fence."""
+    return any(
+        (state.producer_id, state.epoch, state.last_sequence)
+        == (identity.producer_id, identity.epoch, identity.sequence - 1)
+        for state in known or ()
+    )

@@ -1,0 +1,153 @@
+"""Batches of a former owner's between those that were acknowledged (``offsets: mapped``): looked for before anything
+behind them is written down.
+
+A leader forgets who owns a partition while its last batch is old. Then it takes a batch of a former owner's, or one of
+ours a second time. A checkpoint is where the next look at both logs begins: what stands before it is not read again, so
+a stray would be there for good, and nobody would see it.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
+
+from mirror.net.errors import Damaged, NetworkError, Unreachable
+from mirror.net.log import PartitionLog
+from mirror.records.header import BatchHeader
+from mirror.relay.halts import PartitionHalted
+from mirror.relay.mapped.copied import Account, Between, Copied
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Partition
+
+SCAN_BYTES = 4 << 20
+"""Read at once where only headers are looked at."""
+LOOK_BYTES = 256 << 10
+"""Read at once. Most places are small, and lie close together or far apart."""
+WIDE = 10_000
+"""Of a place with so many offsets, more is read at once."""
+
+
+class Strays:
+    """Of all partitions of a process. Brokers are asked side by side, so that a frozen one keeps nobody waiting."""
+
+    def __init__(self, owner: Owner, write: Callable[[Collection[Partition], list[Account]], Awaitable[None]]) -> None:
+        """``write``: writes down what is there for certain, of these partitions."""
+        self._owner = owner
+        self._write = write
+        self._looking: dict[int, asyncio.Task[None]] = {}
+        self._waiting: set[Copied] = set()
+        self._stale: set[str] = set()
+        """Topics whose leaders may be others than is known."""
+
+    def concerns(self, copied: Copied) -> bool:
+        """Whether it is to be looked at, or is, before it may be written down."""
+        return bool(copied.between) or copied.astray or copied in self._waiting
+
+    def look(self, partitions: Iterable[Partition], *, closed: Collection[Copied]) -> None:
+        """Looks at those that are not being looked at, and has them written down. ``closed``: nothing more will be
+        sent of these."""
+        by_node: defaultdict[int, list[tuple[Partition, Copied]]] = defaultdict(list)
+        for partition in partitions:
+            copied = partition.copied
+            assert copied is not None, partition.name
+            if copied.astray:
+                self._doubt(partition, "it was located meanwhile, by what was acknowledged")
+            elif copied not in self._waiting:
+                by_node[partition.destination_leader].append((partition, copied))
+        for node_id, task in list(self._looking.items()):
+            if task.done():
+                self._looking.pop(node_id).result()
+        for node_id, some in by_node.items():
+            if node_id not in self._looking:
+                self._waiting.update(copied for _, copied in some)
+                self._looking[node_id] = asyncio.get_running_loop().create_task(self._look(some, closed))
+
+    async def ended(self) -> None:
+        """Until all of it is done."""
+        await asyncio.gather(*self._looking.values())
+
+    def close(self) -> None:
+        """Ends it."""
+        for task in self._looking.values():
+            task.cancel()
+
+    async def _look(self, some: list[tuple[Partition, Copied]], closed: Collection[Copied]) -> None:
+        looked: list[Partition] = []
+        accounts: list[Account] = []
+        try:
+            await self._refresh()
+            for partition, copied in some:
+                # As of now: what is acknowledged meanwhile may have others before it that are not looked at.
+                account = Account.of(copied, closed=copied in closed)
+                if await self._is_clear(partition, copied):
+                    looked.append(partition)
+                    accounts.append(account)
+            await self._write(looked, accounts)
+        finally:
+            self._waiting.difference_update(copied for _, copied in some)
+
+    async def _refresh(self) -> None:
+        stale, self._stale = self._stale, set()
+        if stale:
+            with suppress(NetworkError):  # the cluster is away, which is told elsewhere
+                await self._owner.destination.refresh(sorted(stale))
+
+    async def _is_clear(self, partition: Partition, copied: Copied) -> bool:
+        places = list(copied.between)
+        try:
+            _, there = self._owner.locator.logs(partition)
+            stray = await first_own(there, copied.own, places)
+        except Damaged as error:
+            # Nobody knows whose it is. Read from the checkpoint on, it is found as well, and halts.
+            copied.astray = True
+            self._doubt(partition, str(error))
+            return False
+        except (NetworkError, PartitionHalted) as error:
+            # Looked at again; why it cannot be now is told by whoever copies.
+            self._stale.add(partition.destination)
+            if copied.journal.overflows:
+                self._owner.doubt_now(partition, "state_not_written", str(error))
+            return False
+        if partition.copied is not copied:
+            return False
+        if stray is not None:
+            copied.astray = True
+            where = f"{there.name} at offset {stray.base_offset}, epoch {stray.producer_epoch}"
+            self._doubt(partition, f"{where}: a batch of this flow that was not acknowledged")
+            return False
+        for _ in places:
+            copied.between.popleft()
+        return True
+
+    def _doubt(self, partition: Partition, detail: str) -> None:
+        """On from what is written down, which lies before it: both logs are compared from there."""
+        self._owner.doubt_now(partition, "stray", detail)
+
+
+async def first_own(there: PartitionLog, own: Collection[int], places: Iterable[Between]) -> BatchHeader | None:
+    """The first batch in these places, which follow each other, that is of one of the flow's own producer ids; None:
+    there is none, or it is deleted.
+
+    Raises:
+        NetworkError: not to be known now.
+    """
+    left, offset = deque(places), await there.start()
+    while left:
+        place = left[0]
+        offset = max(offset, place.start)
+        if offset >= place.end:
+            left.popleft()
+            continue
+        wide = place.end - offset >= WIDE
+        segment = await there.read(offset, max_bytes=SCAN_BYTES if wide else LOOK_BYTES)
+        if not segment.batches:
+            if segment.high_watermark < place.end:
+                raise Unreachable(f"{there.name}: nothing is to be read at offset {offset} now")
+            left.popleft()  # a log cleaner has taken what stood there
+        for header, _ in segment.batches:
+            offset = header.next_offset
+            while left and left[0].end <= header.base_offset:
+                left.popleft()
+            if left and left[0].start <= header.base_offset and header.producer_id in own and not header.is_control:
+                return header
+    return None

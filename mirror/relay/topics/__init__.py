@@ -1,0 +1,1 @@
+"""Which topics are mirrored, into which, and what of them may change."""

@@ -1,0 +1,125 @@
+"""What a topic's broker refuses by its settings, compared between the two sides: the destination has to take whatever
+its source took, and it gets it later.
+
+Timestamps: since Kafka 3.6 there are ``message.timestamp.after.max.ms`` and ``.before.max.ms`` (KIP-937), the former
+with one hour since 4.0. ``message.timestamp.difference.max.ms`` is for both in versions before, and up to 3.9 it counts
+where the newer one has no limit. What is copied is older than when it was written: for that, only no limit is enough.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from mirror.net.cluster import Cluster
+from mirror.relay.locate.resync import Log
+
+MAX_MESSAGE_BYTES = "max.message.bytes"
+AFTER = "message.timestamp.after.max.ms"
+BEFORE = "message.timestamp.before.max.ms"
+DIFFERENCE = "message.timestamp.difference.max.ms"
+NAMES = (MAX_MESSAGE_BYTES, AFTER, BEFORE, DIFFERENCE)
+OF_BROKERS = {
+    "message.max.bytes": MAX_MESSAGE_BYTES,
+    "log.message.timestamp.after.max.ms": AFTER,
+    "log.message.timestamp.before.max.ms": BEFORE,
+    "log.message.timestamp.difference.max.ms": DIFFERENCE,
+}
+"""A broker's own name for the default of a topic's config -> that of the topic's."""
+NO_LIMIT = (1 << 63) - 1
+"""The largest value of such a config, and its default in most versions."""
+
+SEGMENT_BYTES = "segment.bytes"
+LARGEST_SEGMENT = 1 << 30
+"""Kafka's default, which any batch fits in."""
+
+NAMED = 5
+"""Topics that a line names."""
+
+Values = Mapping[str, str | None]
+
+
+class Narrower(NamedTuple):
+    """A config by which the destination refuses what the source takes, or took once."""
+
+    name: str
+    there: int
+    enough: int
+
+
+def limit_of(values: Values, name: str) -> int | None:
+    """What is in force for a config of ``NAMES``, given all that a broker tells; None: not known."""
+    own = _number(values, name)
+    if name not in (AFTER, BEFORE):
+        return own
+    older = _number(values, DIFFERENCE)
+    if own is None or (own == NO_LIMIT and older is not None):
+        return older
+    return own
+
+
+def narrower(here: Values, there: Values) -> list[Narrower]:
+    """Where the topic ``there`` takes less than the one ``here`` does; only of what both tell."""
+    found: dict[str, Narrower] = {}
+    for name in (MAX_MESSAGE_BYTES, AFTER, BEFORE):
+        enough, limit = limit_of(here, name), limit_of(there, name)
+        if name == BEFORE and enough is not None:
+            enough = NO_LIMIT
+        if enough is not None and limit is not None and limit < enough:
+            by = name if _number(there, name) == limit else DIFFERENCE
+            found[by] = Narrower(by, limit, max(enough, found[by].enough if by in found else 0))
+    return list(found.values())
+
+
+def taken_over(here: Values, defaults: Values) -> dict[str, str]:
+    """The timestamp configs that a new topic is given, so that it takes what the one ``here`` does.
+
+    Args:
+        here: the source topic's, whether set on it or its broker's.
+        defaults: what a topic has at the destination by default; its brokers know no other configs.
+    """
+    needed = {lack.name: str(lack.enough) for lack in narrower(here, defaults) if lack.name != MAX_MESSAGE_BYTES}
+    if needed and DIFFERENCE in defaults:
+        needed[DIFFERENCE] = str(NO_LIMIT)
+    return needed
+
+
+def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
+    """What sets a topic's config, as it has to be typed."""
+    return (
+        f"kafka-configs --bootstrap-server {cluster.options.bootstrap_servers} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {name}={value}"
+    )
+
+
+class Warnings:
+    """What was told of narrower topics: a line for each config and pair of values, with the topics that are new."""
+
+    def __init__(self, log: Log, destination: str) -> None:
+        """``destination``: the cluster's name."""
+        self._log = log
+        self._destination = destination
+        self._told: set[tuple[str, Narrower]] = set()
+
+    def tell(self, found: Iterable[tuple[str, Iterable[Narrower]]]) -> None:
+        """``found``: destination topics, each with by what it is narrower than its source."""
+        new: dict[Narrower, list[str]] = {}
+        for topic, lacks in found:
+            for lack in lacks:
+                if (topic, lack) not in self._told:
+                    self._told.add((topic, lack))
+                    new.setdefault(lack, []).append(topic)
+        for lack, topics in new.items():
+            more = f" and {len(topics) - NAMED} more" if len(topics) > NAMED else ""
+            self._log.warning(
+                "destination_narrower",
+                config=lack.name,
+                destination_value=lack.there,
+                needed=lack.enough,
+                detail=f"{', '.join(topics[:NAMED])}{more} at {self._destination}: {lack.name}={lack.there} refuses "
+                "batches that the source takes; a partition that comes to one halts",
+                remedy=f"set {lack.name}={lack.enough} on these topics at {self._destination} (kafka-configs --alter)",
+            )
+
+
+def _number(values: Values, name: str) -> int | None:
+    value = values.get(name)
+    return int(value) if value else None

@@ -1,0 +1,148 @@
+"""Verdicts that rest on topics' configs are confirmed before a partition halts.
+
+What is known of the configs is as old as the last look for topics, ten minutes by default. So where a verdict rests on
+them, the partition comes into doubt instead of a halt, and before its position is sought the two topics are described
+anew. Where that says something else than what the verdict rested on, the partition goes on under the new terms, and
+whatever is in question is judged again; else it halts, with the numbers of now.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from mirror.reasons import HaltReason
+from mirror.records.header import HEADER_SIZE
+from mirror.relay.halts import Halted, Suspicion
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
+from mirror.relay.topics.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
+from mirror.relay.topics.pairing import Pair, describe_pair
+
+RESTS_ON_CONFIGS = frozenset(
+    {
+        HaltReason.TOO_LARGE.slug,
+        HaltReason.LOG_APPEND_TIME.slug,
+        HaltReason.UNEXPLAINED_GAP.slug,
+        HaltReason.MID_BATCH.slug,
+        HaltReason.NOT_A_COPY.slug,
+        HaltReason.OVERFILLED.slug,
+        HaltReason.INVALID_TIMESTAMP.slug,
+        HaltReason.REFUSED.slug,
+    }
+)
+"""Reasons that would not be, were a config of one of the topics another: its limits, its cleanup policy, its times."""
+TRIES = 6
+"""Doubts in a row in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
+
+
+class Verdicts:
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._looking: set[str] = set()
+
+    def suspect(self, partition: Partition, halted: Halted) -> bool:
+        """Whether the verdict is to be confirmed first; it is then remembered, until a position is sought."""
+        if halted.reason not in RESTS_ON_CONFIGS or partition.suspected is not None:
+            return False
+        waits = partition.in_flight[0] if partition.in_flight else None
+        size = halted.size or (HEADER_SIZE + len(waits[1]) if waits is not None else 0)
+        partition.suspected = Suspicion(halted, partition.terms, size)
+        return True
+
+    async def confirmed(self, partition: Partition) -> Halted | None:
+        """Why a suspected partition halts, by the configs of now; None: it goes on, under new terms as a rule.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
+        suspicion = partition.suspected
+        assert suspicion is not None, partition.name
+        pair = await self._describe(partition.topic)
+        partition.suspected = None
+        if pair is None:
+            return suspicion.halted
+        if pair.halted is not None:
+            return pair.halted
+        partition.terms = pair.terms
+        if pair.terms != suspicion.terms:
+            self._owner.log.info(
+                "configs_changed",
+                topic=partition.topic,
+                partition=partition.index,
+                detail=f"judged again: {suspicion.halted.reason}, {suspicion.halted.detail}",
+            )
+            return None
+        if _may_have_come_back(suspicion) and partition.doubts < TRIES:
+            return None
+        if suspicion.size and suspicion.halted.reason == HaltReason.TOO_LARGE.slug:
+            return self._too_large(suspicion, pair, again=partition.doubts < TRIES)
+        return suspicion.halted
+
+    async def look(self, partition: Partition) -> None:
+        """The destination may change what it gets (an answer came with an append time): if so, the topic's partitions
+        halt. One look at a time for each topic.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
+        if partition.topic in self._looking:
+            return
+        self._looking.add(partition.topic)
+        try:
+            pair = await self._describe(partition.topic)
+            if pair is not None:
+                self.renew({partition.topic: pair})
+            await asyncio.sleep(1)
+        finally:
+            self._looking.discard(partition.topic)
+
+    def renew(self, pairs: dict[str, Pair]) -> None:
+        """Terms of now for the partitions that run. One whose verdict waits to be confirmed keeps those that it was
+        judged by beside them; one that has halted keeps its own, by which it is known whether they have changed."""
+        for partition in list(self._owner.partitions.values()):
+            pair = pairs.get(partition.topic)
+            if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
+                continue
+            if pair.halted is None:
+                partition.terms = pair.terms
+            elif pair.halted.reason in (HaltReason.DESTINATION_REWRITES.slug, HaltReason.NOT_STRICT.slug):
+                self._owner.halt(partition, pair.halted)
+
+    def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
+        """A batch that is too large, with the numbers and the command that mends it; None if the broker that refused it
+        should take it, soon."""
+        halted, most, size = suspicion.halted, pair.terms.max_batch_size, suspicion.size
+        detail, remedy = halted.detail, halted.remedy
+        if most is not None and size <= most and again:
+            return None
+        if remedy == HaltReason.TOO_LARGE_FOR_SEGMENT.remedy:
+            command = set_command(self._owner.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
+            return replace(halted, detail=f"{detail}; {size} bytes", remedy=f"{remedy}: `{command}`")
+        if most is None:
+            return halted
+        if not halted.size:
+            detail += f"; {size} bytes, and the destination takes {most}"
+        if size <= most:
+            return replace(halted, detail=detail)
+        of_source = max((each.enough for each in pair.narrower if each.name == MAX_MESSAGE_BYTES), default=0)
+        command = set_command(self._owner.destination, pair.destination, MAX_MESSAGE_BYTES, max(size, of_source))
+        known = f", and the source takes up to {of_source}" if of_source >= size else ""
+        remedy = (
+            f"the batch has {size} bytes{known}; {MAX_MESSAGE_BYTES} of {pair.destination} at "
+            f"{self._owner.destination.name} is {most}. Raise it: `{command}`"
+        )
+        return replace(halted, detail=detail, remedy=remedy)
+
+    async def _describe(self, topic: str) -> Pair | None:
+        owner, pair = self._owner, self._owner.pairs.get(topic)
+        if pair is None:
+            return None
+        return await describe_pair(owner.source, owner.destination, pair.source, owner.settings)
+
+
+def _may_have_come_back(suspicion: Suspicion) -> bool:
+    """Whether a leader that was cleaned less may have another batch where the position was found in a gap: the next
+    look at both logs says."""
+    return suspicion.terms.compacted and suspicion.halted.reason == HaltReason.MID_BATCH.slug

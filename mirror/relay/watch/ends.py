@@ -1,0 +1,47 @@
+"""The source's ends of partitions that are not being fetched: located, halted, or waiting for a slow destination.
+
+Only watching needs them: without, a partition that stands still would seem to lag by nothing, whatever waits for it.
+"""
+
+import time
+
+from mirror.net import leader_requests as questions
+from mirror.net.cluster import Leader
+from mirror.net.leader_requests import LATEST
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Partition
+from mirror.relay.watch.asking import Asking
+
+UNKNOWN_END = -1
+LOOK_EVERY_S = 3.0
+"""A partition whose end was not heard of for so long is asked about. One that is fetched is heard of with each
+answer."""
+
+
+class Ends(Asking):
+    """Of all partitions of a process."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner.source)
+        self._owner = owner
+
+    def _every_s(self) -> float:
+        return LOOK_EVERY_S
+
+    def _due(self) -> list[Partition]:
+        unheard_from = time.monotonic() - LOOK_EVERY_S
+        return [each for each in self._owner.partitions.values() if each.heard_at < unheard_from]
+
+    def _topic(self, partition: Partition) -> str:
+        return partition.topic
+
+    async def _ask(self, partition: Partition, leader: Leader) -> None:
+        owner, asked_at = self._owner, time.monotonic()
+        end = await questions.list_offset(
+            owner.source, partition.topic, partition.index, leader, LATEST, committed=owner.settings.committed
+        )
+        topic = owner.source.topics.get(partition.topic)
+        if topic is not None and partition.source_id not in (None, topic.topic_id):
+            end = UNKNOWN_END  # of another topic under the same name
+        if partition.heard_at < asked_at:
+            partition.heard(end, asked_at)

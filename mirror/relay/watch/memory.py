@@ -1,0 +1,86 @@
+"""How long the destination's brokers remember who has written to them: asked at the start, and again and again.
+
+``producer.id.expiration.ms`` can be changed while brokers run (KIP-854). Whoever goes on with what it was takes a
+producer for known that the leader has forgotten, and with several batches under way one lands in another's place.
+Between such a change and the next question, that is so: it may be raised at any time, and lowered while nothing is
+copied.
+"""
+
+import asyncio
+import time
+
+from mirror.net.cluster import Cluster
+from mirror.relay.locate.resync import Log
+from mirror.relay.topics.pairing import describe_brokers
+
+PRODUCER_EXPIRATION = "producer.id.expiration.ms"
+PRODUCER_EXPIRATION_MS = 86_400_000
+TRANSACTIONAL_EXPIRATION = "transactional.id.expiration.ms"
+TRANSACTIONAL_EXPIRATION_MS = 604_800_000
+EXPIRATION_MARGIN_MS = 15 * 60_000
+"""What the clocks of brokers, of the mirror and of who has stamped the records may differ by."""
+ASK_EVERY_S = 30.0
+
+
+class ProducerMemory:
+    """Of the brokers of one cluster. ``ms``: how long they remember a producer at least, less a margin."""
+
+    def __init__(self, cluster: Cluster, log: Log) -> None:
+        self.ms = 0.0
+        self._cluster = cluster
+        self._log = log
+        self._expiration_ms: int | None = None
+        self._told_assumed = False
+
+    def forgets_before_ms(self) -> float:
+        """Batches whose newest record is older than this (ms since 1970) may be forgotten at any time."""
+        return time.time() * 1000 - self.ms
+
+    async def ask(self) -> None:
+        """Asks all brokers; of several answers the least counts. Where none tells, what was known before, or Kafka's
+        default."""
+        told = await _expiration_ms(self._cluster)
+        known, before = told is not None, self._expiration_ms
+        if told is None:
+            told = before if before is not None else PRODUCER_EXPIRATION_MS
+        if not known and before is None and not self._told_assumed:
+            self._told_assumed = True
+            self._log.warning(
+                "producer_memory_assumed",
+                detail=f"no broker of cluster {self._cluster.name} tells {PRODUCER_EXPIRATION}: {told} ms are assumed. "
+                "If it is less, a batch may take another's place when one is refused",
+                remedy="grant the mirror's principal DescribeConfigs on the cluster",
+            )
+        elif before is not None and told != before:
+            self._log.warning(
+                "producer_memory_changed",
+                detail=f"{PRODUCER_EXPIRATION} of cluster {self._cluster.name} is {told} ms now, and was {before} ms",
+            )
+        if known:
+            self._expiration_ms = told
+        self.ms = max(told - EXPIRATION_MARGIN_MS, told / 2)
+
+    async def keep(self) -> None:
+        """Asks regularly, until cancelled."""
+        while True:
+            await asyncio.sleep(ASK_EVERY_S)
+            await self.ask()
+
+
+async def transactional_memory_ms(cluster: Cluster) -> float:
+    """How long its coordinators remember a transactional id that nobody uses: ``transactional.id.expiration.ms``.
+    Kafka's default where no broker tells."""
+    told = await describe_brokers(cluster, [TRANSACTIONAL_EXPIRATION])
+    return min((int(value) for values in told for value in values.values()), default=TRANSACTIONAL_EXPIRATION_MS)
+
+
+async def _expiration_ms(cluster: Cluster) -> int | None:
+    """The least that a broker tells; None if none does. Before KIP-854 brokers forget producers as they forget
+    transactional ids: later than by the default of now, unless that was set lower."""
+    told = await describe_brokers(cluster, [PRODUCER_EXPIRATION, TRANSACTIONAL_EXPIRATION])
+    return min((_least(values) for values in told if values), default=None)
+
+
+def _least(values: dict[str, str]) -> int:
+    own = values.get(PRODUCER_EXPIRATION)
+    return int(own) if own is not None else min(int(values[TRANSACTIONAL_EXPIRATION]), PRODUCER_EXPIRATION_MS)

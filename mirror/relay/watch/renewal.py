@@ -1,0 +1,69 @@
+"""Transactional ids used now and then, so that the coordinator does not forget who owns a partition.
+
+A coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``; leaders forget a fence after
+``producer.id.expiration.ms``. Both are outlived by far, and a worker that has lost a partition and does not know yet
+hears of it here, before the fence that keeps its batches out is forgotten.
+"""
+
+import asyncio
+import time
+
+from mirror.net.coordinator import Ownership
+from mirror.net.errors import NetworkError, Unsupported
+from mirror.relay.outcome import Doubt, NotOurs
+from mirror.relay.owner import Owner
+from mirror.relay.partition import Partition
+from mirror.relay.phases import Phase
+from mirror.relay.watch.memory import transactional_memory_ms
+
+SHARE = 4
+"""An id is used so many times within its life."""
+LOOKS = 8
+"""Ids that are due are looked for so many times within such a share."""
+
+
+class Renewal:
+    """Of all partitions of a process, one after the other."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._used: dict[Partition, tuple[Ownership, float]] = {}
+        """When each partition's ownership was first seen as it is."""
+
+    async def keep(self) -> None:
+        """Renews what is due, until cancelled."""
+        expires_ms = await transactional_memory_ms(self._owner.destination)
+        while True:
+            every_s = min(expires_ms, 2 * self._owner.memory.ms) / SHARE / 1000
+            await asyncio.sleep(every_s / LOOKS)
+            for partition in self._due(every_s):
+                try:
+                    await self.renew(partition)
+                except Unsupported:
+                    return  # before Kafka 2.5 only a takeover uses an id
+                except NetworkError as error:
+                    self._owner.log.info("not_renewed", partition=partition.name, detail=str(error))
+
+    def _due(self, every_s: float) -> list[Partition]:
+        now, before, self._used = time.monotonic(), self._used, {}
+        for partition in self._owner.partitions.values():
+            ownership = partition.ownership
+            if ownership is not None:
+                known = before.get(partition)
+                self._used[partition] = known if known is not None and known[0] == ownership else (ownership, now)
+        return [partition for partition, (_, since) in self._used.items() if now - since >= every_s]
+
+    async def renew(self, partition: Partition) -> None:
+        """Uses the partition's id, unless it is just being used. Whoever is not its owner any more leaves it.
+
+        Raises:
+            NetworkError: not done now.
+        """
+        if partition.phase is not Phase.ACTIVE or partition.filling:
+            return
+        generation = partition.generation
+        try:
+            await self._owner.locator.renew(partition)
+        except NotOurs as error:
+            if partition.generation == generation:
+                self._owner.act(partition, Doubt.of(error))

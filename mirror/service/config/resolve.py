@@ -1,0 +1,102 @@
+"""From the configuration to what ``net``, ``relay`` and a worker are told."""
+
+from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.relay.settings import RelaySettings
+from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, ResolvedFlow
+from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting
+
+SNAPSHOT_INTERVAL_MS = 1_000
+
+
+def cluster_options(settings: ClusterSettings) -> ClusterOptions:
+    """The config's cluster as ``net`` takes it."""
+    return ClusterOptions(
+        bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
+        connection=ConnectionOptions(
+            client_id=settings.client_id,
+            request_timeout_s=settings.request_timeout_ms / 1000,
+            setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
+            receive_buffer=settings.socket_receive_buffer_bytes,
+            send_buffer=settings.socket_send_buffer_bytes,
+        ),
+        backoff_ms=settings.reconnect_backoff_ms,
+        backoff_max_ms=settings.reconnect_backoff_max_ms,
+    )
+
+
+def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
+    """The config's flow as ``relay`` takes it. All but the functions is plain data (``service.worker_settings``)."""
+    settings = flow.settings
+    return RelaySettings(
+        flow=flow.id,
+        **selecting(settings.selection),
+        fetch_max_bytes=settings.fetch_max_bytes,
+        max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
+        fetch_min_bytes=settings.fetch_min_bytes,
+        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        buffer_memory=settings.buffer_memory,
+        max_in_flight=1 if settings.identity == "strict" else settings.max_in_flight_requests_per_connection,
+        connections_per_broker=settings.connections_per_broker,
+        max_request_size=settings.max_request_size,
+        request_timeout_ms=flow.destination.request_timeout_ms,
+        settle_ms=settings.settle_ms,
+        strict=settings.identity == "strict",
+        committed=settings.isolation_level == "read_committed",
+        accept_gaps=settings.on_gap == "continue",
+        fill_by_transaction=settings.fill == "transaction",
+        max_fill_per_second=settings.max_fill_per_second,
+        max_leading_filler=settings.max_leading_filler,
+        mapped=settings.offsets == "mapped",
+        checkpoint_interval_ms=settings.checkpoint_interval_ms,
+        state_replication_factor=settings.state_replication_factor,
+        backoff_ms=flow.destination.reconnect_backoff_ms,
+        backoff_max_ms=flow.destination.reconnect_backoff_max_ms,
+        drain_timeout_ms=config.drain_timeout_ms,
+        refresh_topics_interval_ms=settings.refresh_topics_interval_ms,
+        create_topics=settings.topic_create,
+        replication_factor=settings.replication_factor,
+        synced_configs=settings.sync_topic_configs,
+        fixed_configs=dict(DESTINATION_TOPIC_CONFIGS),
+    )
+
+
+def group_settings(config: Config, number: int) -> GroupSettings:
+    """The group as the worker of this number joins it."""
+    return GroupSettings(
+        group_id=config.group_id or f"mirror-{config.enabled_flow().id}",
+        protocol=config.group_protocol,
+        instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else "",
+        session_timeout_ms=config.session_timeout_ms,
+        commit_interval_ms=config.offset_commit_interval_ms,
+        flow=config.enabled_flow().id,
+    )
+
+
+def handover(config: Config, number: int) -> Handover:
+    """What the worker of this number is told; numbers count from 1."""
+    flow = config.enabled_flow()
+    return Handover(
+        number=number,
+        flow=flow.name,
+        source=cluster_options(flow.source),
+        destination=cluster_options(flow.destination),
+        selection=flow.settings.selection,
+        relay=relay_settings(flow, config),
+        group=group_settings(config, number),
+        snapshot_interval_ms=min(SNAPSHOT_INTERVAL_MS, config.progress_interval_ms),
+    )
+
+
+def supervision(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> Supervision:
+    """What the supervisor is told. ``workers``: how many, where not as many as the configuration says."""
+    flow = config.enabled_flow()
+    return Supervision(
+        flow=flow.name,
+        flow_id=flow.id,
+        http_listen=config.http_listen,
+        log_level=config.log_level,
+        progress_interval_ms=config.progress_interval_ms,
+        drain_timeout_ms=config.drain_timeout_ms,
+        workers=tuple(handover(config, number) for number in range(1, (workers or config.workers) + 1)),
+        fail_fast=fail_fast,
+    )

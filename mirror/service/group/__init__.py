@@ -1,0 +1,1 @@
+"""The consumer group at the source, which shares out the partitions."""

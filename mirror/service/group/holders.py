@@ -1,0 +1,63 @@
+"""Partitions of the flow that no member of its group holds, wherever the members run: the group is asked."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import ConsumerProtocolAssignment
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import ConnectionLost
+from mirror.relay.assignment import Key
+from mirror.service.group.expel import coordinator_of
+
+SETTLED = frozenset({"Stable", "Empty", "Dead"})
+"""States of a group that is not about to share its partitions out anew."""
+
+
+GROUP_ID_NOT_FOUND = 69
+"""Of a group that nobody is in, as of DescribeGroups v6."""
+
+
+class Holders(NamedTuple):
+    """What a group says of itself."""
+
+    members: int
+    unassigned: int | None
+    """Partitions that no mirror of the flow holds; None: it is sharing them out at this moment, or cannot tell."""
+    strangers: tuple[str, ...] = ()
+    """Members that are no mirrors of the flow, and hold some of these partitions: client id and host."""
+
+
+async def holders(cluster: Cluster, group_id: str, keys: Collection[Key], *, mark: str = "") -> Holders:
+    """Asks the group's coordinator who holds these partitions. ``mark``: how the client ids of the flow's members end.
+
+    Raises:
+        Refused: no coordinator can be found.
+        NetworkError: it does not answer.
+    """
+    node_id = await coordinator_of(cluster, group_id)
+    answer = await cluster.call(DescribeGroupsRequest(groups=[group_id]), node_id=node_id)
+    (group,) = answer.groups
+    if group.error_code not in (0, GROUP_ID_NOT_FOUND) or group.group_state not in SETTLED:
+        return Holders(len(group.members), None)
+    held: set[Key] = set()
+    strangers: list[str] = []
+    try:
+        for member in group.members:
+            has = _held(member.member_assignment)
+            if member.client_id.endswith(mark):
+                held |= has
+            elif not has.isdisjoint(keys):
+                strangers.append(f"{member.client_id} at {member.client_host.removeprefix('/')}")
+    except Exception as error:
+        # kafka.protocol raises whatever its codecs meet.
+        raise ConnectionLost(f"{cluster.name}: DescribeGroups of {group_id}: malformed assignment") from error
+    return Holders(len(group.members), sum(key not in held for key in keys), tuple(sorted(strangers)))
+
+
+def _held(assignment: Any) -> set[Key]:
+    if not assignment:
+        return set()
+    found = ConsumerProtocolAssignment.decode(bytes(assignment))
+    return {(one.topic, index) for one in found.assigned_partitions for index in one.partitions}

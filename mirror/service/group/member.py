@@ -1,0 +1,434 @@
+"""The worker's seat in the consumer group at the source: which partitions are ours, and where offsets are committed.
+
+A librdkafka consumer that fetches nothing: what it is assigned it pauses at once. It runs in a thread of its own, so
+that a slow coordinator holds up nobody; the data plane is told of changes through the event loop. Partitions that are
+revoked are drained first (the group waits for it), those that are lost are dropped.
+
+As long as the coordinator is away, copying goes on with what is assigned, until the session is over.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError as FutureCancelled
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from mirror.relay.assignment import Committable, Key, read_committed
+from mirror.relay.partition import Committed
+from mirror.service.worker_settings import GroupSettings
+
+POLL_S = 0.1
+"""How soon a change of the topics, a commit or the end is noticed."""
+COMMITTED_TIMEOUT_S = 5.0
+SOCKET_TIMEOUT_MS = 10_000
+DRAIN_MARGIN_S = 5.0
+LEAVE_TIMEOUT_S = 15.0
+SEAT_TIMEOUT_S = 10.0
+"""How long a change of the topics waits for a seat that was lost to be had again; then another client joins."""
+HEARTBEATS_PER_SESSION = 3
+MAX_POLL_INTERVAL_MARGIN_MS = 60_000
+SMALLEST_FETCH = 1_000
+"""message.max.bytes and what has to be at least that: the consumer never fetches, and has no room to."""
+
+_NOT_ALLOWED = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group {group}",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Read on the mirrored topics",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster's rights that its brokers ask for",
+}
+_EVERY_DAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
+"""The data plane has connections of its own and says what is wrong with them."""
+_NEXT_TIME = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
+"""A commit that a rebalance overtook: the partitions' next owner, or the next commit, has the offsets."""
+
+
+LOST = (
+    "the group has taken the partitions away without asking: this worker was not heard of for a session, or the topics "
+    "are others than they were; nothing more of them is copied here, and whoever gets them next goes on"
+)
+"""What it means when partitions are lost (ConsumerRebalanceListener.onPartitionsLost)."""
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+"""A topic was deleted, or has fewer partitions than it had: made anew."""
+
+
+class Log(Protocol):
+    """What is needed of a logger."""
+
+    def info(self, event: str, **fields: object) -> object:
+        """Something happened."""
+
+    def warning(self, event: str, **fields: object) -> object:
+        """Something needs a look."""
+
+
+class PutOut(Exception):
+    """The group does not have this member any more, and its client does not join again."""
+
+    def __init__(self, settings: GroupSettings, error: KafkaError) -> None:
+        taken = (
+            f"; somebody else has joined as {settings.instance_id}: two machines have the same group.instance.id, "
+            "which must differ between them"
+        )
+        doubled = "group.instance.id" in error.str()  # by its text: the code says no more than that it is fatal
+        super().__init__(f"group {settings.group_id}: {error.str()}{taken if doubled else ''}")
+
+
+class Copying(Protocol):
+    """Who copies what is assigned; called in the event loop's thread (``relay.assignment.Assignment``)."""
+
+    def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
+        """These are ours from now on."""
+
+    async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
+        """Drains these and lets them go."""
+
+    def lose(self, keys: Iterable[Key]) -> None:
+        """Drops these."""
+
+
+class Membership:
+    """One worker's membership. Start it in the event loop; every public method belongs to that thread."""
+
+    def __init__(
+        self,
+        copying: Copying,
+        settings: GroupSettings,
+        *,
+        bootstrap: str,
+        client_id: str,
+        drain_timeout_ms: int,
+        refresh_topics_interval_ms: int,
+        log: Log,
+    ) -> None:
+        self._copying = copying
+        self._settings = settings
+        self._drain_timeout_s = drain_timeout_ms / 1000
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._topics: frozenset[str] = frozenset()
+        self._subscribed: frozenset[str] = frozenset()
+        self._seated = False
+        """Whether this client has ever had a seat."""
+        self._waits_since: float | None = None
+        """When it was first seen that the topics have changed and the seat is lost."""
+        self._positions: Mapping[Key, Committable] | None = None
+        self._ending = threading.Event()
+        self._ended = asyncio.Event()
+        self._drain_at_end_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
+        self._config = consumer_config(
+            settings,
+            bootstrap=bootstrap,
+            client_id=client_id,
+            drain_timeout_ms=drain_timeout_ms,
+            refresh_topics_interval_ms=refresh_topics_interval_ms,
+        )
+        self._owned: set[Key] = set()
+        self._told: set[str] = set()
+        self.committed: dict[Key, int] = {}
+        """Offsets that the coordinator has taken from here, of partitions that we have."""
+        self.counters: dict[str, float] = {}
+        """rebalances/assigned, /revoked, /lost; commits/ok, /failed."""
+        self.joined = False
+        """Whether the group has given us an assignment, if only an empty one, and has not taken our seat since."""
+        self.failed: BaseException | None = None
+        """What ended the thread against all expectations."""
+        self.on_joined: Callable[[str], None] = lambda _: None
+        """Called in the event loop with the member's id after each assignment."""
+        self.on_unknown_topic: Callable[[], None] = lambda: None
+        """Called in the event loop when the group's client finds a topic gone: that is for the data plane to tell."""
+
+    # -- for the event loop's thread ---------------------------------------------------------------------------------
+
+    def start(self, topics: Iterable[str]) -> None:
+        """Joins the group."""
+        self._topics = frozenset(topics)
+        self._thread.start()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """The flow's topics of now."""
+        self._topics = frozenset(topics)
+
+    def commit(self, positions: Mapping[Key, Committable]) -> None:
+        """Commits these soon, as far as they are ours and new."""
+        self._positions = positions
+
+    async def stop(self) -> None:
+        """Commits, leaves the group and ends; a coordinator that does not answer is waited for no longer than bounded.
+
+        What the partitions still have under way is not waited for: drain before.
+        """
+        self._ending.set()
+        try:
+            await asyncio.wait_for(self._ended.wait(), LEAVE_TIMEOUT_S)
+        except TimeoutError:
+            self._log.warning(
+                "group_not_left",
+                group=self._settings.group_id,
+                detail=f"its coordinator did not answer within {LEAVE_TIMEOUT_S:.0f} s",
+                remedy="none is needed: the group lets the member go when its session is over",
+            )
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._take_part()
+        except Exception as error:
+            self.failed = error
+        finally:
+            self._tell(self._ended.set)
+
+    def _take_part(self) -> None:
+        while not self._ending.is_set():
+            consumer = Consumer(
+                {**self._config, "error_cb": self._on_error, "on_commit": self._on_commit}, logger=_silent_logger()
+            )
+            self._subscribed, self._seated, self._waits_since = frozenset(), False, None
+            try:
+                self._poll(consumer)
+                if self._positions is not None:
+                    self._commit(consumer, self._positions)
+            finally:
+                # Revokes what is assigned, which commits it, and leaves the group.
+                consumer.close()
+
+    def _poll(self, consumer: Consumer) -> None:
+        """Until the end, or until only another client can have the topics of now."""
+        while not self._ending.is_set():
+            if self._topics != self._subscribed and self._topics and not self._subscribe(consumer):
+                return
+            message = consumer.poll(POLL_S)
+            if message is not None and message.error() is not None:
+                self._on_error(message.error())
+            positions, self._positions = self._positions, None
+            if positions:
+                self._commit(consumer, positions)
+
+    def _subscribe(self, consumer: Consumer) -> bool:
+        """
+        To the topics of now, unless the seat was lost: librdkafka 2.16 ends the process (an assertion) where the topics
+        of a member change that had one, and is on its way to another. So that is waited for, but not for long: where
+        all its topics are gone, it does not join at all.
+
+        Returns:
+            Whether this client can still be used.
+        """
+        if self._seated and not consumer.memberid():
+            now = time.monotonic()
+            self._waits_since = now if self._waits_since is None else self._waits_since
+            return now - self._waits_since < SEAT_TIMEOUT_S
+        self._waits_since = None
+        self._subscribed = self._topics
+        consumer.subscribe(
+            sorted(self._subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        return True
+
+    def _tell(self, call: Callable[..., object], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _await(self, work: Coroutine[Any, Any, dict[Key, Committable]], timeout_s: float) -> dict[Key, Committable]:
+        """Has the event loop do something; nothing if it does not come to it in time."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except (TimeoutError, FutureCancelled):
+            future.cancel()
+            return {}
+
+    # -- rebalances, in the thread, inside poll() and close() --------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = {(one.topic, one.partition) for one in partitions}
+        self._seated = True
+        self._count("rebalances/assigned")
+        if partitions:
+            # An offset of its own, or librdkafka would look for one; nothing is ever fetched from there.
+            consumer.incremental_assign([TopicPartition(topic, index, 0) for topic, index in sorted(keys)])
+            consumer.pause(partitions)
+        committed = self._committed_of(consumer, partitions)
+        self._owned |= keys
+        if keys:
+            self._log_moves("assigned", keys)
+            self._tell(self._copying.assign, keys, committed)
+        self._tell(self._has_joined, consumer.memberid() or "")
+
+    def _is_out(self) -> None:
+        """In the event loop: the session is over, or the seat is somebody else's."""
+        self.joined = False
+
+    def _has_joined(self, member_id: str) -> None:
+        """In the event loop, after the assignment."""
+        self.joined = True
+        self.on_joined(member_id)
+
+    def _committed_of(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[Key, Committed]:
+        """What the group has for them; nothing if it does not say so soon."""
+        if not partitions:
+            return {}
+        try:
+            found = consumer.committed(partitions, timeout=COMMITTED_TIMEOUT_S)
+        except KafkaException as error:
+            self._on_error(error.args[0])
+            return {}
+        return {
+            (one.topic, one.partition): read_committed(one.offset, one.metadata or "")
+            for one in found
+            if one.error is None and one.offset >= 0
+        }
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = {(one.topic, one.partition) for one in partitions}
+        self._count("rebalances/revoked")
+        ending = self._ending.is_set()
+        drain_s = 0.0 if ending else self._drain_timeout_s
+        if keys:
+            if not ending:
+                self._log_moves("revoked", keys)
+            done = self._await(self._copying.revoke(keys, drain_s), drain_s + DRAIN_MARGIN_S)
+            self._commit(consumer, done, wait=True)
+            self._disown(keys)
+            consumer.incremental_unassign(partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = {(one.topic, one.partition) for one in partitions}
+        self._count("rebalances/lost")
+        self._tell(self._is_out)
+        self._disown(keys)
+        if keys:
+            self._log_moves("partitions_lost", keys, detail=LOST)
+            self._tell(self._copying.lose, keys)
+            consumer.incremental_unassign(partitions)
+
+    def _disown(self, keys: set[Key]) -> None:
+        self._owned -= keys
+        self.committed = {key: offset for key, offset in self.committed.items() if key not in keys}
+
+    def _log_moves(self, event: str, keys: set[Key], **more: str) -> None:
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(keys):
+            topics.setdefault(topic, []).append(index)
+        fields = {"group": self._settings.group_id, "count": len(keys), "assignment": topics, **more}
+        self._tell(lambda: self._log.info(event, **fields))
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def _commit(self, consumer: Consumer, positions: Mapping[Key, Committable], *, wait: bool = False) -> None:
+        """Commits what is ours and new, on batch boundaries; with ``wait``, until the coordinator has it."""
+        offsets = [
+            # -1 is "no epoch"; None is refused with a TypeError.
+            TopicPartition(*key, found.offset, found.metadata, leader_epoch=max(found.epoch, -1))
+            for key, found in positions.items()
+            if key in self._owned and self.committed.get(key) != found.offset
+        ]
+        if not offsets:
+            return
+        try:
+            if wait:
+                consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            self._commit_failed(error.args[0])
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Of each commit, in poll(), close() or the commit itself."""
+        refused = error or next((one.error for one in partitions if one.error is not None), None)
+        if refused is not None:
+            self._commit_failed(refused)
+            return
+        self._count("commits/ok")
+        taken = {(one.topic, one.partition): one.offset for one in partitions}
+        self.committed = {**self.committed, **{key: at for key, at in taken.items() if key in self._owned}}
+
+    def _commit_failed(self, error: KafkaError) -> None:
+        self._count("commits/failed")
+        if error.code() in _NEXT_TIME or error.code() == KafkaError._NO_OFFSET:
+            return
+        if not self._tell_not_allowed(error):
+            self._warn("offsets_not_committed", error, "none is needed: copying does not depend on it")
+
+    # -- errors ------------------------------------------------------------------------------------------------------
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in _GONE:
+            self._tell(lambda: self.on_unknown_topic())
+            return
+        if error.code() in _EVERY_DAY or self._ending.is_set() or self._tell_not_allowed(error):
+            return
+        if error.code() == KafkaError._FATAL:
+            self.failed = PutOut(self._settings, error)
+            return
+        self._warn("group_trouble", error, "see the source's brokers; copying goes on with what is assigned")
+
+    def _tell_not_allowed(self, error: KafkaError) -> bool:
+        """A right is missing: said once, with its name."""
+        right = _NOT_ALLOWED.get(error.code())
+        if right is None:
+            return False
+        if right not in self._told:
+            self._told.add(right)
+            right = right.format(group=self._settings.group_id)
+            self._warn("not_authorized", error, f"grant {right} at the source")
+        return True
+
+    def _warn(self, event: str, error: KafkaError, remedy: str) -> None:
+        detail = f"{error.name()}: {error.str()}"
+        self._tell(lambda: self._log.warning(event, group=self._settings.group_id, detail=detail, remedy=remedy))
+
+    def _count(self, name: str) -> None:
+        self.counters[name] = self.counters.get(name, 0) + 1
+
+
+def consumer_config(
+    settings: GroupSettings,
+    *,
+    bootstrap: str,
+    client_id: str,
+    drain_timeout_ms: int,
+    refresh_topics_interval_ms: int,
+) -> dict[str, Any]:
+    """librdkafka's settings for a consumer that never consumes, with as little memory as can be."""
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": f"{client_id}{settings.mark}",
+        "group.id": settings.group_id,
+        "group.protocol": settings.protocol,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": False,
+        # A revoked partition is drained inside poll(): that long, nobody calls it.
+        "max.poll.interval.ms": max(
+            drain_timeout_ms + MAX_POLL_INTERVAL_MARGIN_MS, settings.session_timeout_ms, 300_000
+        ),
+        "topic.metadata.refresh.interval.ms": min(refresh_topics_interval_ms, 300_000),
+        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+        "reconnect.backoff.max.ms": 2_000,
+        "queued.min.messages": 1,
+        "queued.max.messages.kbytes": 1,
+        "message.max.bytes": SMALLEST_FETCH,
+        "fetch.max.bytes": SMALLEST_FETCH,
+        "fetch.message.max.bytes": SMALLEST_FETCH,
+        "log_level": 3,
+    }
+    if settings.instance_id:
+        config["group.instance.id"] = settings.instance_id
+    if settings.protocol == "classic":
+        # With the new protocol, both are the brokers' (KIP-848).
+        config["partition.assignment.strategy"] = "cooperative-sticky"
+        config["session.timeout.ms"] = settings.session_timeout_ms
+        config["heartbeat.interval.ms"] = max(settings.session_timeout_ms // HEARTBEATS_PER_SESSION, 100)
+    return config
+
+
+def _silent_logger() -> logging.Logger:
+    """librdkafka's own log, which would go to stderr: what matters of it comes as errors too."""
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(logging.NullHandler())
+    return logger

@@ -1,0 +1,1 @@
+"""The supervisor's HTTP server, and its client."""

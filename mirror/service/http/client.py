@@ -1,0 +1,121 @@
+"""The command line's side of the supervisor's HTTP server: asks for the status, has partitions resumed."""
+
+import http.client
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from mirror.service.http.server import GUARD
+from mirror.service.resume.resumption import Outcome, Resumed
+from mirror.service.telemetry.status import Status
+
+TIMEOUT_S = 75.0
+"""For having partitions resumed, which are watched for a while."""
+STATUS_TIMEOUT_S = 10.0
+"""For what a supervisor knows already: one that does not answer is stopped, or stuck."""
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Who listens at every address is asked at the loopback one."""
+
+
+class NotAnswered(Exception):
+    """Nobody answers there, or not a mirror."""
+
+
+class OtherFlow(NotAnswered):
+    """A mirror answers there, with another configuration."""
+
+
+class NotDone(Exception):
+    """The supervisor says why not."""
+
+
+def fetch_status(address: tuple[str, int], *, flow_id: str = "") -> Status:
+    """The status of the mirror that listens there.
+
+    Args:
+        address: host and port.
+        flow_id: the flow that it must run; empty: whichever it runs.
+
+    Raises:
+        NotAnswered: none does.
+        OtherFlow: it runs another one.
+    """
+    code, body = _ask(address, "GET", "/api/v1/status", timeout_s=STATUS_TIMEOUT_S)
+    if code != http.client.OK or not isinstance(body, dict):
+        raise NotAnswered(f"{_text(address)} answers with {code}: no mirror, it seems")
+    running = str(body.get("flow_id", ""))
+    if flow_id and running and running != flow_id:
+        raise OtherFlow(
+            f"the mirror at {_text(address)} runs flow {body.get('flow')} (id {running}), and not {flow_id} as this "
+            "configuration says; give each flow an http.listen of its own, or --at HOST:PORT"
+        )
+    return body
+
+
+def resume(
+    address: tuple[str, int],
+    topic: str | None = None,
+    partition: int | None = None,
+    *,
+    accept: Iterable[str] = (),
+    flow_id: str = "",
+) -> Resumed:
+    """Has a halted partition, all of a topic, or all there are looked at anew. ``flow_id``: see ``fetch_status``.
+
+    Raises:
+        NotAnswered: no mirror listens there.
+        OtherFlow: it runs another flow.
+        NotDone: it asked nobody, because there is no such partition, or no worker is ready.
+    """
+    if flow_id:
+        fetch_status(address, flow_id=flow_id)
+    parts = [quote(topic, safe="")] if topic is not None else []
+    parts += [str(partition)] if partition is not None else []
+    query = "&".join(f"{name}=true" for name in accept)
+    _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"resume?{query}")))
+    if isinstance(body, dict) and "error" in body:
+        raise NotDone(str(body["error"]))
+    if not isinstance(body, dict) or "partitions" not in body:
+        raise NotAnswered(f"{_text(address)} answers with something else: no mirror, it seems")
+    return Resumed(
+        [Outcome(**each) for each in body["partitions"]],
+        [(each["topic"], each["partition"]) for each in body["elsewhere"]],
+        body["nobody"],
+    )
+
+
+def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float = TIMEOUT_S) -> tuple[int, Any]:
+    host, port = address
+    if not port:
+        at = _text((EVERYWHERE.get(host, host), 0)).removesuffix(":0")
+        raise NotAnswered(
+            f"http.listen is {_text(address)} in this configuration, so the mirror took a port that was free. Its log "
+            f"names it in the line `listening` (address): add --at {at}:PORT to the command, or give http.listen a port"
+        )
+    connection = http.client.HTTPConnection(EVERYWHERE.get(host, host), port, timeout=timeout_s)
+    try:
+        connection.request(method, path, headers={GUARD: "cli"})
+        answer = connection.getresponse()
+        text = answer.read()
+    except TimeoutError as error:
+        raise NotAnswered(
+            f"the mirror at {_text(address)} has not answered for {timeout_s:.0f} s: its supervisor is stopped, or "
+            "stuck; copying may go on"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise NotAnswered(
+            f"no mirror answers at {_text(address)}: {error}; it must run on this machine with this configuration "
+            "(http.listen)"
+        ) from error
+    finally:
+        connection.close()
+    try:
+        return answer.status, json.loads(text)
+    except ValueError:
+        return answer.status, None
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

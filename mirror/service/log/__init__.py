@@ -1,0 +1,1 @@
+"""Log lines: their form, their number, and where they go."""

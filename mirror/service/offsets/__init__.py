@@ -1,0 +1,1 @@
+"""``mirror offsets``: which offset is which on the other side."""

@@ -1,0 +1,361 @@
+"""``mirror offsets translate``: which offset of one side is which on the other; for a consumer group, all of them.
+
+Reads both clusters and the internal topic, and writes nothing but what ``--apply`` asks for: a group's offsets at the
+destination. Works while the mirror runs and while it does not.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple, Self
+
+from confluent_kafka import TopicPartition
+
+from mirror.net.cluster import Cluster, no_leader
+from mirror.net.errors import Refused
+from mirror.net.log import PartitionLog
+from mirror.offsetmap.runs import Place
+from mirror.offsetmap.topic import State
+from mirror.offsetmap.translation import Translation, translation
+from mirror.records.identity import producer_id
+from mirror.service.config import ClusterSettings, Config
+from mirror.service.config.resolve import cluster_options
+from mirror.service.offsets.group_offsets import GroupError, commit, committed, members
+from mirror.wire.errors import ErrorCode
+
+NAMED = 5
+"""Topics or partitions that a line names."""
+
+EXACT = "this flow has offsets: exact: every offset is the same on both sides"
+
+
+class NotTranslated(Exception):
+    """What was asked for cannot be had; the message says why and what to do."""
+
+
+class Row(NamedTuple):
+    """A group's committed offset. ``place`` None: what the group would read next is not copied yet. ``deleted``: its
+    place is gone at the destination, whose log begins at ``place``."""
+
+    topic: str
+    partition: int
+    offset: int
+    destination: str
+    place: Place | None
+    deleted: bool = False
+
+
+class Commit(NamedTuple):
+    """An offset to be committed at the destination. ``now``: the group's there at present, -1: none; ``of``: how many
+    partitions at the source it is of."""
+
+    topic: str
+    partition: int
+    offset: int
+    now: int
+    of: int
+
+
+class Moved(NamedTuple):
+    """A group, and what becomes of it at the destination."""
+
+    group: str
+    rows: list[Row]
+    unread: list[tuple[str, int, bool]]
+    """(topic, partition) of the flow without an offset of the group; True: one with goes into the same partition."""
+    others: list[str]
+    """Topics that the flow does not mirror, and that the group has offsets of."""
+    there: dict[tuple[str, int], int]
+    """Its offsets at the destination now."""
+
+    @property
+    def commits(self) -> list[Commit]:
+        """What ``--apply`` commits: of several source partitions in one partition of the destination the least offset,
+        so that records are read again rather than missed."""
+        places: dict[tuple[str, int], list[int]] = {}
+        for row in self.rows:
+            if row.place is not None:
+                places.setdefault((row.destination, row.partition), []).append(row.place.offset)
+        return [Commit(*key, min(found), self.there.get(key, -1), len(found)) for key, found in sorted(places.items())]
+
+
+class Translator:
+    """Both ends of the enabled flow, opened. An async context manager."""
+
+    def __init__(self, config: Config) -> None:
+        self._flow = config.enabled_flow()
+        self._alias, _, self._alias_there = self._flow.name.partition("->")
+        self._known: dict[tuple[str, int], Translation] = {}
+        self._stack = AsyncExitStack()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the flow keeps offsets as they are."""
+        return self._flow.settings.offsets == "exact"
+
+    async def __aenter__(self) -> Self:
+        async with self._stack as stack:
+            self._source = await self._open(stack, self._alias, self._flow.source)
+            self._destination = await self._open(stack, self._alias_there, self._flow.destination)
+            self._state = State(self._destination, self._flow.id)
+            if not self.exact and not await self._state.open(create=False):
+                raise NotTranslated(
+                    f"cluster {self._alias_there} has no topic {self._state.topic}: the flow has copied nothing yet, "
+                    "or that topic was deleted"
+                )
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @staticmethod
+    async def _open(stack: AsyncExitStack, alias: str, settings: ClusterSettings) -> Cluster:
+        return await stack.enter_async_context(await Cluster.open(alias, cluster_options(settings)))
+
+    # -- single offsets ------------------------------------------------------------------------------------------------
+
+    async def to_destination(self, topic: str, partition: int, offset: int) -> Place | None:
+        """Where a reader of the source that goes on at ``offset`` goes on; None: that is not copied yet.
+
+        Raises:
+            NotTranslated: the flow has no such partition, or has copied nothing of it.
+            NetworkError, Differs: see ``offsetmap.translation``.
+        """
+        if self.exact:
+            return Place(offset, exact=True)
+        return (await self.of(topic, partition)).to_destination(offset)
+
+    async def to_source(self, topic: str, partition: int, offset: int) -> Place:
+        """Where a reader of the destination that goes on at ``offset`` goes on at the source. Raises the same."""
+        if self.exact:
+            return Place(offset, exact=True)
+        return (await self.of(topic, partition)).to_source(offset)
+
+    async def of(self, topic: str, partition: int) -> Translation:
+        """The partition's map as of the first time that it is asked for. Raises the same."""
+        found = self._known.get((topic, partition))
+        if found is None:
+            found = self._known[topic, partition] = await self._look(topic, partition)
+        return found
+
+    async def _look(self, topic: str, partition: int) -> Translation:
+        settings = self._flow.settings
+        if not settings.selects(topic):
+            raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; check topics and exclude")
+        found = await translation(
+            self._state,
+            await self._log(self._source, topic, partition),
+            await self._log(self._destination, settings.selection.destination_of(topic), partition),
+            committed=settings.isolation_level == "read_committed",
+            own=[producer_id(flow=self._flow.id, cluster_id=self._source.cluster_id, topic=topic, partition=partition)],
+        )
+        if found is None:
+            raise NotTranslated(
+                f"topic {self._state.topic} of cluster {self._alias_there} says nothing of {topic}-{partition}: "
+                "nothing of it was copied yet, or that topic was deleted (then the partition halts, checkpoint_lost)"
+            )
+        return found
+
+    async def _log(self, cluster: Cluster, topic: str, partition: int) -> PartitionLog:
+        failed = await cluster.refresh([topic])
+        code = failed.get(topic)
+        if code is not None and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Refused(f"cluster {cluster.name}: Metadata of {topic}", code)
+        known = cluster.topics.get(topic)
+        if known is None or partition not in known.leaders:
+            raise NotTranslated(f"cluster {cluster.name} has no partition {topic}-{partition}")
+        leader = cluster.leader(topic, partition)
+        if leader is None:
+            raise no_leader(cluster.name, topic, partition, known)
+        return PartitionLog(cluster, known, partition, leader)
+
+    # -- consumer groups -----------------------------------------------------------------------------------------------
+
+    async def group(self, group: str) -> Moved:
+        """The group's committed offsets of the flow's topics at the source, translated.
+
+        Raises:
+            NotTranslated: it has none; or see ``to_destination``.
+            GroupError: a cluster does not say.
+        """
+        settings = self._flow.settings
+        rows, others = [], set[str]()
+        for one in committed(self._flow.source, group, self._alias):
+            topic, partition = one.topic, one.partition
+            if one.offset >= 0 and settings.selects(topic):
+                place, log_start = await self._place(topic, partition, one.offset)
+                row = Row(topic, partition, one.offset, settings.selection.destination_of(topic), place)
+                if place is not None and place.offset < log_start:
+                    # A consumer that has committed less begins where auto.offset.reset says: at the end, by default.
+                    row = row._replace(place=Place(log_start, exact=False), deleted=True)
+                rows.append(row)
+            elif one.offset >= 0:
+                others.add(topic)
+        if not rows:
+            raise NotTranslated(
+                f"group {group} has committed no offset of a topic of {self._flow.name} at {self._alias}"
+            )
+        now = committed(self._flow.destination, group, self._alias_there)
+        there = {(one.topic, one.partition): one.offset for one in now}
+        return Moved(group, sorted(rows), await self._unread(rows), sorted(others), there)
+
+    async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
+        """The same as ``to_destination``, and where the destination's log begins; of exact offsets, None where the
+        destination ends before."""
+        if self.exact:
+            log = await self._log(self._destination, topic, partition)
+            place = Place(offset, exact=True) if offset <= await log.visible_end() else None
+            return place, await log.start()
+        known = await self.of(topic, partition)
+        return known.to_destination(offset), known.log_start
+
+    async def _unread(self, rows: Iterable[Row]) -> list[tuple[str, int, bool]]:
+        """Partitions of which the group has no offset: of its topics, and of those that go into the same destination
+        partition as what it has read (True)."""
+        settings = self._flow.settings
+        had, topics = {(row.topic, row.partition) for row in rows}, {row.topic for row in rows}
+        wanted = {(row.destination, row.partition) for row in rows}
+        await self._source.refresh(None)
+        found = []
+        for topic in self._source.topics.values():
+            for partition in topic.leaders if settings.selects(topic.name) else ():
+                shared = (settings.selection.destination_of(topic.name), partition) in wanted
+                if (topic.name, partition) not in had and (shared or topic.name in topics):
+                    found.append((topic.name, partition, shared))
+        return sorted(found)
+
+    def check(self, moved: Moved) -> None:
+        """Whether ``apply`` may commit. Where several source topics go into one, the group needs an offset of each:
+        without one of them, nothing says from where it reads that topic, and the others' offsets may lie behind its
+        records.
+
+        Raises:
+            NotTranslated: it may not; the message says why and what to do.
+            GroupError: not to be known.
+        """
+        group = shlex.quote(moved.group)
+        for row in moved.rows:
+            if row.place is None:
+                raise NotTranslated(
+                    f"{row.topic}-{row.partition}: offset {row.offset} is not copied yet; stop the group's consumers "
+                    f"at {self._alias}, and apply again when the mirror has caught up"
+                )
+        missing = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if shared]
+        if missing and not self.exact:
+            options = " ".join(f"--topic {each}" for each in missing)
+            raise NotTranslated(
+                f"group {moved.group} has committed no offset of {', '.join(missing)} at {self._alias}, and it goes "
+                f"into the same destination partition as what the group has read. Say at {self._alias} from where the "
+                "group reads it (--to-latest skips what is there now), then apply again: "
+                f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
+            )
+        there = members(self._flow.destination, moved.group, self._alias_there)
+        if there:
+            raise NotTranslated(
+                f"group {moved.group} has {there} member{'s' if there > 1 else ''} at {self._alias_there}, which "
+                f"would commit over it; stop its consumers there, then apply again. "
+                f"{self._tool(self._flow.destination)} --group {group} --describe --members names them"
+            )
+
+    @staticmethod
+    def _tool(settings: ClusterSettings) -> str:
+        return f"kafka-consumer-groups.sh --bootstrap-server {settings.bootstrap_servers_text}"
+
+    def apply(self, group: str, commits: Iterable[Commit]) -> None:
+        """Commits these at the destination, under the same group id and without a leader epoch: with the source's, a
+        consumer would read nothing.
+
+        Raises:
+            GroupError: the commit failed.
+        """
+        offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in commits]
+        commit(self._flow.destination, group, self._alias_there, offsets)
+
+    def told(self, moved: Moved) -> list[str]:
+        """The group's offsets on both sides, and what ``apply`` commits of them, in lines."""
+        lines = [("topic", "partition", "source", "into", "destination", "")]
+        for row in moved.rows:
+            there = str(row.place.offset) if row.place else "-"
+            note = "not copied yet" if row.place is None else "" if row.place.exact else "next record, here or behind"
+            note = "deleted before there" if row.deleted else note
+            lines.append((row.topic, str(row.partition), str(row.offset), row.destination, there, note))
+        found = _aligned(lines)
+        if self.exact:
+            found.append(EXACT)
+        found += ["", f"for group {moved.group} at {self._alias_there}:"]
+        commits = [("topic", "partition", "commit", "committed now", "")]
+        for one in moved.commits:
+            note = f"the least of {one.of} topics: some records of the others are read again" if one.of > 1 else ""
+            now = str(one.now) if one.now >= 0 else "-"
+            commits.append((one.topic, str(one.partition), str(one.offset), now, note))
+        found += _aligned(commits)
+        behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
+        if behind:
+            found.append(f"without an offset at {self._alias}, so none is committed: {_some(behind)}")
+        if moved.others:
+            found.append(f"not of this flow, so not translated: {_some(moved.others)}")
+        return found
+
+
+async def translate_offset(config: Config, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
+    """The answer for one offset, in words.
+
+    Raises:
+        NotTranslated: it cannot be had, or is not copied yet.
+        NetworkError, Differs: see ``offsetmap.translation``.
+    """
+    async with Translator(config) as translator:
+        if translator.exact:
+            return f"{offset}\n{EXACT}"
+        if to_source:
+            place = await translator.to_source(topic, partition, offset)
+            why = f"offset {offset} there holds no record of {topic}-{partition}"
+            return _told(place, why, "is, or will be")
+        found = await translator.to_destination(topic, partition, offset)
+        if found is None:
+            known = await translator.of(topic, partition)
+            raise NotTranslated(f"{topic}-{partition} is copied up to offset {known.source_end}, not to {offset} yet")
+        if not found.exact and found.offset >= (await translator.of(topic, partition)).destination_end:
+            later = "what comes of it will be at this offset or behind it"
+            return f"{found.offset}\nnothing of {topic}-{partition} is copied from offset {offset} on; {later}"
+        return _told(found, f"{topic}-{partition} has no record at offset {offset}, or none that is copied", "is")
+
+
+def _told(place: Place, why: str, there: str) -> str:
+    return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
+
+
+async def translate_group(config: Config, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
+    """Tells a group's offsets on both sides and what ``apply`` commits at the destination, before it does.
+
+    Returns:
+        What was done.
+
+    Raises:
+        NotTranslated, GroupError: it has none, or they cannot be committed: then nothing was.
+        NetworkError, Differs: see ``offsetmap.translation``.
+    """
+    async with Translator(config) as translator:
+        moved = await translator.group(group)
+        tell("\n".join(translator.told(moved)))
+        try:
+            translator.check(moved)
+        except (NotTranslated, GroupError) as error:
+            if apply:
+                raise NotTranslated(f"nothing was committed: {error}") from error
+            return f"nothing was committed; --apply would refuse: {error}"
+        if not apply:
+            return "nothing was committed; --apply commits this"
+        translator.apply(group, moved.commits)
+        return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,1 @@
+"""Halted partitions that are to go on, by an operator's word."""

@@ -1,0 +1,132 @@
+"""An operator's wish that halted partitions go on: which they are, who has them, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from mirror.reasons import HaltReason
+from mirror.service import channel as say
+from mirror.service.channel import Message
+from mirror.service.telemetry.fleet import Fleet
+
+if TYPE_CHECKING:
+    from mirror.relay.assignment import Key
+
+ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
+"""What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
+RECREATED = HaltReason.RECREATED.slug
+ANSWER_S = 60.0
+"""A worker that does not answer for so long is told to be late."""
+
+
+class Outcome(NamedTuple):
+    """What came of it for one partition. ``why_not`` is empty if it goes on."""
+
+    topic: str
+    partition: int
+    why_not: str
+
+
+class Resumed(NamedTuple):
+    """What came of it."""
+
+    outcomes: list[Outcome]
+    elsewhere: list[Key]
+    """Partitions of the flow that no worker here has at present."""
+    nobody: bool = False
+    """Whether some of the flow's partitions are held by nobody, so that these may be."""
+
+
+class NotAsked(Exception):
+    """Nothing was done; the message says why."""
+
+
+class Child(Protocol):
+    """One worker, as this module needs it (``service.child.Child``)."""
+
+    def send(self, kind: str, **fields: object) -> bool:
+        """Tells the worker; False if there is none."""
+
+
+class Resumption:
+    """Asks the workers and waits for their answers."""
+
+    def __init__(self, fleet: Fleet, children: dict[int, Child]) -> None:
+        self._fleet = fleet
+        self._children = children
+        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._asked = 0
+
+    async def resume(self, topic: str | None, partition: int | None, accept: Iterable[str]) -> Resumed:
+        """Has halted partitions looked at anew by the workers that have them.
+
+        Args:
+            topic: whose partitions; None: of all topics.
+            partition: this one alone, halted or not; None: all that are halted. Where a topic was made anew, also those
+                of it that have not halted for that yet.
+            accept: some of ``ACCEPTABLE``.
+
+        Raises:
+            NotAsked: the flow has no such partition, or no worker can say so.
+        """
+        flow = await self._flow_keys()
+        wanted = {key for key in flow if topic in (None, key[0]) and partition in (None, key[1])}
+        here = {row.key: (worker.number, row) for worker, row in self._fleet.rows}
+        wanted |= {key for key in here if topic in (None, key[0]) and partition in (None, key[1])}
+        if not wanted and topic is not None:
+            name = topic if partition is None else f"{topic}-{partition}"
+            raise NotAsked(
+                f"the flow has no partition {name}" if partition is not None else f"the flow has no topic {name}"
+            )
+        by_worker: dict[int, list[Key]] = defaultdict(list)
+        halted = [here[key][1] for key in wanted & here.keys() if here[key][1].state == "halted"]
+        remade = {row.topic for row in halted if row.reason == RECREATED} if partition is None else set()
+        for key in sorted(wanted & here.keys()):
+            number, row = here[key]
+            if partition is not None or row.state == "halted":
+                by_worker[number].append(key)
+            elif row.topic in remade:
+                by_worker[number] += []  # it will halt for the same reason in a moment
+        wish = {"accept": sorted(accept), "remade": sorted(remade)}
+        found = await asyncio.gather(*(self._resume(number, keys, wish) for number, keys in by_worker.items()))
+        elsewhere = sorted(wanted - here.keys())
+        return Resumed(
+            sorted(each for some in found for each in some), elsewhere, bool(elsewhere and self._fleet.unassigned)
+        )
+
+    async def _resume(self, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[Outcome]:
+        try:
+            answer = await self._ask(number, say.RESUME, keys=keys, **wish)
+        except NotAsked as error:
+            return [Outcome(*key, str(error)) for key in keys]
+        return [Outcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
+
+    async def _flow_keys(self) -> set[Key]:
+        """Every partition of the flow, by the word of the first worker that knows."""
+        for worker in self._fleet.workers.values():
+            if worker.ready:
+                answer = await self._ask(worker.number, say.KEYS)
+                return {(topic, index) for topic, indices in answer["keys"].items() for index in indices}
+        raise NotAsked("no worker is ready; see `mirror status`, and try again")
+
+    async def _ask(self, number: int, kind: str, **fields: object) -> Message:
+        self._asked += 1
+        asked = self._asked
+        answer = self._answers[asked] = asyncio.get_running_loop().create_future()
+        try:
+            if not self._children[number].send(kind, id=asked, **fields):
+                raise NotAsked("the worker is not running at the moment; try again")
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            raise NotAsked(f"the worker did not answer within {ANSWER_S:.0f} s") from None
+        finally:
+            self._answers.pop(asked, None)
+
+    def answered(self, message: Message) -> None:
+        """A worker's answer."""
+        answer = self._answers.get(message["id"])
+        if answer is not None and not answer.done():
+            answer.set_result(message)

@@ -1,0 +1,326 @@
+"""What the supervisor knows of its workers and their partitions: the last snapshots, added up. No I/O.
+
+Counters survive the worker that counted them: what it had told last is kept as a base when it ends. Gauges end with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from mirror.relay.stats import Skipped
+from mirror.service.telemetry.accounts import Account, Totals
+from mirror.service.telemetry.backlog import Backlog
+from mirror.service.telemetry.rows import Gone, Row
+
+if TYPE_CHECKING:
+    from mirror.relay.assignment import Key
+
+QUIET_S = 10.0
+"""A worker tells of itself once a second. One that was not heard of for so long is stopped or stuck, and what it told
+last is not known to be so any more."""
+
+
+@dataclass(slots=True)
+class WorkerView:
+    """One worker by number, over all the processes that have been it."""
+
+    number: int
+    pid: int = 0
+    up: bool = False
+    ready: bool = False
+    joined: bool = False
+    waits: str = ""
+    """What it waits for before it can start; empty: nothing."""
+    member: str = ""
+    started_at: float = 0.0
+    """Of the present process, seconds since 1970."""
+    heard_at: float = 0.0
+    """When it last told anything, seconds since 1970."""
+    restarts: int = 0
+    counters: dict[str, float] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    rows: dict[Key, Row] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    clusters: dict[str, bool] = field(default_factory=dict)
+    """Whether each cluster answers it, as it told last."""
+    silent: list[tuple[str, str, float]] = field(default_factory=list)
+    """Brokers that owe it an answer: (broker, request, seconds)."""
+    unreached: dict[str, str] = field(default_factory=dict)
+    """Brokers that it cannot connect to, and why."""
+    unassigned: int | None = None
+    """Partitions of the flow that the group says nobody holds."""
+    unmatched: list[str] = field(default_factory=list)
+    """Entries of the flow's ``topics`` that matched nothing at its last look."""
+    gone_topics: list[str] = field(default_factory=list)
+    """Topics that were copied, and that the source had no more at its last look."""
+    base: Counter[str] = field(default_factory=Counter)
+    """Counters of the processes that have ended."""
+
+    @property
+    def quiet_s(self) -> float:
+        """For how long it has told nothing, if that is too long; else 0."""
+        silent_s = time.time() - self.heard_at if self.up else 0.0
+        return silent_s if silent_s > QUIET_S else 0.0
+
+    def counter(self, name: str) -> float:
+        """Over all its processes."""
+        return self.base[name] + self.counters.get(name, 0)
+
+    def labelled(self, name: str) -> dict[str, float]:
+        """Counters "name/label" by label, over all its processes."""
+        prefix = f"{name}/"
+        names = {each for each in (*self.base, *self.counters) if each.startswith(prefix)}
+        return {each.removeprefix(prefix): self.counter(each) for each in sorted(names)}
+
+
+class Fleet:
+    """All workers of one supervisor."""
+
+    def __init__(self, flow: str, *, flow_id: str = "") -> None:
+        self.flow = flow
+        self.flow_id = flow_id or flow
+        """Who it is at the destination."""
+        self.workers: dict[int, WorkerView] = {}
+        self.flow_partitions = 0
+        """Of the whole flow, whoever copies them."""
+        self._accounts: defaultdict[Key, Account] = defaultdict(Account)
+        self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
+        self._left_halted: dict[Key, Row] = {}
+        """Of partitions that were halted when they were let go here: the last that was told of them."""
+        self._ended_skipped: list[Skipped] = []
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def started(self, number: int, pid: int) -> WorkerView:
+        """A process of this number was started."""
+        worker = self.workers.setdefault(number, WorkerView(number))
+        if worker.started_at:
+            worker.restarts += 1
+        worker.pid, worker.up, worker.member = pid, True, ""
+        worker.started_at = worker.heard_at = time.time()
+        return worker
+
+    def heard_of(self, number: int) -> WorkerView:
+        """Its event loop turns: it said something."""
+        worker = self.workers[number]
+        worker.heard_at = time.time()
+        return worker
+
+    def heard(self, number: int, snapshot: Mapping[str, Any]) -> None:
+        """Its snapshot (``service.telemetry.snapshot``)."""
+        worker = self.heard_of(number)
+        worker.counters = snapshot["counters"]
+        worker.gauges = snapshot["gauges"]
+        worker.joined = bool(worker.gauges.get("joined"))
+        worker.clusters |= snapshot["clusters"]
+        worker.unassigned = snapshot["unassigned"]
+        worker.silent = [tuple(each) for each in snapshot["silent"]]
+        worker.unreached = snapshot["unreached"]
+        worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
+        worker.unmatched = snapshot["unmatched"] or []
+        worker.gone_topics = snapshot["gone_topics"]
+        self.flow_partitions = snapshot["flow_partitions"]
+        process = worker.number, worker.pid
+        for gone in map(Gone.read, snapshot["gone"]):
+            key = gone.topic, gone.partition
+            self._accounts[key].told(process, gone.stint)
+            self._leave(worker.rows.pop(key, None))
+        for row in map(Row.read, snapshot["partitions"]):
+            self._left_halted.pop(row.key, None)
+            self._accounts[row.key].told(process, row.stint)
+            self._backlogs[row.key].seen(row.source_end, row.position, worker.heard_at)
+            worker.rows[row.key] = row
+
+    def alive(self, number: int, message: Mapping[str, Any]) -> None:
+        """It says what it sees, before it has anything to copy."""
+        worker = self.heard_of(number)
+        worker.clusters |= message["clusters"]
+        worker.counters = message["counters"]
+        worker.silent = [tuple(each) for each in message["silent"]]
+        worker.unreached = message["unreached"]
+        if message["unmatched"] is not None:
+            # A worker that waits looks again and again; between two tries the last look counts.
+            worker.unmatched = message["unmatched"]
+
+    def ended(self, number: int) -> None:
+        """Its process is gone: what it had counted stays."""
+        worker = self.workers[number]
+        worker.base.update(worker.counters)
+        self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
+        worker.counters, worker.gauges = {}, {}
+        for row in worker.rows.values():
+            self._leave(row)
+        worker.rows.clear()
+        worker.skipped, worker.silent, worker.unmatched, worker.gone_topics = [], [], [], []
+        worker.unassigned = None
+        worker.unreached = {}
+        worker.waits = ""
+        worker.up = worker.ready = worker.joined = False
+
+    def _leave(self, row: Row | None) -> None:
+        """A worker here has the partition no more. Its halt is written down and goes on, whoever gets it."""
+        if row is not None and row.reason:
+            self._left_halted[row.key] = row
+
+    # -- what is so --------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Iterator[tuple[WorkerView, Row]]:
+        """Every partition that is copied here now, once. What a quiet worker had may be another's by now, and that
+        nothing of it waits is not known any more."""
+        quiet = {number for number, worker in self.workers.items() if worker.quiet_s}
+        loud = [worker for number, worker in self.workers.items() if quiet and number not in quiet]
+        held = {key for worker in loud for key in worker.rows}
+        for number, worker in self.workers.items():
+            for key, row in worker.rows.items():
+                if number not in quiet:
+                    yield worker, row
+                elif key not in held:
+                    held.add(key)
+                    yield worker, row._replace(lag_records=row.lag_records or None)
+
+    def totals(self) -> dict[Key, Totals]:
+        """Records, batches, bytes and filled offsets of every partition that was ever copied here."""
+        return {key: account.totals for key, account in self._accounts.items()}
+
+    @property
+    def replicated(self) -> Totals:
+        """The same, summed up: the one account of what was copied, for metrics, status and log."""
+        return reduce(Totals.plus, self.totals().values(), Totals())
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Partitions by state."""
+        return dict(Counter(row.state for _, row in self.rows))
+
+    @property
+    def halted(self) -> list[Row]:
+        """The partitions that have stopped with a reason."""
+        return [row for _, row in self.rows if row.reason]
+
+    @property
+    def left_halted(self) -> list[Row]:
+        """Partitions that were halted when a worker here had them last, while some of the flow are held by nobody, as
+        they are when the source is away."""
+        if not self.unassigned:
+            return []
+        here = {row.key for _, row in self.rows}
+        return [row for key, row in sorted(self._left_halted.items()) if key not in here]
+
+    @property
+    def lag_records(self) -> int | None:
+        """Of the partitions that are copied here, as far as it is known (``lag_unknown``). None: of none it is, or
+        nothing is known to lag and of some it is not: that is no 0."""
+        known = sum(row.lag_records or 0 for _, row in self.rows)
+        told = self.settled and self.flow_partitions and not self.lag_unknown
+        return known if known or told else None
+
+    @property
+    def lag_unknown(self) -> int:
+        """Partitions whose lag is not known, with those that nobody holds."""
+        return sum(row.lag_records is None for _, row in self.rows) + (self.unassigned or 0)
+
+    def lag_seconds(self, row: Row, now: float) -> float | None:
+        """How long the oldest record that is not copied is known to wait; 0 when none does, None when that is not
+        known."""
+        return None if row.lag_records is None else self._backlogs[row.key].seconds(now) if row.lag_records else 0.0
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Source offsets that were not copied because somebody decided so, in the order of the decisions. Workers tell
+        of what was skipped in earlier lives as well: each range is shown once."""
+        found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
+        ranges = {each[:4]: each for each in sorted(found, key=lambda each: each.at_ms, reverse=True)}
+        return sorted(ranges.values(), key=lambda each: each.at_ms)
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Entries of the flow's ``topics``, as written, that no topic of the source matches."""
+        return list(dict.fromkeys(entry for worker in self.workers.values() for entry in worker.unmatched))
+
+    @property
+    def gone_topics(self) -> list[str]:
+        """Topics that the flow's patterns matched, that were copied, and that the source has no more."""
+        return sorted({name for worker in self.workers.values() for name in worker.gone_topics})
+
+    @property
+    def unreached(self) -> dict[str, str]:
+        """Brokers that some worker cannot connect to, and why: of clusters that answer, where others do."""
+        away = tuple(f"{name} broker " for name, up in self.clusters.items() if not up)
+        told = [worker.unreached for worker in self.workers.values() if not worker.quiet_s]
+        return {broker: why for each in told for broker, why in each.items() if not broker.startswith(away)}
+
+    @property
+    def clusters(self) -> dict[str, bool]:
+        """Whether source and destination answer, as all workers see it; until one has tried, they do not."""
+        told = [worker.clusters for worker in self.workers.values()]
+        return {
+            name: any(name in each for each in told) and all(each.get(name, True) for each in told)
+            for name in self.flow.split("->")
+        }
+
+    @property
+    def unassigned(self) -> int | None:
+        """Partitions of the flow that nobody holds, by the group's word; where that cannot be had and a worker here is
+        out of the group, those that nobody holds here. None: not known."""
+        if not self.flow_partitions:
+            return None
+        missing = self.flow_partitions - self._held
+        if missing <= 0:
+            return 0
+        told = [worker.unassigned for worker in self.workers.values() if worker.unassigned is not None]
+        if told:
+            return min(told)
+        return None if self.settled else missing
+
+    @property
+    def _held(self) -> int:
+        """Partitions that workers here have."""
+        return sum(1 for _ in self.rows)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every worker is up, says so, and knows what is its."""
+        workers = self.workers.values()
+        return bool(workers) and all(worker.up and worker.joined and not worker.quiet_s for worker in workers)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition of the flow is copied here."""
+        return self._held >= self.flow_partitions > 0
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that is copied here is at the destination. Halted partitions are not copied."""
+        states = self.states
+        return self.settled and "active" in states and states.keys() <= {"active", "halted"} and self.lag_records == 0
+
+    @property
+    def all_halted(self) -> bool:
+        """Whether there is no partition of the flow left that could go on, here or anywhere."""
+        return self.settled and 0 < self.flow_partitions <= len(self.halted)
+
+    @property
+    def none_goes_on(self) -> bool:
+        """Whether there are partitions here, and every one of them is halted."""
+        return self.settled and self.states.keys() == {"halted"}
+
+    def counter(self, name: str) -> float:
+        """Over all workers."""
+        return sum(worker.counter(name) for worker in self.workers.values())
+
+    def labelled(self, name: str) -> dict[str, float]:
+        """Counters "name/label" by label, over all workers."""
+        found: Counter[str] = Counter()
+        for worker in self.workers.values():
+            found.update(worker.labelled(name))
+        return dict(found)
+
+    def gauge(self, name: str) -> float:
+        """Over all workers that are up."""
+        return sum(worker.gauges.get(name, 0) for worker in self.workers.values())

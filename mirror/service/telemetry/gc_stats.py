@@ -1,0 +1,51 @@
+"""What the garbage collector takes: plain integers, counted in the collector's own callbacks.
+
+No metrics library in there: recording a metric inside such a callback can deadlock.
+"""
+
+import gc
+import time
+from bisect import bisect_left
+
+BOUNDS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
+"""Upper bounds of a pause, seconds; beyond the last is a bucket of its own."""
+GENERATIONS = 3
+
+
+class Pauses:
+    """Of this process, from ``watch`` on."""
+
+    def __init__(self) -> None:
+        self._began_at = 0.0
+        self.buckets = [[0] * (len(BOUNDS_S) + 1) for _ in range(GENERATIONS)]
+        """By generation: pauses within each bound and above all, not cumulative."""
+        self.sum_s = [0.0] * GENERATIONS
+
+    def watch(self) -> None:
+        """Begins to count."""
+        gc.callbacks.append(self._note)
+
+    def end(self) -> None:
+        """Counts no more."""
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter()
+        if phase == "start":
+            self._began_at = now
+            return
+        took_s, generation = now - self._began_at, info["generation"]
+        self.sum_s[generation] += took_s
+        self.buckets[generation][bisect_left(BOUNDS_S, took_s)] += 1
+
+    def counters(self) -> dict[str, float]:
+        """By name, as ``service.telemetry.snapshot`` has them."""
+        found: dict[str, float] = {}
+        for generation, stats in enumerate(gc.get_stats()):
+            found[f"gc_collections/{generation}"] = stats["collections"]
+            found[f"gc_collected/{generation}"] = stats["collected"]
+            found[f"gc_uncollectable/{generation}"] = stats["uncollectable"]
+            found[f"gc_pause_s/{generation}"] = self.sum_s[generation]
+            for bucket, count in enumerate(self.buckets[generation]):
+                found[f"gc_pauses/{generation}/{bucket}"] = count
+        return found

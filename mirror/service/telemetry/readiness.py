@@ -1,0 +1,83 @@
+"""Whether the mirror does its work, and if not, why: for ``/-/ready``, the status and the command line. Pure."""
+
+import time
+
+from mirror.service.telemetry.fleet import QUIET_S, Fleet
+
+MOST = 5
+"""So many topics that are gone, or partitions that are held back, are shown one by one."""
+HELD_S = 60.0
+"""A transaction that is open for so long is told: as long as a producer's may be by default, until brokers abort it."""
+
+
+def _silent(fleet: Fleet) -> list[str]:
+    """What workers wait for that have not started yet: a broker that is frozen answers neither yes nor no."""
+    found: dict[str, tuple[float, str]] = {}
+    for worker in fleet.workers.values():
+        for broker, what, seconds in worker.silent if worker.up and not worker.ready else ():
+            found[broker] = max(found.get(broker, (0.0, "")), (seconds, what))
+    return [f"{broker} has not answered {what} for {seconds:.0f} s" for broker, (seconds, what) in found.items()]
+
+
+def _idle(fleet: Fleet) -> list[str]:
+    """Partitions, and none of them is copied for a while now: they are located, and that takes too long."""
+    rows = [row for _, row in fleet.rows if not row.reason]
+    since_s = max((row.waits_since for row in rows if row.state != "active"), default=0.0)
+    if not rows or any(row.state == "active" for row in rows) or time.time() - since_s < QUIET_S:
+        return []
+    why = next((row.waits for row in rows if row.waits), "")
+    return [f"no partition is copied, {len(rows)} wait{why and f': {why}'}"]
+
+
+def remarks(fleet: Fleet) -> list[str]:
+    """What does not keep it from its work, and needs a look: a broker that is down, an entry that matches nothing."""
+    source, _, _ = fleet.flow.partition("->")
+    down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
+    unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
+    gone = [
+        f"cluster {source} has no topic {topic} any more: what was copied stays where it is; if that is for good, "
+        f"delete the copy or add {topic} to exclude, and this goes away"
+        for topic in fleet.gone_topics
+    ]
+    more = [f"and so {len(gone) - MOST} more topics"] if len(gone) > MOST else []
+    return [*down, *unmatched, *gone[:MOST], *more, *_held_back(fleet, source)]
+
+
+def _held_back(fleet: Fleet, source: str) -> list[str]:
+    """Lag counts what a read_committed consumer may read: nothing, behind a transaction that nobody ends."""
+    now = time.time()
+    held = (row for _, row in fleet.rows if 0 < row.held_since < now - HELD_S)
+    rows = sorted(held, key=lambda row: row.held_since)
+    told = [
+        f"{row.topic}-{row.partition}: a transaction that is open at cluster {source} for {now - row.held_since:.0f} s "
+        f"or longer keeps back {row.held_back:,} offsets from {row.source_end:,} on, here and for every read_committed "
+        "consumer; if nobody ends it, kafka-transactions find-hanging names it"
+        for row in rows[:MOST]
+    ]
+    return [*told, *([f"and so {len(rows) - MOST} more partitions"] if len(rows) > MOST else [])]
+
+
+def unready(fleet: Fleet, *, started: bool) -> list[str]:
+    """Why it is not ready, a reason each; empty: it is.
+
+    Args:
+        fleet: what is known of the workers.
+        started: whether they have begun to copy.
+    """
+    reasons = list(dict.fromkeys(worker.waits for worker in fleet.workers.values() if worker.waits))
+    if not started and not reasons:
+        reasons.append("the workers are starting")
+    reasons += _silent(fleet)
+    if fleet.none_goes_on:
+        reasons.append(f"every partition here is halted ({len(fleet.halted)})")
+    if started:
+        reasons += _idle(fleet)
+        reasons += [f"cluster {name} does not answer" for name, up in fleet.clusters.items() if not up]
+        reasons += [
+            f"worker {worker.number} has told nothing for {worker.quiet_s:.0f} s: it is stopped, or stuck"
+            if worker.quiet_s
+            else f"worker {worker.number} is not in the group"
+            for worker in fleet.workers.values()
+            if worker.up and not worker.waits and (worker.quiet_s or not worker.joined)
+        ]
+    return reasons

@@ -1,0 +1,137 @@
+"""What a worker tells of itself, as plain data: once a second, so that watching costs the data path nothing.
+
+Counters are a flat mapping, "name" or "name/label", so that the supervisor adds them up without knowing them. Of the
+partitions only those are told that changed since the last time.
+"""
+
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mirror.relay.assignment import Key
+from mirror.relay.partition import Partition
+from mirror.relay.relay import Relay
+from mirror.service.telemetry.accounts import Stint
+from mirror.service.telemetry.gc_stats import Pauses
+from mirror.service.telemetry.rows import Gone, Row, resident_bytes
+
+FRESH_S = 8.0
+"""An end of the source that was heard of so long ago no longer says that there is nothing to copy."""
+
+
+class Snapshots:
+    """Takes them; remembers what was told."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self._numbers = itertools.count(1)
+        self._stints: dict[Partition, int] = {}
+        """The number of each one's stint."""
+        self._told: dict[Key, Row] = {}
+        self._held: dict[Key, tuple[int, float]] = {}
+        """The offset that consumers are kept at by an open transaction, and since when."""
+
+    def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
+        """The state of now, for JSON."""
+        gone = self._retire(relay)
+        fresh_from = time.monotonic() - FRESH_S
+        rows = [
+            row
+            for key, partition in relay.partitions.items()
+            if (row := self._row(key, partition, committed.get(key, -1), fresh_from)) != self._told.get(key)
+        ]
+        self._told.update((row.key, row) for row in rows)
+        return {
+            "at": time.time(),
+            "counters": self._counters(relay),
+            "gauges": {
+                "rss_bytes": resident_bytes(),
+                "buffer_bytes": relay.pool.used,
+                "buffer_limit_bytes": relay.settings.buffer_memory,
+                **gauges,
+            },
+            "flow_partitions": len(relay.keys),
+            "partitions": rows,
+            "gone": gone,
+            "skipped": relay.stats.skipped,
+            "unmatched": relay.unmatched,
+            "gone_topics": relay.gone.shown,
+        }
+
+    def _retire(self, relay: Relay) -> list[Gone]:
+        """Partitions that were let go, with their last word: also those that nothing was told of yet."""
+        gone: list[Gone] = []
+        for partition in relay.let_go:
+            key = partition.topic, partition.index
+            gone.append(Gone(*key, self._stint(partition)))
+            self._stints.pop(partition, None)
+            self._told.pop(key, None)
+            self._held.pop(key, None)
+        relay.let_go.clear()
+        return gone
+
+    def _stint(self, partition: Partition) -> Stint:
+        number = self._stints.get(partition)
+        if number is None:
+            number = self._stints[partition] = next(self._numbers)
+        origin = partition.tally.origin
+        return Stint(
+            number,
+            origin.offset if origin else -1,
+            origin.at_s if origin else 0.0,
+            origin.holes_from if origin else -1,
+            partition.inherited,
+            partition.position,
+            *partition.counts,
+            partition.filled,
+        )
+
+    def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
+        halted, waiting = partition.halted, partition.waiting
+        lag = partition.lag
+        return Row(
+            *key,
+            partition.phase.value,
+            # Nothing more is known to be there: but for how long was nobody told?
+            lag if lag or partition.heard_at >= fresh_from else None,
+            partition.high_watermark,
+            partition.shown_position,
+            committed,
+            halted.reason if halted else "",
+            halted.detail if halted else "",
+            halted.remedy if halted else "",
+            waiting.reason if waiting else "",
+            waiting.since_s if waiting else 0.0,
+            partition.held_back,
+            self._held_since(key, partition),
+            self._stint(partition),
+        )
+
+    def _held_since(self, key: Key, partition: Partition) -> float:
+        if partition.held_back <= 0:
+            self._held.pop(key, None)
+            return 0.0
+        at, since = self._held.get(key, (-1, 0.0))
+        if at != partition.high_watermark:
+            # What was held back before was decided meanwhile: this is another transaction.
+            since = time.time()
+            self._held[key] = (partition.high_watermark, since)
+        return since
+
+    def _counters(self, relay: Relay) -> dict[str, float]:
+        stats = relay.stats
+        return {
+            "cpu_s": time.process_time(),
+            "fetched_bytes": stats.fetched_bytes,
+            "opened_batches": stats.opened_batches,
+            "produce_requests": stats.produce_requests,
+            "fetch_requests": stats.fetch_requests,
+            "oversize_frames": stats.oversize_frames,
+            "unproven": stats.unproven,
+            "filled": stats.filled,
+            **{f"throttled_s/{cluster}": seconds for cluster, seconds in stats.throttled_s.items()},
+            **{f"resyncs/{cause}": count for cause, count in stats.resyncs.items()},
+            **{f"halts/{reason}": count for reason, count in stats.halts.items()},
+            **self._pauses.counters(),
+        }

@@ -1,0 +1,127 @@
+"""What a worker sees around it, for those who watch: whether the clusters answer, and whose the partitions are."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+from mirror.net.cluster import Cluster
+from mirror.net.connection import Asked
+from mirror.net.errors import NetworkError
+from mirror.net.pulse import Pulse
+from mirror.net.unreached import Unreached
+from mirror.relay.assignment import Key
+from mirror.relay.locate.resync import Log
+from mirror.relay.relay import Relay
+from mirror.service.group.holders import holders
+from mirror.service.worker_settings import GroupSettings
+
+ASK_GROUP_EVERY_S = 5.0
+"""The group is asked so often by one worker alone, and by many a second each: all together about once a second."""
+SILENT_S = 3.0
+"""A broker that owes an answer for so long is named."""
+FRESH_FOR = 3
+"""An answer counts for so many of these."""
+
+
+class Watching:
+    """Of one worker."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, Counter[tuple[str, str]]] = {}
+        self.asked: dict[object, Asked] = {}
+        """Requests to either cluster that are not answered, off the data path."""
+        self.unreached = Unreached()
+        """Brokers of either cluster that cannot be connected to."""
+        self._reached: dict[str, bool] = {}
+        self._pulses: dict[str, tuple[Pulse, asyncio.Task[None]]] = {}
+        self._unassigned: int | None = None
+        self._unassigned_until = 0.0
+        self._held: Collection[Key] = ()
+        """The partitions that this worker has, as they come and go."""
+        self._held_then = 0
+        """How many they were when the group was asked."""
+
+    def errors_of(self, cluster: str) -> "Counter[tuple[str, str]]":
+        """Where its failed requests are counted, over all times that it is opened."""
+        return self._errors.setdefault(cluster, Counter())
+
+    def reached(self, name: str, cluster: Cluster | None) -> None:
+        """It was tried to open the cluster; None: in vain."""
+        self._reached[name] = cluster is not None
+        if cluster is not None:
+            pulse = Pulse(cluster)
+            self._pulses[name] = pulse, asyncio.get_running_loop().create_task(pulse.keep())
+
+    def close(self) -> None:
+        """The clusters are closed; what was seen of them last counts until they are opened again."""
+        for name, (pulse, task) in self._pulses.items():
+            self._reached[name] = pulse.up
+            task.cancel()
+        self._pulses.clear()
+
+    async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings, log: Log) -> None:
+        """Asks the group regularly who holds the flow's partitions, until cancelled. Where this worker holds them all,
+        that is known."""
+        told: tuple[str, ...] = ()
+        while True:
+            every_s, now = ASK_GROUP_EVERY_S, time.monotonic()
+            held = len(relay.partitions)
+            missing = [key for key in relay.keys if key not in relay.partitions]
+            if not missing:
+                self._heard(0, now + FRESH_FOR * every_s, relay, held)
+            elif settings.protocol == "classic":
+                with suppress(NetworkError):
+                    found = await holders(source, settings.group_id, missing, mark=settings.mark)
+                    if found.strangers and found.strangers != told:
+                        _tell_strangers(found.strangers, settings, log)
+                    told = found.strangers
+                    every_s = max(every_s, found.members)
+                    self._heard(found.unassigned, now + FRESH_FOR * every_s, relay, held)
+            await asyncio.sleep(every_s)
+
+    def _heard(self, unassigned: int | None, until: float, relay: Relay, held_then: int) -> None:
+        self._unassigned, self._unassigned_until = unassigned, until
+        self._held, self._held_then = relay.partitions, held_then
+
+    @property
+    def unassigned(self) -> int | None:
+        """Partitions of the flow that nobody holds; None: not known. An answer says nothing of partitions that this
+        worker has lost since: with its session, most often, when nobody can be asked."""
+        holds = len(self._held) >= self._held_then
+        return self._unassigned if holds and time.monotonic() < self._unassigned_until else None
+
+    @property
+    def clusters(self) -> dict[str, bool]:
+        """Whether each answers; those that were not tried yet are not there."""
+        return self._reached | {name: pulse.up for name, (pulse, _) in self._pulses.items()}
+
+    @property
+    def silent(self) -> list[tuple[str, str, float]]:
+        """Brokers that owe an answer for a while: (broker, the request that is the oldest, seconds)."""
+        now = time.monotonic()
+        oldest: dict[str, Asked] = {}
+        for asked in self.asked.values():
+            if now - asked.at_s >= SILENT_S and asked.at_s < oldest.setdefault(asked.broker, asked).at_s:
+                oldest[asked.broker] = asked
+        return [(name, asked.what, now - asked.at_s) for name, asked in sorted(oldest.items())]
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """request_errors/cluster/api/error."""
+        return {
+            f"request_errors/{cluster}/{api}/{error}": count
+            for cluster, errors in self._errors.items()
+            for (api, error), count in errors.items()
+        }
+
+
+def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: Log) -> None:
+    log.warning(
+        "group_shared",
+        detail=f"group {settings.group_id} has members that are no mirrors of flow {settings.flow}, and hold "
+        f"partitions of it: {', '.join(strangers)}; nobody copies these partitions",
+        remedy="stop them, or give them another group.id",
+    )

@@ -1,0 +1,92 @@
+"""A fault and what follows from it are one finding; what does not follow from it is another."""
+
+import pytest
+
+from mirror.audit.judge.consequences import told_once
+from mirror.audit.model import Bounds, Finding, Kind, Span
+
+EQUAL = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 100))
+SHORT = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 95))
+LONG = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 105))
+BEHIND = "all behind it lies by {} offsets, source offsets {} to {}"
+
+
+def finding(kind: Kind, source: Span | None, destination: Span | None, detail: str = "") -> Finding:
+    """Of one batch."""
+    return Finding(
+        kind=kind, topic="t", partition=0, source=source, destination=destination, batches=1, records=5, detail=detail
+    )
+
+
+def moved(start: int, end: int, by: int) -> Finding:
+    """A run."""
+    return finding(Kind.MOVED, Span(start, end), Span(start + by, end + by), f"by {by:+,} offsets")
+
+
+@pytest.mark.parametrize("kind", [Kind.MISSING, Kind.UNFILLED])
+def test_what_was_lost(kind: Kind) -> None:
+    lost = finding(kind, Span(10, 15), None)
+    found, shift = told_once([lost, moved(15, 100, -5)], SHORT)
+    assert [(one.kind, one.detail) for one in found] == [(kind, BEHIND.format("-5", 15, 99))]
+    assert shift == -5
+
+
+@pytest.mark.parametrize("kind", [Kind.EXTRA, Kind.DUPLICATE, Kind.MISROUTED, Kind.OVERFILLED, Kind.FOREIGN])
+def test_what_was_added(kind: Kind) -> None:
+    ours = Span(5, 10) if kind is Kind.DUPLICATE else None
+    found, shift = told_once([finding(kind, ours, Span(10, 15)), moved(10, 100, 5)], LONG)
+    assert [(one.kind, one.detail) for one in found] == [(kind, BEHIND.format("+5", 10, 99))]
+    assert shift == 5
+
+
+def test_what_is_not_explained_stays() -> None:
+    """Of other lengths; behind a value that changed; a record where the source has a hole, which adds nothing."""
+    for cause in (
+        finding(Kind.MISSING, Span(10, 14), None),
+        finding(Kind.VALUE_CHANGED, Span(10, 15), Span(10, 15)),
+        finding(Kind.EXTRA, None, Span(10, 15), "the source has aborted data here"),
+    ):
+        found, _ = told_once([cause, moved(15, 50, -5)], EQUAL)
+        assert [one.kind for one in found] == [cause.kind, Kind.MOVED] or [one.kind for one in found] == [
+            Kind.MOVED, cause.kind,
+        ]  # fmt: skip
+
+
+def test_one_fault_undoes_another() -> None:
+    found, shift = told_once(
+        [finding(Kind.MISSING, Span(10, 15), None), moved(15, 60, -5), finding(Kind.EXTRA, None, Span(55, 60))], EQUAL
+    )
+    assert [(one.kind, one.detail) for one in found] == [(Kind.MISSING, BEHIND.format("-5", 15, 59)), (Kind.EXTRA, "")]
+    assert shift == 0
+
+
+def test_faults_in_what_was_moved_do_not_hide_what_moved_it() -> None:
+    lost, changed = finding(Kind.MISSING, Span(10, 15), None), finding(Kind.VALUE_CHANGED, Span(40, 45), Span(35, 40))
+    found, _ = told_once([lost, moved(15, 40, -5), changed, moved(45, 100, -5)], SHORT)
+    assert [(one.kind, one.detail) for one in found] == [
+        (Kind.MISSING, BEHIND.format("-5", 15, 99)), (Kind.VALUE_CHANGED, ""),
+    ]  # fmt: skip
+
+
+def test_a_batch_of_another_length_in_place_of_one() -> None:
+    other = finding(Kind.RESEGMENTED, Span(10, 20), Span(10, 19))
+    found, _ = told_once([other, moved(20, 100, -1)], SHORT)
+    assert [(one.kind, one.detail) for one in found] == [(Kind.RESEGMENTED, BEHIND.format("-1", 20, 99))]
+
+
+def test_missing_here_and_doubled_there_is_moved() -> None:
+    """Told by two windows that did not know of each other."""
+    twice = finding(Kind.DUPLICATE, Span(10, 15), Span(70, 75), "the source has it once, at its own place")
+    found, _ = told_once([finding(Kind.MISSING, Span(10, 15), None), twice], EQUAL)
+    assert found == [moved(10, 15, 60)]
+
+
+def test_thousands_of_moved_runs_are_judged_in_no_time() -> None:
+    some = [finding(Kind.MISSING, Span(10, 15), None)]
+    for start in range(15, 60_000, 10):
+        some += [
+            moved(start, start + 5, -5),
+            finding(Kind.VALUE_CHANGED, Span(start + 5, start + 10), Span(start, start + 5)),
+        ]
+    found, _ = told_once(some, EQUAL)
+    assert sum(one.kind is Kind.MOVED for one in found) == 0

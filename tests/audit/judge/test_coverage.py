@@ -1,0 +1,149 @@
+"""No pass without full coverage: every way in which something was not read is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.coverage import (
+    CoverageKey,
+    broken_logs,
+    causeless_gaps,
+    check_fills,
+    check_named,
+    check_plan,
+    check_side,
+    coverage_of,
+)
+from mirror.audit.model import Bounds, Kind, Side, Span, TopicPartition
+from mirror.audit.prepare.plan import Range, Task
+from mirror.audit.read.ranges import LISTED_GAPS, RangeCoverage
+
+KEY = TopicPartition("t", 0)
+BOUNDS = Bounds(topic="t", partition=0, source=Span(0, 30), destination=Span(0, 25))
+EMPTY = Bounds(topic="t", partition=1, source=Span(7, 7), destination=Span(0, 0))
+TASKS: tuple[Task, ...] = ((Range("t", 0, 0, 10, True, 5),), (Range("t", 0, 10, 25, False, 5),))
+
+
+def read() -> dict[CoverageKey, RangeCoverage]:
+    """All of it."""
+    return {
+        ("t", 0, 0, 10): RangeCoverage(batches=2, records=10, bytes=200, offsets=10, next_offset=10),
+        ("t", 0, 10, 25): RangeCoverage(
+            batches=1, records=4, bytes=90, offsets=4, control=2, aborted=5, empty=1, gap_offsets=3, gaps=[(20, 23)],
+            next_offset=25,
+        ),
+    }  # fmt: skip
+
+
+def check(found: dict[CoverageKey, RangeCoverage], clusters: set[str] | None = None, counted: int = 3) -> None:
+    """Against the plan."""
+    check_side(Side.SOURCE, "id", TASKS, found, {"id"} if clusters is None else clusters, (counted, 290))
+
+
+def test_full_coverage_passes_and_adds_up() -> None:
+    ranges = check_plan([BOUNDS, EMPTY], TASKS)
+    check(read())
+    rows = coverage_of(Side.DESTINATION, "id", [BOUNDS, EMPTY], ranges, read())
+    assert [(row.partition, row.ranges, row.batches, row.records, row.bytes, row.gaps) for row in rows] == [
+        (0, 2, 3, 14, 290, 3),
+        (1, 0, 0, 0, 0, 0),
+    ]
+    assert (rows[0].offsets, rows[0].control, rows[0].aborted, rows[0].empty, rows[0].holes) == (14, 2, 5, 1, 11)
+    assert rows[0].offsets + rows[0].holes == rows[0].audited.offsets
+    assert [(row.log, row.audited, row.complete) for row in rows] == [
+        (Span(0, 25), Span(0, 25), True),
+        (Span(0, 0), Span(7, 7), True),
+    ]
+
+
+@pytest.mark.parametrize("tasks", [(), TASKS[:1], TASKS[1:], ((Range("t", 0, 0, 24, True, 5),),)])
+def test_a_hole_in_the_plan(tasks: tuple[Task, ...]) -> None:
+    with pytest.raises(AuditError, match="hole in t partition 0"):
+        check_plan([BOUNDS], tasks)
+
+
+def test_a_range_that_was_not_read() -> None:
+    found = read()
+    del found["t", 0, 10, 25]
+    with pytest.raises(AuditError, match="source: offsets 10 to 25 of t partition 0 were not read"):
+        check(found)
+
+
+def test_a_range_that_was_not_asked_for() -> None:
+    with pytest.raises(AuditError, match="offsets 25 to 30"):
+        check({**read(), ("t", 0, 25, 30): RangeCoverage(next_offset=30)})
+
+
+def test_a_range_that_was_left_early() -> None:
+    found = read()
+    found["t", 0, 10, 25].next_offset = 24
+    with pytest.raises(AuditError, match="was read to offset 24, not 25"):
+        check(found)
+
+
+def test_offsets_of_which_nobody_knows_what_they_are() -> None:
+    found = read()
+    found["t", 0, 10, 25].control -= 1
+    with pytest.raises(AuditError, match="of 15 offsets of t partition 0, read from 10 on, 14 are accounted for"):
+        check(found)
+
+
+def test_counts_that_differ_where_nothing_was_found() -> None:
+    ranges = check_plan([BOUNDS], TASKS)
+    rows = [row for side in Side for row in coverage_of(side, "id", [BOUNDS], ranges, read())]
+    with pytest.raises(AuditError, match="no difference was found"):
+        check_fills(rows, [])
+    filled = [rows[0], replace(rows[1], control=11, aborted=0, empty=0, gaps=0)]
+    check_fills(filled, [])
+    with pytest.raises(AuditError, match="no difference was found"):
+        check_fills([rows[0], replace(filled[1], records=13)], [])
+    read_in_part = replace(broken_logs(Side.SOURCE, "a", {("t", 0, 0, 9): RangeCoverage(broken="x")})[0], detail="")
+    check_fills(rows, [read_in_part])
+
+
+def test_what_differs_is_named() -> None:
+    damaged = broken_logs(Side.SOURCE, "east", {("t", 0, 0, 10): RangeCoverage(next_offset=4, broken="length")})
+    check_named([KEY], damaged)
+    with pytest.raises(AuditError, match="t partition 1 differs, and no difference was named"):
+        check_named([KEY, TopicPartition("t", 1)], damaged)
+
+
+def test_rows_from_another_cluster() -> None:
+    """An audit of one cluster against itself finds nothing, whatever the other holds."""
+    with pytest.raises(AuditError, match="came from cluster id, other"):
+        check(read(), clusters={"id", "other"})
+
+
+def test_rows_lost_on_the_way() -> None:
+    with pytest.raises(AuditError, match="readers counted 3 batches and 290 bytes, Spark 2"):
+        check(read(), counted=2)
+
+
+def test_damage_is_a_finding_and_no_full_coverage() -> None:
+    found = read()
+    found["t", 0, 10, 25].next_offset = 15
+    found["t", 0, 10, 25].offsets = 5
+    found["t", 0, 10, 25].control = found["t", 0, 10, 25].aborted = 0
+    found["t", 0, 10, 25].empty = found["t", 0, 10, 25].gap_offsets = 0
+    found["t", 0, 10, 25].broken = "batch length -1"
+    check(found)
+    (finding,) = broken_logs(Side.DESTINATION, "west", found)
+    assert (finding.kind, finding.source, finding.destination) == (Kind.CORRUPT, None, Span(15, 25))
+    assert "west" in finding.detail
+    assert "batch length -1" in finding.detail
+    assert broken_logs(Side.SOURCE, "west", found)[0].source == Span(15, 25)
+    (row,) = coverage_of(Side.DESTINATION, "id", [BOUNDS], check_plan([BOUNDS], TASKS), found)
+    assert not row.complete
+
+
+def test_a_gap_without_a_cleaner() -> None:
+    """Each of the first is named; more of them are one. Of a compacted topic there is nothing to say."""
+    gaps = [(at, at + 2) for at in range(0, 4 * LISTED_GAPS, 4)]
+    found = RangeCoverage(gaps=gaps, gap_offsets=2 * len(gaps) + 7, next_offset=100)
+    told = causeless_gaps("a", {("t", 0, 0, 100): found}, frozenset())
+    assert [finding.source for finding in told[:-1]] == [Span(*gap) for gap in gaps]
+    assert (told[-1].source, told[-1].detail) == (Span(gaps[-1][1], 100), "7 more such offsets")
+    assert {finding.kind for finding in told} == {Kind.UNVERIFIABLE}
+    assert causeless_gaps("a", {("t", 0, 0, 100): found}, frozenset({"t"})) == []
+    assert causeless_gaps("a", {("t", 0, 0, 100): RangeCoverage(next_offset=100)}, frozenset()) == []

@@ -1,0 +1,189 @@
+"""Audits of copies with offsets of their own, in topics that others write to as well."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror.audit import job
+from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span
+from mirror.audit.prepare import plan
+from mirror.audit.prepare.plan import copied
+from mirror.net.cluster import Cluster
+from mirror.net.log import PartitionLog
+from mirror.net.options import ClusterOptions
+from mirror.offsetmap.records import Checkpoint, Chunk, Order
+from mirror.offsetmap.records import Side as MapSide
+from mirror.offsetmap.runs import OffsetMap, Run
+from mirror.offsetmap.topic import State
+from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.identity import Identity, producer_id
+from mirror.records.restamp import restamp
+from mirror.sandbox import Cluster as Sandbox
+from tests.audit.clusters import addresses, create, edited, endpoint
+from tests.audit.exact import Batch, steps_of, transactions
+from tests.records.builders import kafka_batch
+
+Pair = tuple[Sandbox, Sandbox]
+Batches = list[bytes]
+Change = Callable[[Batches], Sequence[bytes]]
+FLOW = "source->destination"
+
+
+# -- where ranges are -----------------------------------------------------------------------------------------------
+
+MAP = OffsetMap([Run(0, 10, 5), Run(5, 20, 3), Run(10, 23, 7), Run(20, 40, 1)])
+
+
+@pytest.mark.parametrize("borders", [(0, 25), (0, 3, 25), (0, 5, 9, 10, 25), (0, 8, 18, 21, 25), tuple(range(26))])
+def test_ranges_that_touch_at_the_source_touch_at_the_destination(borders: tuple[int, ...]) -> None:
+    bounds = Span(10, 50)
+    found = [
+        copied(MAP, start, end, topic="there", bounds=bounds, own=[7]) for start, end in itertools.pairwise(borders)
+    ]
+    assert [one.start for one in found] == [10, *(one.end for one in found[:-1])]
+    assert found[-1].end == 50
+    for one, (start, end) in zip(found, itertools.pairwise(borders), strict=True):
+        assert list(one.runs) == [run for run in MAP if run.source < end and run.source_end > start]
+
+
+def test_a_source_that_lost_its_beginning() -> None:
+    """What the copy has of before is not read: there is nothing to compare it with, and the range's runs lack it."""
+    found = copied(MAP, 10, 25, topic="there", bounds=Span(10, 50), own=[])
+    assert (found.start, found.runs) == (23, (MAP[2], MAP[3]))
+
+
+def test_a_log_that_lost_its_beginning() -> None:
+    found = copied(MAP, 6, 30, topic="there", bounds=Span(21, 50), own=[])
+    assert (found.start, found.end) == (21, 50)
+    assert copied(MAP, 22, 30, topic="there", bounds=Span(21, 50), own=[])[1:3] == (50, 50)
+
+
+# -- real clusters --------------------------------------------------------------------------------------------------
+
+
+def due(source: Sandbox, topic: str) -> Batches:
+    """The batches that are copied."""
+    return [step.data for step in steps_of(source, topic) if isinstance(step, Batch)]
+
+
+def copy_mapped(pair: Pair, topic: str, there: str, *, change: Change = list, written: int = 3) -> OffsetMap:
+    """Partition 0, with another writer's batches in between; the map of the first ``written`` batches is written down.
+
+    Returns:
+        The whole map, as it would be if nothing were changed.
+    """
+    return asyncio.run(_copy(pair, topic, there, change(due(pair[0], topic)), written))
+
+
+async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], written: int) -> OffsetMap:
+    owner = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topic, partition=0)
+    side, order = MapSide(topic, 0, there), Order(1, owner, 0)
+    offsets = OffsetMap()
+    async with await Cluster.open("destination", ClusterOptions(bootstrap=addresses(pair[1]))) as opened:
+        state = State(opened, FLOW)
+        await state.open()
+        await opened.refresh([there])
+        leader = opened.leader(there, 0)
+        assert leader is not None
+        log = PartitionLog(opened, opened.topics[there], 0, leader)
+        identity = Identity(owner, 0, 0)
+        for index, raw in enumerate(batches):
+            if index % 3 == 1:
+                await log.produce(kafka_batch())
+            header = BatchHeader.read(raw)
+            stamped = restamp(header, identity, header.attributes & ~TRANSACTIONAL).pack() + raw[HEADER_SIZE:]
+            base = await log.produce(stamped)
+            if header.base_offset >= offsets.source_end:
+                offsets.append(header.base_offset, base, header.last_offset_delta + 1)
+            identity = identity.after(header.last_offset_delta + 1)
+            if index == written - 1:
+                await state.save(
+                    [
+                        Checkpoint(
+                            side=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
+                            destination_offset=offsets.destination_end, identity=identity,
+                        ),
+                        Chunk(side=side, writer="w", order=order, number=0, since=0, map=OffsetMap(offsets)),
+                    ]
+                )  # fmt: skip
+    return offsets
+
+
+def request(pair: Pair, *topics: str) -> AuditRequest:
+    """Copies are in topics of other names."""
+    return AuditRequest(
+        flow=FLOW, source=endpoint(pair[0], "source"), destination=endpoint(pair[1], "destination"), topics=topics,
+        catch_up_s=0, offsets="mapped", rename=lambda name: f"{name}-there",
+    )  # fmt: skip
+
+
+def of(result: AuditResult, topic: str) -> list[Finding]:
+    """One topic's findings."""
+    return [finding for finding in result.findings if finding.topic == topic]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_copies_with_offsets_of_their_own(
+    source_cluster: Sandbox,
+    destination_cluster: Sandbox,
+    spark: SparkSession,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One untouched topic, and one for each damage; the untouched one once more in many ranges."""
+    pair = source_cluster, destination_cluster
+    names = "same", "lost", "value", "twice", "absent"
+    topics = {name: f"{topic_name}-{name}" for name in names}
+    for topic in topics.values():
+        create(pair[0], topic)
+        create(pair[1], f"{topic}-there")
+    transactions(pair[0], *topics.values(), codec="none")
+    raw = due(pair[0], topics["value"])
+    changed = edited(raw[1], at=raw[1].index(b"plain"))
+    changes: dict[str, Change] = {
+        "same": list,
+        "lost": lambda found: [*found[:1], *found[2:]],
+        "value": lambda found: [found[0], changed, *found[2:]],
+        "twice": lambda found: [found[0], found[0], *found[1:]],
+    }
+    maps = {
+        name: copy_mapped(pair, topics[name], f"{topics[name]}-there", change=change)
+        for name, change in changes.items()
+    }
+    result = job.run(request(pair, *topics.values()), spark=spark)
+
+    assert of(result, topics["same"]) == []
+    sides = {
+        side: next(row for row in result.coverage if (row.topic, row.side) == (topics["same"], side)) for side in Side
+    }
+    assert sides[Side.SOURCE].records == sides[Side.DESTINATION].records == 20
+
+    (lost,) = of(result, topics["lost"])
+    second = BatchHeader.read(due(pair[0], topics["lost"])[1])
+    assert (lost.kind, lost.source) == (Kind.MISSING, Span(second.base_offset, second.next_offset))
+
+    (value,) = of(result, topics["value"])
+    here = BatchHeader.read(raw[1])
+    there = maps["value"].to_destination(here.base_offset)
+    assert there is not None
+    assert (value.kind, value.source) == (Kind.VALUE_CHANGED, Span(here.base_offset, here.next_offset))
+    assert value.destination == Span(there.offset, there.offset + here.last_offset_delta + 1)
+
+    (twice,) = of(result, topics["twice"])
+    assert twice.kind is Kind.EXTRA
+    assert "offset map does not have" in twice.detail
+
+    (absent,) = of(result, topics["absent"])
+    assert (absent.kind, absent.source and absent.source.start) == (Kind.MISSING, 0)
+
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
+    monkeypatch.setattr(plan, "TASK_BYTES", 200)
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 100)
+    assert job.run(request(pair, topics["same"]), spark=spark).identical
+    unwritten = job.run(replace(request(pair, topics["same"]), flow="another->flow"), spark=spark)
+    assert [finding.kind for finding in unwritten.findings] == [Kind.MISSING]

@@ -1,0 +1,99 @@
+"""What is looked at together, where windows end, and which shift is in force behind them."""
+
+from mirror.audit.judge.regions import (
+    FIRST_CHUNKS,
+    MOST_APART,
+    Chunk,
+    Window,
+    before,
+    followed,
+    is_opaque,
+    of_bounds,
+    reach,
+    regions,
+)
+from mirror.audit.model import BatchRow, Bounds, Hole, Pairs, Span, TopicPartition, What
+from mirror.audit.prepare.plan import Range
+
+KEY = TopicPartition("t", 0)
+WHOLE = of_bounds(Bounds(topic="t", partition=0, source=Span(0, 1_000), destination=Span(0, 990)))
+
+
+def chunk(start: int, batches: int = 3) -> Chunk:
+    """Of ten offsets."""
+    return Chunk(Range("t", 0, start, start + 10, start == 0, 10), batches)
+
+
+def row(base: int, name: str, crc_ok: bool = True) -> BatchRow:
+    """A batch of five offsets."""
+    return BatchRow(base, base + 4, 5, 0, 0, 0, 100, crc_ok, name.encode())
+
+
+def log(names: str, start: int = 0) -> dict[int, BatchRow]:
+    """A batch for each letter; a dot is one that does not differ."""
+    return {start + 5 * at: row(start + 5 * at, name) for at, name in enumerate(names) if name != "."}
+
+
+def test_chunks_with_equal_ones_between_them_are_regions_of_their_own() -> None:
+    """Some without any batch may lie between; the last region ends where the logs do, each at its own end."""
+    apart = 20 + 10 * MOST_APART + 20
+    found = regions([chunk(980), chunk(0), chunk(20 + 10 * MOST_APART), chunk(10), chunk(apart + 100)], WHOLE)
+    assert [[one.where.start for one in region.chunks] for region in found] == [[0, 10, 100], [220], [980]]
+    assert [(region.source, region.destination) for region in found] == [
+        (Span(0, 110), Span(0, 110)), (Span(220, 230), Span(220, 230)), (Span(980, 1_000), Span(980, 990)),
+    ]  # fmt: skip
+
+
+def test_windows_are_bounded_by_chunks_and_by_batches() -> None:
+    (region,) = regions([chunk(start) for start in range(0, 100, 10)], WHOLE)
+    window = Window.first_of(region, 100)
+    assert window is not None
+    assert (len(window.chunks), len(window.rest)) == (FIRST_CHUNKS, 10 - FIRST_CHUNKS)
+    narrow = Window.first_of(region, 1)
+    assert narrow is not None
+    assert len(narrow.chunks) == 1, "one at least, however many batches it has"
+    assert Window.first_of(region, 0) is None
+
+
+def test_holes_of_both_sides_are_cut_where_a_shift_begins() -> None:
+    """Both have one across offset 10, where the destination goes on with what the source has from 13 on: from there on
+    it is a hole of the source alone, to be looked for at that shift."""
+    pairs = Pairs(equal=[Hole(2, 3, What.CONTROL), Hole(8, 12, What.ABORTED), Hole(12, 14, What.CONTROL)])
+    cut = before(pairs, source=13, destination=10)
+    assert cut.equal == [Hole(2, 3, What.CONTROL), Hole(8, 10, What.ABORTED)]
+    assert cut.holes == [Hole(10, 12, What.ABORTED), Hole(12, 13, What.CONTROL)]
+    assert cut.markers == []
+    assert before(pairs, source=10, destination=13).markers == cut.holes
+
+
+def test_the_shift_in_force() -> None:
+    assert followed(Pairs(log(".bcdefg"), log(".cdefgh"))) == (-5, 35, 5)
+    assert followed(Pairs(log("..cdefg"), log("..bcdef"))) == (5, 30, 4)
+    assert followed(Pairs(log("abc"), log("xyz"))) == (0, 0, 0)
+
+
+def test_of_payloads_that_are_there_again_and_again_only_those_behind_others_tell() -> None:
+    assert followed(Pairs(log("kkk"), log("kkk", 50))).matched == 0
+    assert followed(Pairs(log("bkkkk"), log(".bkkkk"))) == (5, 25, 5)
+
+
+def test_damaged_rows_tell_nothing() -> None:
+    ours, theirs = log("ab"), log("ba")
+    theirs[0] = row(0, "b", crc_ok=False)
+    assert followed(Pairs(ours, theirs)).matched == 1
+
+
+def test_batches_with_other_borders_are_opaque() -> None:
+    assert is_opaque(Pairs(log("abcdefgh"), log("ABCDEFGH")), 0)
+    assert not is_opaque(Pairs(log("abcdefgh"), log("ABCDEFGH")), 4)
+    assert not is_opaque(Pairs(log("abcdefgh"), log("ABC")), 0)
+
+
+def test_windows_end_where_their_batches_do() -> None:
+    """At the end of what both logs have at the latest; the last offset of a damaged batch says nothing."""
+    where = Range("t", 0, 0, 10, True, 10)
+    long = row(8, "a")._replace(last_offset=21)
+    assert reach(where, Pairs({8: long}), 100) == 22
+    assert reach(where, Pairs({8: long}), 15) == 15
+    assert reach(where, Pairs({8: long._replace(crc_ok=False)}), 100) == 10
+    assert reach(where, Pairs({12: long._replace(base_offset=12)}), 100) == 10

@@ -1,0 +1,48 @@
+"""What the audit knows of offsets that somebody went on without: from the flow's internal topic, on a broker."""
+
+import asyncio
+
+import pytest
+
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, Skipped, Span
+from mirror.audit.prepare.bounds import cluster_options
+from mirror.audit.prepare.skipped import Decisions, skipped
+from mirror.net.cluster import Cluster
+from mirror.offsetmap.records import Side
+from mirror.offsetmap.topic import State, state_topic
+from mirror.sandbox import Cluster as Sandbox
+from tests.audit.clusters import create, endpoint
+
+pytestmark = pytest.mark.broker
+
+
+def test_decisions_of_the_audited_partitions(destination_cluster: Sandbox, topic_name: str) -> None:
+    """
+    1. The flow has no internal topic: nothing was decided, as far as is known.
+    2. Ranges are written down: those of audited partitions are told, in words; not one of another destination topic.
+    3. A topic that is no internal topic: that is told, instead of nothing.
+    """
+    flow, there = f"a->{topic_name}", endpoint(destination_cluster, "b")
+    request = AuditRequest(flow=flow, source=there, destination=there, topics=("t",))
+    audited = [Bounds(topic="t", partition=index, source=Span(0, 9), destination=Span(0, 9)) for index in range(2)]
+    asyncio.run(_decisions(destination_cluster, flow, there, request, audited))
+
+
+async def _decisions(
+    sandbox: Sandbox, flow: str, there: Endpoint, request: AuditRequest, audited: list[Bounds]
+) -> None:
+    async with await Cluster.open("b", cluster_options(there)) as cluster:
+        assert await skipped(cluster, audited, request) == Decisions()
+        state = State(cluster, flow)
+        await state.open()
+        written = await state.skip(Side("t", 1, "t"), 3, 5, "on.gap")
+        await state.skip(Side("t", 2, "t"), 3, 5, "on.gap")
+        await state.skip(Side("t", 0, "renamed"), 3, 5, "on.gap")
+        assert await skipped(cluster, audited, request) == Decisions(
+            (Skipped("t", 1, Span(3, 5), "could not be copied; going on without them was accepted", written.at_ms),)
+        )
+        create(sandbox, state_topic(f"{flow}-2"), cleanup_policy="delete")
+        other = AuditRequest(flow=f"{flow}-2", source=there, destination=there, topics=("t",))
+        found = await skipped(cluster, audited, other)
+        assert found.ranges == ()
+        assert "whether offsets were skipped or taken on trust is not known" in found.unknown

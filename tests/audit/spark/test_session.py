@@ -1,0 +1,248 @@
+"""Spark started and ended by the audit itself: quiet, gone without a trace, and gone when the audit is killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import psutil
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.errors.exceptions.captured import CapturedException
+
+from mirror.audit.spark import jvm
+from mirror.sandbox import Cluster
+from tests.audit.clusters import copy, create, fill
+
+SCRIPT = """
+import sys
+from mirror.audit.command import audit_flow
+from mirror.audit.model import AuditRequest, Endpoint
+ports, topic = [int(port) for port in sys.argv[1:3]], sys.argv[3]
+ends = [Endpoint(alias=alias, bootstrap=(("127.0.0.1", port),)) for alias, port in zip(("east", "west"), ports)]
+code = audit_flow(AuditRequest(flow="east->west", source=ends[0], destination=ends[1], topics=(topic,), catch_up_s=0))
+import psutil
+print("children", len(psutil.Process().children(recursive=True)))
+sys.exit(code)
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_an_audit_leaves_nothing_behind(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        create(cluster, topic_name)
+    fill(source_cluster, topic_name, codec="snappy")
+    copy(source_cluster, destination_cluster, topic_name)
+    here, temporary = tmp_path / "here", tmp_path / "tmp"
+    here.mkdir()
+    temporary.mkdir()
+    ports = [str(cluster.brokers[0].port) for cluster in (source_cluster, destination_cluster)]
+    before = {process.pid for process in psutil.process_iter()}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *ports, topic_name],
+        cwd=here,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "identical: east and west" in " ".join(done.stdout.split())
+    assert done.stdout.splitlines()[-1] == "children 0"
+    assert list(here.iterdir()) == []
+    assert list(temporary.iterdir()) == []
+    ours = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
+    assert not [found for found in ours if str(temporary) in " ".join(found.info["cmdline"] or [])]
+
+
+STARTED = """
+import threading, time
+from mirror.audit import jvm
+from mirror.audit.spark.session import LocalSession
+session = LocalSession()
+def tell():
+    while not session._started:
+        time.sleep(0.01)
+    print(session._started[0].pid, flush=True)
+threading.Thread(target=tell, daemon=True).start()
+session.start()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_jvm_that_was_starting_does_not_outlive_its_audit(sent: signal.Signals, tmp_path: Path) -> None:
+    """1. An audit is ended just after it started the JVM.
+    2. Its temporary folder goes at once: the JVM cannot tell its port, and by itself would then live for ever.
+    3. It is gone all the same.
+    """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    audit = subprocess.Popen(
+        [sys.executable, "-c", STARTED],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert audit.stdout is not None
+    java = psutil.Process(int(audit.stdout.readline()))
+    audit.send_signal(sent)
+    shutil.rmtree(temporary, ignore_errors=True)
+    assert audit.wait(60) != 0
+    audit.stdout.close()
+    _, alive = psutil.wait_procs([java], timeout=60)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+INTERRUPTED = """
+import sys, threading, time
+from mirror.audit import command
+from mirror.audit.spark.session import LocalSession
+
+def count(*_):
+    with LocalSession() as session:
+        tracker = session.spark.sparkContext.statusTracker()
+        def tell():
+            while not tracker.getActiveJobsIds():
+                time.sleep(0.01)
+            print("busy", flush=True)
+        threading.Thread(target=tell, daemon=True).start()
+        session.spark.range(1 << 50).selectExpr("sum(id * id)").collect()
+
+command._audit = count
+sys.exit(command.audit_flow(None))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_is_one_line(sent: signal.Signals, tmp_path: Path) -> None:
+    """
+    1. Spark is busy, and the terminal sends Ctrl-C to all that it has in the foreground; or somebody sends SIGTERM.
+    2. One line says so, no traceback; exit code 1, and nothing is left.
+    """
+    audit = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert audit.stdout is not None
+    assert audit.stdout.readline() == "busy\n"
+    children = psutil.Process(audit.pid).children(recursive=True)
+    if sent is signal.SIGINT:
+        os.killpg(audit.pid, sent)
+    else:
+        audit.send_signal(sent)
+    out, errors = audit.communicate(timeout=60)
+    assert (audit.returncode, out, errors) == (1, "", "audit: interrupted; nothing was proved\n")
+    assert list(tmp_path.iterdir()) == []
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+KILLED = """
+import sys, threading, time
+import psutil
+from mirror.audit import report
+from mirror.audit.command import audit_flow
+from mirror.audit.model import AuditRequest, Endpoint
+ports, topic, at, victim = [int(port) for port in sys.argv[1:3]], *sys.argv[3:]
+
+def kill():
+    killed = 0
+    while True:  # Spark starts other workers for those that are gone
+        for child in psutil.Process().children(recursive=True):
+            try:
+                if not any(victim in word for word in child.cmdline()[:4]):
+                    continue
+                child.kill()
+            except psutil.Error:  # a worker ends by itself when what started it is gone
+                continue
+            killed += 1
+            if killed == 1:
+                print("killed", flush=True)
+        time.sleep(0.002)
+
+class Killing(report.BarProgress):
+    def stage(self, text):
+        super().stage(text)
+        if text == at:
+            threading.Thread(target=kill, daemon=True).start()
+
+report.BarProgress = Killing
+ends = [Endpoint(alias=alias, bootstrap=(("127.0.0.1", port),)) for alias, port in zip(("east", "west"), ports)]
+request = AuditRequest(flow="east->west", source=ends[0], destination=ends[1], topics=(topic,), catch_up_s=0)
+sys.exit(audit_flow(request))
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_whoever_of_sparks_is_killed_it_is_one_line(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. The JVM is killed while it reads, and again while it looks at what differs; Spark's Python workers are.
+    2. No verdict: one line, what to try, exit code 1. No traceback, of whatever thread.
+    """
+    for cluster in (source_cluster, destination_cluster):
+        create(cluster, topic_name)
+    fill(source_cluster, topic_name)
+    copy(source_cluster, destination_cluster, topic_name, change=lambda batches: batches[:-1] + batches[:1])
+    ports = [str(cluster.brokers[0].port) for cluster in (source_cluster, destination_cluster)]
+    java, workers = "Spark's Java process was ended by SIGKILL", "Spark failed: "
+    for at, victim, told in (
+        ("reading and comparing both clusters", "java", java),
+        ("looking at the batches that differ", "java", java),
+        ("looking at the batches that differ", "mirror.audit.spark.daemon", workers),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, *ports, topic_name, at, victim],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "killed\n"), (at, victim, done.stderr)
+        assert len(done.stderr.splitlines()) == 2, (at, victim, done.stderr)
+        line, remedy = done.stderr.splitlines()
+        assert line.startswith(f"audit: {told}"), (at, victim, line)
+        assert "An error occurred while calling" not in line
+        assert remedy.startswith("   try: ")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jvm_that_is_going_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed, and the kernel takes its time to take back its memory; an answer comes from one that lives."""
+    going = subprocess.Popen(["sh", "-c", "sleep 2; kill -9 $$"])
+    try:
+        monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=going))
+        assert jvm.ended(Mock(spec=CapturedException)) is None
+        assert jvm.ended(PySparkRuntimeError("its socket is closed")) == "was ended by SIGKILL"
+    finally:
+        going.kill()
+        going.wait()
+
+
+def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "END_S", 0.1)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+    deaf = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+    started: jvm.Started = [deaf]
+    jvm.end(started)
+    assert started == []
+    assert deaf.returncode == -signal.SIGKILL

@@ -1,0 +1,176 @@
+"""The internal topic on a real broker: what is saved is there for the next life, and for other workers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mirror.net.errors import NetworkError, Unreachable
+from mirror.offsetmap.records import Checkpoint, Chunk, Order, Pin, Side, Skipped
+from mirror.offsetmap.runs import OffsetMap, Run
+from mirror.offsetmap.topic import BATCH_BYTES, Shared, State, StateUnusable, state_topic
+from mirror.records.identity import Identity
+from mirror.sandbox import Cluster as Sandbox
+from tests.net.real import create, opened, records
+from tests.service.kafka_side import delete_topic
+
+broker = pytest.mark.broker
+ORDER = Order(1, 2000, 0)
+
+
+def checkpoint(partition: int, source: int, writer: str = "a") -> Checkpoint:
+    return Checkpoint(
+        side=Side("t", partition, "t"),
+        writer=writer,
+        order=ORDER,
+        source_offset=source,
+        source_epoch=0,
+        destination_offset=source,
+        identity=Identity(2000, 0, source),
+    )
+
+
+@asynccontextmanager
+async def state(sandbox: Sandbox, flow: str, *, lean: bool = False) -> AsyncIterator[State]:
+    """Opened, over connections of its own."""
+    async with opened(sandbox) as cluster:
+        found = State(cluster, flow, lean=lean)
+        assert await found.open()
+        yield found
+
+
+@broker
+async def test_what_is_saved_is_there_for_the_next_life(destination_cluster: Sandbox, topic_name: str) -> None:
+    """The last of each key, in the order written, also what takes several batches; and what is forgotten is not."""
+    flow = f"{topic_name}->there"
+    runs = [Run(at * 1000, at * 10_000, 500) for at in range(1000)]
+    chunks = [
+        Chunk(side=Side("t", 0, "t"), writer=writer, order=ORDER, number=0, since=0, map=OffsetMap(runs))
+        for writer in ("a", *(f"w{at}" for at in range(1, 50)))
+    ]
+    assert sum(len(one.value()) for one in chunks) > 2 * BATCH_BYTES
+    async with state(destination_cluster, flow) as first:
+        assert first.topic == f"mirror-internal.{topic_name}_to_there"
+        await first.save([checkpoint(0, 1), *chunks])
+        await first.save([checkpoint(0, 2), checkpoint(1, 5)])
+        await first.save([], forget=[one.key() for one in chunks[1:]])
+        skipped = await first.skip(Side("t", 1, "t"), 3, 9, "unexplained_gap")
+    async with state(destination_cluster, flow) as second:
+        ledger = second.ledger
+        assert ledger.checkpoints(Side("t", 0, "t")) == [checkpoint(0, 2)]
+        assert ledger.checkpoint(Side("t", 1, "t")) == checkpoint(1, 5)
+        assert ledger.chunks(Side("t", 0, "t")) == [chunks[0]]
+        assert ledger.map(Side("t", 0, "t")) == OffsetMap(runs)
+        assert list(ledger.skipped()) == [skipped]
+        assert isinstance(skipped, Skipped)
+
+
+@broker
+async def test_what_others_write_meanwhile_is_seen_at_the_next_load(
+    destination_cluster: Sandbox, topic_name: str
+) -> None:
+    async with state(destination_cluster, topic_name) as one, state(destination_cluster, topic_name) as other:
+        await one.save([checkpoint(0, 7)])
+        assert other.ledger.checkpoint(Side("t", 0, "t")) is None
+        await other.load()
+        assert other.ledger.checkpoint(Side("t", 0, "t")) == checkpoint(0, 7)
+
+
+@broker
+async def test_it_can_be_looked_for_without_being_created(destination_cluster: Sandbox, topic_name: str) -> None:
+    async with opened(destination_cluster) as cluster:
+        assert not await State(cluster, topic_name).open(create=False)
+        await cluster.refresh(None)
+        assert state_topic(topic_name) not in cluster.topics
+
+
+@broker
+async def test_a_topic_that_forgets_is_refused(destination_cluster: Sandbox, topic_name: str) -> None:
+    create(destination_cluster, state_topic(topic_name), cleanup_policy="delete")
+    async with opened(destination_cluster) as cluster:
+        with pytest.raises(StateUnusable, match=r"cleanup\.policy=delete"):
+            await State(cluster, topic_name).open()
+
+
+@broker
+async def test_records_of_others(destination_cluster: Sandbox, topic_name: str) -> None:
+    """Under keys of their own they do no harm; under ours, nothing that is there can be trusted."""
+    async with state(destination_cluster, topic_name) as found:
+        await found.save([checkpoint(0, 7)])
+        records(destination_cluster, found.topic, ["no key"], key="theirs")
+        await found.load()
+        assert found.ledger.checkpoint(Side("t", 0, "t")) == checkpoint(0, 7)
+        records(destination_cluster, found.topic, ["not ours"], key=checkpoint(0, 7).key().decode())
+        with pytest.raises(StateUnusable, match="nobody but a mirror"):
+            await found.load()
+
+
+@broker
+async def test_a_topic_made_anew_says_nothing(destination_cluster: Sandbox, topic_name: str) -> None:
+    """What was remembered went with the old one: it must not be mixed with what the new one says."""
+    async with state(destination_cluster, topic_name) as found:
+        await found.save([checkpoint(0, 7)])
+        delete_topic(destination_cluster.bootstrap_servers, found.topic)
+        create(destination_cluster, found.topic, cleanup_policy="compact")
+        await found.load()
+        assert found.ledger.sides == []
+
+
+@broker
+async def test_without_the_topic_there_is_an_error_in_the_end(source_cluster: Sandbox, topic_name: str) -> None:
+    async with opened(source_cluster) as cluster:
+        cluster.options = type(cluster.options)(bootstrap=cluster.options.bootstrap, backoff_ms=1, backoff_max_ms=2)
+        with pytest.raises(Unreachable, match=state_topic(topic_name)):
+            await State(cluster, topic_name).load()
+
+
+@broker
+async def test_many_partitions_share_their_batches_and_loads(destination_cluster: Sandbox, topic_name: str) -> None:
+    """A thousand pins at once make a few batches; a thousand loads read them once."""
+    pins = [Pin(side=Side("t", at, "t"), source_id="ab" * 16, destination_id=None) for at in range(1000)]
+    async with state(destination_cluster, topic_name) as one, state(destination_cluster, topic_name) as other:
+        await asyncio.gather(*(one.put(pin) for pin in pins))
+        end = await one._log().true_end()
+        assert end == len(pins)
+        segment = await one._log().read(0, max_bytes=1 << 24)
+        assert len(segment.batches) <= 4
+        await asyncio.gather(*(other.load() for _ in pins))
+        assert [other.ledger.pin(pin.side) for pin in pins] == pins
+
+
+async def test_what_is_shared_began_after_it_was_asked_for() -> None:
+    """
+    1. Ten ask while a turn is under way: one more turn, for all of them.
+    2. It fails: all of them are told, and whoever asks later has a turn of its own.
+    3. One who waits gives up: the others do not.
+    """
+    turns = 0
+    failing = asyncio.Event()
+    gate = asyncio.Event()
+
+    async def work() -> None:
+        nonlocal turns
+        turns += 1
+        await gate.wait()
+        await asyncio.sleep(0)
+        if failing.is_set():
+            raise NetworkError("lost")
+
+    shared = Shared(work)
+    first = asyncio.create_task(shared.run())
+    await asyncio.sleep(0)
+    rest = [asyncio.create_task(shared.run()) for _ in range(10)]
+    await asyncio.sleep(0)
+    rest[0].cancel()
+    gate.set()
+    await first
+    await asyncio.gather(*rest[1:])
+    assert turns == 2
+    failing.set()
+    results = await asyncio.gather(*(shared.run() for _ in range(3)), return_exceptions=True)
+    assert [str(one) for one in results] == ["lost"] * 3
+    assert turns == 4
+    failing.clear()
+    await shared.run()
+    assert turns == 5

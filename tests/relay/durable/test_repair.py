@@ -1,0 +1,154 @@
+"""The internal topic loses what was written down, while the mirror runs: it says so, and writes it again."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from unittest.mock import patch
+
+import pytest
+
+from mirror.net.cluster import Cluster
+from mirror.offsetmap.pins import Halt
+from mirror.offsetmap.records import Ledger, Side
+from mirror.offsetmap.topic import State, state_topic
+from mirror.relay.durable import writer as books
+from mirror.relay.durable.repair import Rewriting
+from mirror.relay.halts import Halted
+from mirror.relay.relay import Relay
+from tests.fakes.broker import FakeCluster
+from tests.fakes.loop import until
+from tests.relay.flows import FLOW, Flow, Log, batches, clusters, settings
+
+TOPIC = state_topic(FLOW)
+SIDE = Side("t", 0, "t")
+STOPPED = Side("stopped", 0, "stopped")
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "LOOK_EVERY_S", 0.02)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Flow]:
+    """A flow with an internal topic: one partition is copied, of another some is skipped, and it has halted."""
+    async with clusters() as (source, destination):
+        for name in ("t", "stopped"):
+            source.add_topic(name)
+            destination.add_topic(name)
+        source.store("t", 0, *batches(3))
+        log = Log()
+        async with (
+            await Cluster.open("source", source.options()) as here,
+            await Cluster.open("destination", destination.options()) as there,
+        ):
+            relay = Relay(here, there, settings(), log)
+            flow = Flow(source, destination, relay, log)
+            try:
+                await relay.start()
+                await flow.copied()
+                await relay.books.skipped(STOPPED, 3, 5)
+                relay.halt(flow.partition("stopped"), Halted("foreign_writer", "d", "r"))
+                await until(lambda: is_whole(relay.books.state.ledger), what="all of it")
+                yield flow
+            finally:
+                await relay.close()
+
+
+def is_whole(ledger: Ledger) -> bool:
+    """All that was written down is there."""
+    return bool(
+        ledger.flows
+        and ledger.pin(SIDE)
+        and ledger.notes(SIDE)
+        and ledger.halt(STOPPED)
+        and len(list(ledger.skipped())) == 1
+    )
+
+
+async def read(destination: FakeCluster) -> Ledger:
+    """What the topic says to who comes later."""
+    async with await Cluster.open("destination", destination.options()) as cluster:
+        state = State(cluster, FLOW)
+        return state.ledger if await state.open(create=False) else Ledger()
+
+
+def lose(flow: Flow, how: str) -> None:
+    """Somebody does that."""
+    topics, log = flow.destination.topics, flow.destination.log(TOPIC)
+    if how == "cut":
+        log.delete_before(log.end)
+    elif how == "truncated":
+        log.truncate(0)
+    else:
+        del topics[TOPIC]
+        if how == "made anew":
+            flow.destination.add_topic(TOPIC, configs=COMPACT)
+
+
+HOW = ["cut", "truncated", "gone", "made anew"]
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_what_is_lost_is_written_again(how: str) -> None:
+    """Told once; the halt of a partition that was resumed since does not come back."""
+    async with running() as flow:
+        state, looked = flow.relay.books.state, []
+        flow.relay.look_now = lambda: looked.append(how)  # type: ignore[method-assign]
+        lose(flow, how)
+        await until(lambda: flow.log.of("state_lost"), what="a warning")
+        await until(lambda: is_whole(state.ledger) and state.lost is None, what="all of it again")
+        assert is_whole(await read(flow.destination))
+        await until(lambda: looked, what="a look for flows the other way")
+        flow.partition("stopped").halted = None
+        lose(flow, how)
+        await until(lambda: len(flow.log.of("state_lost")) == 2, what="another warning")
+        await until(lambda: state.ledger.pin(SIDE) and state.lost is None, what="all of it again")
+        found = await read(flow.destination)
+        assert found.halt(STOPPED) is None
+        assert found.flows
+        assert found.notes(SIDE)
+        assert len(flow.log.of("state_lost")) == 2
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_without_the_look(how: str) -> None:
+    """The mutation: the next one to read knows nothing of it."""
+
+    async def nothing(_: object) -> bool:
+        return False
+
+    with patch.object(Rewriting, "look", nothing):
+        async with running() as flow:
+            lose(flow, how)
+            await flow.relay.books.skipped(SIDE, 0, 1)
+            found = await read(flow.destination)
+            assert not found.flows
+            assert found.halt(STOPPED) is None
+
+
+async def test_nothing_is_lost() -> None:
+    """Looks at a topic that is what it was write nothing, also behind an election."""
+    async with running() as flow:
+        log = flow.destination.log(TOPIC)
+        log.epoch += 1
+        end = log.end
+        looked = len(flow.destination.seen("Metadata"))
+        await until(lambda: len(flow.destination.seen("Metadata")) > looked + 5, what="looks")
+        assert log.end == end
+        assert not flow.log.of("state_lost")
+        assert not flow.log.of("state_not_read")
+
+
+async def test_a_topic_that_forgets() -> None:
+    """Made anew as brokers make topics by themselves: told, once, and written to all the same."""
+    async with running() as flow:
+        lose(flow, "gone")
+        flow.destination.add_topic(TOPIC, configs={"cleanup.policy": "delete"})
+        await until(lambda: flow.log.of("state_unusable"), what="a warning")
+        assert "cleanup.policy=delete" in flow.log.of("state_unusable")[0]["detail"]
+        await until(lambda: is_whole(flow.relay.books.state.ledger), what="all of it again")
+        flow.destination.topics[TOPIC].configs.update(COMPACT)
+        await until(lambda: flow.relay.books._rewriting._told == "", what="all is well")
+        assert len(flow.log.of("state_unusable")) == 1
+        assert isinstance((await read(flow.destination)).halt(STOPPED), Halt)

@@ -1,0 +1,195 @@
+"""Offsets that hold no record at the source are filled with markers at the destination, and all else keeps its own."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from mirror.net.errors import NetworkError
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.relay.holes import markers as fill
+from mirror.relay.holes.markers import CHUNK, Filling, Pace
+from mirror.relay.outcome import Moved
+from mirror.wire.errors import ErrorCode
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
+from tests.relay.flows import Flow, batch, clusters, mirroring
+from tests.simulation.broker import marker_batch
+
+ANOTHER = 4_000
+"""The producer id of a transactional producer at the source."""
+
+
+def transactional(source: FakeCluster, rounds: int = 4, *, markers: int = 2) -> None:
+    """Topic "t": two records and ``markers`` offsets of markers, again and again; a batch of data at its end."""
+    source.add_topic("t")
+    for _ in range(rounds):
+        source.store("t", 0, batch(source.log("t").end, 2))
+        for _ in range(markers):
+            source.store("t", 0, marker_batch(source.log("t").end, ANOTHER, 0))
+    source.store("t", 0, batch(source.log("t").end, 2))
+
+
+def assert_filled(flow: Flow) -> None:
+    """Data batches have their offsets, and every other offset one marker of ours."""
+    source, destination = flow.logs()
+    assert destination.end == source.end
+    assert len(destination.batches) == len(source.batches)
+    for one, other in zip(source.batches, destination.batches, strict=True):
+        mine, theirs = BatchHeader.read(one), BatchHeader.read(other)
+        assert (theirs.base_offset, theirs.last_offset) == (mine.base_offset, mine.last_offset)
+        assert theirs.is_control == mine.is_control
+        assert theirs.producer_id != mine.producer_id
+        if not mine.is_control:
+            assert one[HEADER_SIZE:] == other[HEADER_SIZE:]
+
+
+async def over(flow: Flow) -> None:
+    """All is there and acknowledged."""
+    source, destination = flow.logs()
+    partition = flow.partition()
+    while partition.acknowledged != source.end or destination.end != source.end:
+        assert partition.halted is None, partition.halted
+        await asyncio.sleep(0.001)
+    assert_filled(flow)
+
+
+async def test_markers_take_the_place_of_markers() -> None:
+    async with clusters() as (source, destination):
+        transactional(source)
+        async with mirroring(source, destination) as flow:
+            await over(flow)
+            written = sum(len(seen.request.markers) for seen in destination.seen("WriteTxnMarkers"))
+            assert written == 8
+            assert not flow.log.of("resync")
+
+
+async def test_a_long_hole_is_filled_in_pieces() -> None:
+    async with clusters() as (source, destination):
+        transactional(source, 1, markers=2 * CHUNK + 10)
+        async with mirroring(source, destination) as flow:
+            await over(flow)
+            assert [len(seen.request.markers) for seen in destination.seen("WriteTxnMarkers")] == [CHUNK, CHUNK, 10]
+
+
+FAULTS: dict[str, Callable[[], faults.Fault]] = {
+    "no answer": lambda: faults.disconnect(0),
+    "no answer, but they come in the end": lambda: faults.late(0.02),
+    "an error, and they are there": lambda: faults.doubtful(ErrorCode.REQUEST_TIMED_OUT),
+    "an error, and they are not": lambda: faults.refuse(ErrorCode.NOT_ENOUGH_REPLICAS),
+    "another coordinator": lambda: faults.refuse(52),
+}
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("kind", FAULTS)
+async def test_markers_that_are_in_doubt(kind: str, at: int) -> None:
+    """Nothing is filled twice, and nothing goes where a marker may still come: the end is looked at, and tells."""
+    async with clusters() as (source, destination):
+        transactional(source)
+        for _ in range(at - 1):
+            destination.next("WriteTxnMarkers", faults.Fault())
+        fault = destination.next("WriteTxnMarkers", FAULTS[kind]())
+        async with mirroring(source, destination, request_timeout_s=5.0) as flow:
+            await over(flow)
+            assert fault.came.is_set()
+            assert kind == "no answer, but they come in the end" or flow.log.of("resync")
+
+
+async def test_markers_that_are_not_permitted() -> None:
+    """It halts, with what is before the hole copied; once they are, an operator lets it go on."""
+    async with clusters() as (source, destination):
+        transactional(source)
+        destination.next("WriteTxnMarkers", faults.refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "fill_not_permitted"
+            assert destination.log("t").end == 2
+            assert not await flow.relay.resume(("t", 0))
+            await over(flow)
+
+
+async def test_a_marker_too_many_halts() -> None:
+    """Somebody else's marker in front of ours: what is behind the hole would be displaced, so nothing is sent."""
+    async with clusters() as (source, destination):
+        transactional(source)
+        gate = destination.next("WriteTxnMarkers", faults.held())
+        async with mirroring(source, destination) as flow:
+            await gate.came.wait()
+            destination.log("t").write_marker(ANOTHER, 0, 0)
+            gate.open()
+            assert await flow.halted() in ("overfilled", "foreign_writer")
+            assert all(BatchHeader.read(each).is_control for each in destination.log("t").batches[1:]), (
+                "a record at another offset"
+            )
+
+
+async def _unlooked(self: Filling) -> None:
+    """Markers are written, and their answers believed."""
+    await self._look(self._offset)
+    try:
+        await self._write(self._until - self._offset)
+    except (Moved, NetworkError):
+        await self._write(self._until - self._offset)
+
+
+async def test_without_a_look_at_the_end_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule taken away: markers without an answer are written once more."""
+    monkeypatch.setattr(Filling, "run", _unlooked)
+    with pytest.raises(AssertionError):
+        await test_markers_that_are_in_doubt("an error, and they are there", 3)
+
+
+# At most so many a second.
+
+
+class Clock:
+    """Time that only waiting takes."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(fill, "time", made)
+    monkeypatch.setattr(fill, "asyncio", made)
+    return made
+
+
+async def test_no_more_markers_than_max_fill_per_second(clock: Clock) -> None:
+    """All takers together: 5,000 at 1,000 a second, of which the last 500 need not be waited for."""
+    pace = Pace(1_000)
+    for _ in range(10):
+        await pace.take(500)
+    assert clock.now == pytest.approx(104.5)
+
+
+async def test_a_pause_is_not_made_up_for(clock: Clock) -> None:
+    pace = Pace(1_000)
+    await pace.take(1_000)
+    clock.now += 60
+    for _ in range(3):
+        await pace.take(1_000)
+    assert clock.now == pytest.approx(162)
+
+
+async def test_the_flow_s_pace_is_the_configuration_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every marker of every partition goes through it."""
+    taken: list[tuple[int, int]] = []
+
+    async def take(self: Pace, count: int) -> None:
+        taken.append((self._per_second, count))
+
+    monkeypatch.setattr(Pace, "take", take)
+    async with clusters() as (source, destination):
+        transactional(source)
+        async with mirroring(source, destination, max_fill_per_second=77) as flow:
+            await over(flow)
+    assert taken == [(77, 2)] * 4

@@ -1,0 +1,218 @@
+"""Looking at the destination beside the data path, with a destination that only answers what it is told to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirror.net.buffers import FramePool
+from mirror.net.cluster import Leader
+from mirror.net.errors import ConnectionLost
+from mirror.reasons import HaltReason
+from mirror.records.admit import Cause, Terms
+from mirror.records.header import BatchHeader
+from mirror.records.identity import Identity
+from mirror.relay.halts import Halted, halt
+from mirror.relay.holes.parking import MOST_BYTES, park
+from mirror.relay.locate.readback import Proofs
+from mirror.relay.outcome import Doubt, Moved
+from mirror.relay.partition import Batch, Hole, Partition
+from mirror.relay.phases import Phase
+from mirror.relay.settings import RelaySettings
+from mirror.wire.produce import checksum_of
+from tests.records.builders import Record, kafka_batch
+
+SENT = kafka_batch([Record(0, 0, None, b"value")])
+OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])
+LEADER = 4
+CLEANED = kafka_batch([Record(0, 0, None, b"value"), Record(2, 0, None, b"value")])
+BEHIND = kafka_batch([Record(5, 0, None, b"value")], base_offset=5)
+
+
+class Lane:
+    """Where batches go."""
+
+    stalled = False
+
+    def __init__(self, owner: "Owner") -> None:
+        self._owner = owner
+
+    def offer(self, partition: Partition) -> None:
+        self._owner.told.append("offer")
+
+    def withhold(self, partition: Partition) -> None:
+        """Nobody asks."""
+
+    def detach(self, partition: Partition) -> None:
+        self._owner.told.append("detach")
+
+
+class Owner:
+    """What is reported to."""
+
+    check_unmoved: Callable[[Partition], Awaitable[None]]
+
+    settings = RelaySettings(flow="a->b", selects=lambda _: True)
+
+    def __init__(self, found: bytes | None, cut: Exception | None) -> None:
+        self.locator: Any = self
+        self.found, self.error = found, cut
+        self.leader = LEADER
+        self.told: list[str] = []
+        self.cuts: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def logs(self, partition: Partition) -> tuple[None, Any]:
+        async def batch_at(offset: int) -> tuple[BatchHeader, bytes] | None:
+            return (BatchHeader.read(self.found), self.found) if self.found is not None else None
+
+        return None, SimpleNamespace(batch_at=batch_at, leader=Leader(self.leader, 0))
+
+    async def cut(self, partition: Partition, offset: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.cuts.append(offset)
+
+    def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
+        self.told.append(f"halt {outcome.reason}" if isinstance(outcome, Halted) else f"doubt {outcome.cause}")
+
+    def pump_sinks(self) -> None:
+        self.told.append("pump")
+
+    def forgets_before_ms(self) -> float:
+        return 0.0
+
+    def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+
+def proofs_of(owner: Owner) -> Proofs:
+    """As much of the relay as they need."""
+    relay: Any = owner
+    return Proofs(relay)
+
+
+NOT_PERMITTED = halt(HaltReason.FILL_NOT_PERMITTED, "DeleteRecords is refused")
+
+
+async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> None:
+    """
+    1. The first batch after a takeover is acknowledged and read back. Meanwhile the hole behind it is to be filled, and
+       what waits behind that is too much: a part is fetched again.
+    2. The position is the same, so the proof holds and the window opens. At another position it means nothing.
+    """
+    for moves, proven in ((False, True), (True, False)):
+        owner = Owner(SENT, None)
+        partition = Partition("t", 0)
+        partition.phase, partition.acknowledged = Phase.ACTIVE, 1
+        partition.freshness.appended(1, 0)
+        partition.outbox.append(Hole(b"", Identity(1 << 62, 0, 1), 1, None, Cause.MARKER))
+        partition.outbox.append(Batch(SENT[:61], memoryview(bytes(MOST_BYTES + 1)), 1, None))
+        proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+        park(partition, FramePool(budget=1 << 20, frame_size=1 << 16))
+        assert partition.due == 2
+        if moves:
+            partition.doubt()
+        await asyncio.gather(*owner.tasks)
+        assert (partition.proven, partition.window) == (proven, 5 if proven else 1)
+    assert owner.told == []
+
+
+@pytest.mark.parametrize(
+    ("found", "cut", "told", "proven"),
+    [
+        (SENT, None, [], True),
+        (OTHER, None, ["halt not_a_copy"], False),
+        (None, None, ["halt not_a_copy"], False),
+        (SENT, NOT_PERMITTED, ["halt fill_not_permitted"], False),
+        (SENT, ConnectionLost("the destination is gone"), [f"doubt {ConnectionLost.slug}"], False),
+    ],
+)
+async def test_first_batch_after_a_resync(
+    found: bytes | None, cut: Exception | None, told: list[str], proven: bool
+) -> None:
+    """It is the one that was sent, or the partition halts; what is refused while its start is moved is told, too."""
+    owner = Owner(found, cut)
+    partition = Partition("t", 0)
+    partition.phase, partition.proven, partition.destination_leader = Phase.ACTIVE, False, LEADER
+    batch = Batch(SENT[:61], memoryview(SENT)[61:], 1, None)
+    assert checksum_of(batch[0]) == BatchHeader.read(SENT).crc
+    proofs_of(owner).read_back(partition, 0, batch)
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.proven) == (told, proven)
+    assert owner.cuts == ([1] if proven else [])
+
+
+@pytest.mark.parametrize(
+    ("found", "compacted", "told"),
+    [
+        (CLEANED, True, "doubt cleaned"),
+        (BEHIND, True, "doubt cleaned"),
+        (None, True, "doubt cleaned"),
+        (OTHER, True, "halt not_a_copy"),
+        (CLEANED, False, "halt not_a_copy"),
+        (None, False, "halt not_a_copy"),
+    ],
+)
+async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bool, told: str) -> None:
+    """On a compacted destination topic, a batch that its cleaner has changed says nothing about what was sent: the
+    position is sought again, which compares what survives. Where there is no cleaner, it is another batch."""
+    owner = Owner(found, None)
+    partition = Partition("t", 0)
+    partition.phase, partition.terms = Phase.ACTIVE, Terms(compacted_there=compacted)
+    partition.destination_leader = LEADER
+    proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.proven) == ([told], False)
+
+
+@pytest.mark.parametrize(("leader", "told"), [(LEADER, "halt not_a_copy"), (LEADER + 1, "doubt leader_changed")])
+async def test_read_back_elsewhere(leader: int, told: str) -> None:
+    """Another broker than the one that has acknowledged it may be the leader no more: what it lacks proves nothing."""
+    owner = Owner(None, None)
+    owner.leader = leader
+    partition = Partition("t", 0)
+    partition.phase, partition.destination_leader = Phase.ACTIVE, LEADER
+    proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.proven) == ([told], False)
+
+
+@pytest.mark.parametrize(
+    "answer", [None, Moved("end_moved", "the end has moved"), ConnectionLost("frozen"), NOT_PERMITTED]
+)
+async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None) -> None:
+    """
+    1. A broker is frozen while the end is looked at; by the time that it answers, the partition was located anew, and
+       has batches whose end is to be looked at, too.
+    2. What the late answer says means nothing for the new position, which gets a look of its own and then its turn.
+       (Without that it is never offered again, and stands still.)
+    """
+    owner, partition = Owner(None, None), Partition("t", 0)
+    partition.phase, partition.lane = Phase.ACTIVE, Lane(owner)
+    late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    prompt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    prompt.set_result(None)
+    answers = [late, prompt]
+
+    async def check_unmoved(_: Partition) -> None:
+        await answers.pop(0)
+
+    owner.check_unmoved = check_unmoved
+    proofs = proofs_of(owner)
+    proofs.reconfirm(partition)
+    await asyncio.sleep(0)
+    partition.positions += 1
+    partition.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    proofs.reconfirm(partition)
+    assert len(owner.tasks) == 1
+    if isinstance(answer, Exception):
+        late.set_exception(answer)
+    else:
+        late.set_result(answer)
+    await owner.tasks[0]
+    await asyncio.gather(*owner.tasks)
+    assert owner.told == ["offer", "pump"]
+    assert not partition.reconfirming

@@ -1,0 +1,81 @@
+"""The transactional id of a partition: its alone, and what it was in earlier versions where that was its alone."""
+
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
+from mirror.relay.locate import position
+from mirror.relay.locate.position import former_transactional_id, transactional_id
+from mirror.relay.mapped import locate as mapped
+from mirror.relay.partition import Partition
+from mirror.sandbox import Cluster as Sandbox
+from tests.net.real import create, records
+from tests.relay.flows import FLOW, mirroring
+from tests.relay.flows import clusters as both
+from tests.relay.mapping import assert_exact, mapping, written_map
+
+NAMES = ["eu", "us", "eu.us", "us.eu", "eu.us.eu", "eu->us", "a.b->c.d"]
+
+
+def former(flow: str, partition: Partition) -> str:
+    """As earlier versions had it, for every flow."""
+    return f"mirror.{flow}.{partition.topic}.{partition.index}"
+
+
+def test_one_id_for_each_flow_and_topic() -> None:
+    """Mutation: the former ids are not."""
+    pairs = [(flow, Partition(topic, 3)) for flow, topic in product(NAMES, NAMES[:5])]
+    assert len({transactional_id(*pair) for pair in pairs}) == len(pairs)
+    assert len({former(*pair) for pair in pairs}) < len(pairs)
+
+
+def test_flows_without_a_dot_keep_theirs() -> None:
+    one = Partition("us.pay", 0)
+    assert transactional_id("eu->us", one) == former("eu->us", one) == "mirror.eu->us.us.pay.0"
+    assert former_transactional_id("eu->us", one) == ""
+    assert transactional_id("eu.us", one) == "mirror.eu%2Eus.us.pay.0"
+    assert former_transactional_id("eu.us", one) == former("eu.us", one)
+
+
+@pytest.mark.parametrize(("flow", "known"), [("eu.us", True), ("eu.us", False), (FLOW, True)])
+async def test_a_worker_of_an_earlier_version_lets_go(flow: str, *, known: bool) -> None:
+    """The former id is taken over before the new one, where anybody has it."""
+    taken = []
+
+    async def describe(_: Any, name: str) -> Ownership:
+        return Ownership(7, 1) if known else NOBODY
+
+    async def take(_: Any, name: str) -> Ownership:
+        taken.append(name)
+        return Ownership(8, 0)
+
+    with patch.object(Coordinator, "describe", describe), patch.object(Coordinator, "init_producer_id", take):
+        async with both() as (source, destination), mirroring(source, destination, start=False, flow=flow) as one:
+            assert await one.relay.locator._own(Partition("t", 0)) == Ownership(8, 0)
+    own = [transactional_id(flow, Partition("t", 0))]
+    assert taken == ([former(flow, Partition("t", 0)), *own] if known and flow == "eu.us" else own)
+
+
+@pytest.mark.broker
+async def test_a_copy_of_an_earlier_version_goes_on(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mapped copy under the former id, killed; under the new one, nothing is lost or there twice."""
+    flow_id = f"eu.{topic_name}"
+    create(source_cluster, topic_name)
+    create(destination_cluster, topic_name)
+    records(source_cluster, topic_name, [f"record {number}" for number in range(12)])
+    with monkeypatch.context() as patched:
+        for module in (position, mapped):
+            patched.setattr(module, "transactional_id", former)
+        async with mapping(source_cluster, destination_cluster, topic_name, flow=flow_id) as flow:
+            await flow.copied(topic_name)
+    records(source_cluster, topic_name, [f"record {number}" for number in range(12, 20)])
+    async with mapping(source_cluster, destination_cluster, topic_name, flow=flow_id) as flow:
+        await flow.copied(topic_name)
+        await flow.relay.drain()
+    found = await written_map(destination_cluster, topic_name, flow=flow_id)
+    assert not await assert_exact(source_cluster, destination_cluster, topic_name, found)

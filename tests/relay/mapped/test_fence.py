@@ -1,0 +1,252 @@
+"""What the destination's leader remembers outlives a takeover that gets no further than its fence."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+
+from mirror.net.coordinator import Ownership
+from mirror.net.errors import Unreachable
+from mirror.net.log import PartitionLog, Producer
+from mirror.net.reading import Segment
+from mirror.offsetmap.records import Checkpoint, Entry, Ledger, Order, Remembered, Side
+from mirror.offsetmap.topic import Memory
+from mirror.records.header import BatchHeader
+from mirror.records.identity import Identity
+from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped.fence import Before, _until_marked, note, noted
+from tests.records.builders import raw_batch
+from tests.simulation.broker import marker_batch
+
+SIDE = Side("orders", 0, "all")
+CHECKPOINT = Checkpoint(
+    side=SIDE,
+    writer="w",
+    order=Order(1, 1000, 4),
+    source_offset=7,
+    source_epoch=0,
+    destination_offset=20,
+    identity=Identity(1000, 4, 3),
+)
+SEEN = Before(30, [Producer(1000, 4, 8)])
+FENCED = Before(40, [Producer(1000, 5, -1)])
+"""What a look behind the fence sees: the leader has forgotten epoch 4."""
+
+
+class Topic:
+    """The internal topic."""
+
+    def __init__(self, *entries: Entry) -> None:
+        self.ledger = Ledger()
+        for entry in entries:
+            self.ledger.put(entry)
+
+    async def load(self) -> None:
+        """Nobody else writes."""
+
+    async def put(self, entry: Entry) -> None:
+        self.ledger.put(entry)
+
+
+class Ending:
+    """The destination's log ends here now."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    async def true_end(self) -> int:
+        return self._end
+
+
+async def taken_over(topic: Memory, before: Before, *, looked_at: int | None = None, end: int | None = None) -> Before:
+    """``looked_at``: where the log ended at the look; ``end``: now."""
+    at = before.end if looked_at is None else looked_at
+    return await noted(topic, SIDE, before, Ending(at if end is None else end), end=at)
+
+
+def state(*entries: Entry) -> Memory:
+    return cast(Memory, cast(Any, Topic(*entries)))
+
+
+def test_the_next_takeover_knows_what_the_one_before_has_seen() -> None:
+    async def takeovers() -> Before:
+        topic = state(CHECKPOINT)
+        assert await taken_over(topic, SEEN) == SEEN
+        return await taken_over(topic, FENCED)
+
+    found = asyncio.run(takeovers())
+    assert found.last_sequence(1000, 4) == 8
+    assert found.end == SEEN.end, "what was appended up to the fence is yet to be looked at"
+
+
+def test_behind_the_fence_nothing_is_left_to_look_at() -> None:
+    async def takeovers() -> Before:
+        topic = state(CHECKPOINT)
+        await taken_over(topic, SEEN)
+        await note(topic, SIDE, Before(35, [Producer(1000, 4, 9)], complete=True))
+        return await taken_over(topic, FENCED)
+
+    found = asyncio.run(takeovers())
+    assert (found.last_sequence(1000, 4), found.end) == (9, FENCED.end)
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        replace(CHECKPOINT, closed=True),
+        replace(CHECKPOINT, identity=Identity(1000, 5, 0), order=Order(2, 1000, 5)),
+        replace(CHECKPOINT, identity=Identity(1001, 4, 0), order=Order(2, 1001, 4)),
+    ],
+    ids=["closed", "later epoch", "another id"],
+)
+def test_of_other_checkpoints_a_note_says_nothing(checkpoint: Checkpoint) -> None:
+    async def takeovers() -> Before:
+        topic = state(replace(CHECKPOINT, closed=checkpoint.closed))
+        await taken_over(topic, SEEN)
+        known = topic.ledger.remembered(SIDE)
+        return await taken_over(state(checkpoint, *([known] if known else [])), FENCED)
+
+    assert asyncio.run(takeovers()).last_sequence(1000, 4) is None
+
+
+def test_a_note_of_an_end_that_the_log_has_lost_says_nothing() -> None:
+    async def takeovers() -> Before:
+        topic = state(CHECKPOINT)
+        await taken_over(topic, SEEN)
+        return await taken_over(topic, FENCED._replace(end=SEEN.end - 1))
+
+    assert asyncio.run(takeovers()).last_sequence(1000, 4) is None
+
+
+def test_a_look_that_is_older_than_a_note_does_not_replace_it() -> None:
+    """A worker looks, and is stopped; another looks meanwhile, and notes what the first one's predecessor sent late."""
+
+    async def takeovers() -> tuple[Before, Ledger]:
+        topic = state(CHECKPOINT)
+        await taken_over(topic, SEEN)
+        earlier = Before(SEEN.end - 2, [Producer(1000, 4, 6)])
+        return await taken_over(topic, earlier, end=FENCED.end), topic.ledger
+
+    found, ledger = asyncio.run(takeovers())
+    assert (found.last_sequence(1000, 4), found.end) == (8, SEEN.end)
+    known = ledger.remembered(SIDE)
+    assert known is not None
+    assert (known.last_sequence, known.end) == (8, SEEN.end)
+
+
+def test_what_is_final_outlives_earlier_looks() -> None:
+    """
+    1. A worker looks, fences nothing, and waits. Another fences meanwhile, has seen all before its fence, and stops.
+    2. The first one goes by that, not by its own earlier look; and its next note does not replace it.
+    """
+
+    async def takeovers() -> tuple[Before, Ledger]:
+        topic = state(CHECKPOINT)
+        await note(topic, SIDE, Before(35, [Producer(1000, 4, 9)], complete=True))
+        found = await taken_over(topic, SEEN, looked_at=FENCED.end)
+        await note(topic, SIDE, found)
+        return found, topic.ledger
+
+    found, ledger = asyncio.run(takeovers())
+    assert (found.last_sequence(1000, 4), found.end) == (9, FENCED.end)
+    known = ledger.remembered(SIDE)
+    assert known is not None
+    assert (known.last_sequence, known.end, known.fenced) == (9, 35, True)
+
+
+class Marked:
+    """The destination's log: batches of others, one of the flow's old epoch perhaps, and the fence's marker."""
+
+    name = "t-0 at dest"
+
+    def __init__(self, *batches: bytes, start: int = 0) -> None:
+        self._batches, self._start = [(BatchHeader.read(one), memoryview(one)) for one in batches], start
+
+    async def start(self) -> int:
+        return self._start
+
+    async def read(self, offset: int, **_: int) -> Segment:
+        there = [one for one in self._batches if one[0].last_offset >= offset]
+        return Segment(there, [], 40, 40, self._start)
+
+
+@pytest.mark.parametrize(("stands_at", "start", "complete"), [(32, 0, True), (None, 0, False), (None, 33, False)])
+def test_what_is_gone_before_the_marker_was_not_seen(stands_at: int | None, start: int, complete: bool) -> None:
+    """Whether the last batch of the old epoch is there still, or a log cleaner or DeleteRecords has taken it."""
+    batches = [raw_batch(b"others", base_offset=30, last_offset_delta=1)] if not start else []
+    if stands_at is not None:
+        fields = {"producer_id": 1000, "producer_epoch": 4, "base_sequence": 9}
+        batches.append(raw_batch(b"ours", base_offset=stands_at, last_offset_delta=0, **fields))
+    batches.append(marker_batch(33, 1000, 5))
+    log = cast(PartitionLog, cast(Any, Marked(*batches, start=start)))
+    found = asyncio.run(_until_marked(log, Ownership(1000, 5), SEEN))
+    assert (found.end, found.complete) == ((34, True) if complete else (SEEN.end, False))
+    assert found.last_sequence(1000, 4) == (9 if complete else 8)
+
+
+class Taking:
+    """A worker that takes the partition over: its own fence is there at once, and all before it was seen."""
+
+    def __init__(self, topic: Memory) -> None:
+        self.state = topic
+        self.log = None
+        self._epoch = -1
+
+    async def own(self, _: object) -> Ownership:
+        self._epoch += 1
+        return Ownership(2000, self._epoch)
+
+    async def fence(self, _: object, there: object, before: Before) -> Before:
+        return before._replace(end=before.end + 1, complete=True)
+
+    async def owns(self, _: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("rule", [True, False])
+def test_a_try_is_complete_only_when_all_predecessors_are_fenced(*, rule: bool) -> None:
+    """
+    1. A worker has fenced its own producer id. Before the predecessor's marker is there, whose id is another one, the
+       connection is lost. The predecessor sends a batch, and a third worker notes that, fences it, and is killed.
+    2. The first worker looks again. What it saw at first does not stand for all that the log has by now: else the note
+       would be replaced, and a batch that was deleted meanwhile would be copied a second time.
+    """
+    topic = state(CHECKPOINT)
+    looks = iter([SEEN, FENCED])
+    tries = []
+
+    async def look_before(*_: object) -> Before:
+        return next(looks)
+
+    async def fence_others(there: object, before: Before, *_: object) -> Before:
+        tries.append(before)
+        if len(tries) == 1:
+            await topic.put(Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=9, end=38, fenced=False))
+            raise Unreachable("dest: cut")
+        return before
+
+    def kept(self: Any, before: Before, *, complete: bool = False) -> Before:
+        self._partition.before = before
+        return before
+
+    async def takeovers() -> Before:
+        partition, there = SimpleNamespace(before=None, ownership=None, side=SIDE), Ending(FENCED.end)
+        rules = SimpleNamespace(name="orders-0", owner=4711)
+        arguments: list[Any] = [Taking(topic), partition, None, there, rules]
+        with pytest.raises(Unreachable):
+            await mapped._Look(*arguments)._fence()
+        before, _ = await mapped._Look(*arguments)._fence()
+        return before
+
+    with (
+        patch.object(mapped, "look_before", look_before),
+        patch.object(mapped, "fence_others", fence_others),
+        patch.object(mapped._Look, "_keep", mapped._Look._keep if rule else kept),
+    ):
+        found = asyncio.run(takeovers())
+    noted_last = topic.ledger.remembered(SIDE)
+    assert noted_last is not None
+    assert found.last_sequence(1000, 4) == noted_last.last_sequence == (9 if rule else 8)

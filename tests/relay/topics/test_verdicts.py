@@ -1,0 +1,200 @@
+"""Topic configs that change while a topic is copied: seen before a verdict that rests on them halts a partition."""
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from mirror.relay.topics.limits import AFTER
+from mirror.relay.topics.verdicts import Verdicts
+from mirror.wire.errors import ErrorCode
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
+from tests.fakes.loop import until
+from tests.relay.flows import Flow, batch, batches, clusters, mirroring
+
+LARGE = 2_000_000
+
+
+async def copying(flow: Flow, source: FakeCluster) -> None:
+    """Some batches are copied, so that the partition runs with the terms of its start."""
+    source.store("t", 0, *batches(5))
+    await flow.copied()
+
+
+def set_config(cluster: FakeCluster, name: str, value: str) -> None:
+    cluster.topics["t"].configs[name] = value
+    if name == "max.message.bytes":
+        cluster.log("t").max_batch_size = int(value)
+
+
+def add(source: FakeCluster, destination: FakeCluster) -> None:
+    source.add_topic("t", configs={"max.message.bytes": str(LARGE)})
+    destination.add_topic("t")
+
+
+async def test_a_limit_that_was_raised_meanwhile() -> None:
+    """
+    1. The destination's max.message.bytes is raised while the mirror runs, and then a batch comes that needs it.
+    2. What is known says too_large; what is asked says that it is not, and the batch is copied.
+    """
+    async with clusters() as (source, destination):
+        add(source, destination)
+        async with mirroring(source, destination) as flow:
+            await copying(flow, source)
+            set_config(destination, "max.message.bytes", str(LARGE))
+            source.store("t", 0, batch(15, payload=bytes(1_500_000)))
+            await flow.copied()
+            assert flow.log.of("configs_changed")[0]["detail"].startswith("judged again: too_large, ")
+            assert not flow.log.of("halted")
+
+
+async def test_without_asking_it_halts_with_a_false_number() -> None:
+    """The mutation: what was known at the start decides."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        with patch.object(Verdicts, "suspect", lambda *_: False):
+            async with mirroring(source, destination) as flow:
+                await copying(flow, source)
+                set_config(destination, "max.message.bytes", str(LARGE))
+                source.store("t", 0, batch(15, payload=bytes(1_500_000)))
+                assert await flow.halted() == "too_large"
+                assert "takes 1048588" in flow.log.of("halted")[0]["detail"]
+
+
+async def test_a_limit_that_was_lowered_meanwhile() -> None:
+    """The broker refuses what was thought to fit: it halts with the number of now; raised again, it goes on."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
+            await copying(flow, source)
+            set_config(destination, "max.message.bytes", "1000")
+            source.store("t", 0, batch(15, payload=bytes(5_000)))
+            assert await flow.halted() == "too_large"
+            (line,) = flow.log.of("halted")
+            assert "the destination takes 1000" in line["detail"]
+            size = len(batch(15, payload=bytes(5_000)))
+            assert line["remedy"].startswith(f"the batch has {size} bytes, and the source takes up to {LARGE}; ")
+            assert line["remedy"].endswith(f" --entity-name t --add-config max.message.bytes={LARGE}`")
+            set_config(destination, "max.message.bytes", str(LARGE))
+            await flow.copied()
+            assert flow.log.of("healed")
+
+
+async def test_a_batch_that_is_not_sent_names_the_value_to_set() -> None:
+    """The source's own limit was lowered since: what the batch needs is more."""
+    async with clusters() as (source, destination):
+        source.add_topic("t", configs={"max.message.bytes": "1000"})
+        destination.add_topic("t", configs={"max.message.bytes": "1000"})
+        async with mirroring(source, destination) as flow:
+            stored = batch(0, payload=bytes(5_000))
+            source.store("t", 0, stored)
+            assert await flow.halted() == "too_large"
+            (line,) = flow.log.of("halted")
+            assert line["detail"] == f"{len(stored)} bytes, offsets 0 to 2; the destination takes 1000"
+            ((host, port),) = flow.relay.destination.options.bootstrap
+            assert line["remedy"] == (
+                f"the batch has {len(stored)} bytes; max.message.bytes of t at destination is 1000. Raise it: "
+                f"`kafka-configs --bootstrap-server {host}:{port} --alter --entity-type topics --entity-name t "
+                f"--add-config max.message.bytes={len(stored)}`"
+            )
+
+
+async def test_a_broker_that_has_not_heard_of_the_new_limit() -> None:
+    """It refuses once more what the config allows: tried again."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        async with mirroring(source, destination) as flow:
+            await copying(flow, source)
+            destination.next("Produce", faults.refuse(ErrorCode.MESSAGE_TOO_LARGE, only=("t", 0)))
+            source.store("t", 0, *batches(3, first=15))
+            await flow.copied()
+            assert not flow.log.of("halted")
+
+
+async def test_timestamps_that_are_refused_and_then_are_not() -> None:
+    """
+    1. The destination refuses a timestamp, and its config has not changed: it halts.
+    2. The config is raised: it goes on by itself.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t", configs={AFTER: "7200000"})
+        destination.add_topic("t", configs={AFTER: "3600000"})
+        async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
+            await copying(flow, source)
+            destination.next("Produce", faults.refuse(ErrorCode.INVALID_TIMESTAMP, only=("t", 0)))
+            source.store("t", 0, *batches(3, first=15))
+            assert await flow.halted() == "invalid_timestamp"
+            set_config(destination, AFTER, "7200000")
+            await flow.copied()
+
+
+async def test_a_destination_that_rewrites_from_now_on() -> None:
+    """
+    1. The destination topic is given LogAppendTime while it is copied. The next answer has a time in it: the configs
+       are looked at, and the partition halts, long before the next look for topics.
+    2. An answer with a time where the topic is as it was: a repeat, which is no reason to halt.
+    """
+    for changed in (True, False):
+        async with clusters() as (source, destination):
+            add(source, destination)
+            async with mirroring(source, destination) as flow:
+                await copying(flow, source)
+                if changed:
+                    set_config(destination, "message.timestamp.type", "LogAppendTime")
+                described = len(destination.seen("DescribeConfigs"))
+                destination.next("Produce", faults.alter(_with_a_time))
+                source.store("t", 0, *batches(3, first=15))
+                if changed:
+                    assert await flow.halted() == "destination_rewrites"
+                else:
+                    await flow.copied()
+                    await until(partial(looked, destination, described))
+                    assert not flow.log.of("halted")
+
+
+def looked(cluster: FakeCluster, before: int) -> bool:
+    """Whether configs were asked for since."""
+    return len(cluster.seen("DescribeConfigs")) > before
+
+
+def _with_a_time(answer: Any) -> None:
+    answer.responses[0].partition_responses[0].log_append_time_ms = 1_700_000_000_000
+
+
+async def test_a_refresh_hands_over_what_it_finds() -> None:
+    """A compression type that rewrites halts what runs at the next look for topics; other terms are handed over."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
+            await copying(flow, source)
+            set_config(destination, "max.message.bytes", "1500000")
+            await until(lambda: flow.partition().terms.max_batch_size == 1_500_000)
+            set_config(destination, "compression.type", "zstd")
+            assert await flow.halted() == "destination_rewrites"
+            set_config(destination, "compression.type", "producer")
+            source.store("t", 0, *batches(3, first=15))
+            await flow.copied()
+
+
+async def test_a_source_that_is_compacted_from_now_on() -> None:
+    """The source topic is given cleanup.policy=compact while it is copied, and records go: a hole, and no damage."""
+    for asked in (True, False):
+        async with clusters() as (source, destination):
+            source.add_topic("t", configs={"cleanup.policy": "delete"})
+            destination.add_topic("t", configs={"cleanup.policy": "delete"})
+            with ExitStack() as patched:
+                if not asked:  # mutation: what was known at the start decides
+                    patched.enter_context(patch.object(Verdicts, "suspect", lambda *_: False))
+                async with mirroring(source, destination) as flow:
+                    await copying(flow, source)
+                    set_config(source, "cleanup.policy", "compact")
+                    source.store("t", 0, *batches(2, first=21))
+                    if not asked:
+                        assert await flow.halted() == "unexplained_gap"
+                        continue
+                    await until(lambda: flow.partition().acknowledged == 27)
+                    assert destination.log("t").end == 27
+                    (line,) = flow.log.of("configs_changed")
+                    assert line["detail"].startswith("judged again: unexplained_gap, ")
+                    assert not flow.log.of("halted")

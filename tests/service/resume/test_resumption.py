@@ -1,0 +1,243 @@
+"""Halted partitions that an operator wants to go on: by partition, by topic, all at once, wherever they are."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mirror.cli import main
+from mirror.sandbox import Cluster
+from mirror.service.commands import Commands
+from mirror.service.http import client
+from mirror.service.http.routes import Pages
+from mirror.service.http.server import Request
+from mirror.service.resume import resumption
+from mirror.service.resume.resumption import NotAsked, Outcome, Resumed, Resumption
+from mirror.service.telemetry.fleet import Fleet
+from mirror.service.telemetry.rows import Row
+from tests.service import rows
+from tests.service.kafka_side import create_topic, delete_topic, produce
+from tests.service.loading import base
+from tests.service.running import cli, config_text, get, mirror, status
+
+FLOW = {"orders": [0, 1, 2], "users": [0]}
+
+
+def row(topic: str, partition: int, state: str) -> Row:
+    halted = {"reason": "r", "detail": "d", "remedy": "m"} if state == "halted" else {}
+    return rows.row(topic, partition, state=state, **halted)
+
+
+class Workers:
+    """Workers that answer at once; partitions of the topics in ``stays`` stay halted."""
+
+    def __init__(self, rows: Mapping[int, list[Row]], *, ready: bool = True, stays: tuple[str, ...] = ()) -> None:
+        self.fleet = Fleet("source->destination")
+        self.asked: list[tuple[int, str, Any]] = []
+        self.remade: Any = None
+        self.stays = stays
+        self.deaf: set[int] = set()
+        self.gone: set[int] = set()
+        for number, held in rows.items():
+            worker = self.fleet.started(number, number)
+            worker.ready = worker.joined = ready
+            worker.rows = {each.key: each for each in held}
+        self.resumption = Resumption(self.fleet, {each: Worker(self, each) for each in rows})
+
+    def send(self, number: int, kind: str, **fields: Any) -> bool:
+        if number in self.gone:
+            return False
+        self.asked.append((number, kind, fields.get("keys")))
+        self.remade = fields.get("remade")
+        if number in self.deaf:
+            return True
+        answer: dict[str, Any] = {"kind": "reply", "id": fields["id"]}
+        if kind == "keys":
+            answer["keys"] = FLOW
+        else:
+            answer["outcomes"] = [[*key, "still bad" if key[0] in self.stays else ""] for key in fields["keys"]]
+        asyncio.get_running_loop().call_soon(self.resumption.answered, answer)
+        return True
+
+
+class Worker:
+    def __init__(self, workers: Workers, number: int) -> None:
+        self._workers, self._number = workers, number
+
+    def send(self, kind: str, **fields: object) -> bool:
+        return self._workers.send(self._number, kind, **fields)
+
+
+def spread(**options: Any) -> Workers:
+    """Two halted partitions and an active one, at two workers; orders-2 is on another machine."""
+    held = {1: [row("orders", 0, "halted"), row("users", 0, "halted")], 2: [row("orders", 1, "active")]}
+    return Workers(held, **options)
+
+
+async def test_by_partition_topic_and_all() -> None:
+    """Each worker is asked for its own, and for what is halted alone, unless one partition is named."""
+    workers = spread()
+    found = await workers.resumption.resume("orders", None, ())
+    assert found == Resumed([Outcome("orders", 0, "")], [("orders", 2)])
+    found = await workers.resumption.resume(None, None, ())
+    assert found == Resumed([Outcome("orders", 0, ""), Outcome("users", 0, "")], [("orders", 2)])
+    found = await workers.resumption.resume("orders", 1, ())
+    assert found == Resumed([Outcome("orders", 1, "")], [])
+    assert await workers.resumption.resume("orders", 2, ()) == Resumed([], [("orders", 2)])
+    assert [each for each in workers.asked if each[1] == "resume"] == [
+        (1, "resume", [("orders", 0)]),
+        (1, "resume", [("orders", 0), ("users", 0)]),
+        (2, "resume", [("orders", 1)]),
+    ]
+
+
+async def test_partitions_that_nobody_has() -> None:
+    """The group gives out none of them while the source is away: that is told, and nobody is sent elsewhere."""
+    workers = Workers({1: []})
+    workers.fleet.flow_partitions = 4
+    workers.fleet.workers[1].joined = False
+    everything = [(topic, index) for topic, indices in FLOW.items() for index in indices]
+    assert await workers.resumption.resume(None, None, ()) == Resumed([], everything, nobody=True)
+
+
+async def test_a_topic_that_was_made_anew() -> None:
+    """By topic, or all at once: workers with partitions of it that have not halted for that yet are asked as well."""
+    held = {
+        1: [row("orders", 0, "halted")._replace(reason="recreated"), row("users", 0, "halted")],
+        2: [row("orders", 1, "active")],
+        3: [row("users", 1, "active")],
+    }
+    for topic, partition, remade in (("orders", None, ["orders"]), (None, None, ["orders"]), ("orders", 0, [])):
+        workers = Workers(held)
+        await workers.resumption.resume(topic, partition, ())
+        assert workers.remade == remade
+        asked = [each[::2] for each in workers.asked if each[1] == "resume"]
+        assert ((2, []) in asked) is bool(remade)
+        assert 3 not in dict(asked)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("none", None), ("orders", 3)])
+async def test_what_the_flow_does_not_have(topic: str, partition: int | None) -> None:
+    with pytest.raises(NotAsked, match="the flow has no"):
+        await spread().resumption.resume(topic, partition, ())
+
+
+async def test_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker is ready; one died just now; one does not answer."""
+    with pytest.raises(NotAsked, match="no worker is ready"):
+        await spread(ready=False).resumption.resume(None, None, ())
+    workers = Workers({1: [], 2: [row("orders", 0, "halted")]})
+    workers.gone.add(2)
+    (outcome,) = (await workers.resumption.resume("orders", 0, ())).outcomes
+    assert outcome.why_not == "the worker is not running at the moment; try again"
+    workers.gone.clear()
+    workers.deaf.add(2)
+    monkeypatch.setattr(resumption, "ANSWER_S", 0.01)
+    (outcome,) = (await workers.resumption.resume("orders", 0, ())).outcomes
+    assert outcome.why_not.startswith("the worker did not answer within")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "stays", "code", "resumed"),
+    [
+        (("orders", "0"), {}, (), 200, 1),
+        (("orders",), {"accept_gap": "true"}, (), 200, 1),
+        ((), {}, (), 200, 2),
+        ((), {}, ("users",), 409, 1),
+        (("orders", "1x"), {}, (), 400, 0),
+        (("orders", "9"), {}, (), 404, 0),
+        ((), {"accept_all": "true"}, (), 400, 0),
+    ],
+)
+async def test_over_http(
+    path: tuple[str, ...], query: dict[str, str], stays: tuple[str, ...], code: int, resumed: int
+) -> None:
+    """What comes of it, in the status code and partition by partition."""
+    served: Any = SimpleNamespace(fleet=None, resumption=spread(stays=stays).resumption, commands=Commands())
+    request = Request("POST", ("api", "v1", "partitions", *path, "resume"), query)
+    answer = await Pages(served).answer(request)
+    assert answer.status == HTTPStatus(code)
+    body = json.loads(answer.body)
+    assert ("error" in body) is (code in (400, 404))
+    assert sum(not each["why_not"] for each in body.get("partitions", [])) == resumed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "code", "said"),
+    [
+        (["t", "0"], Resumed([Outcome("t", 0, "")], []), 0, "t-0 is resumed"),
+        (["t", "0"], Resumed([Outcome("t", 0, "still bad")], []), 1, "t-0 is not resumed: still bad"),
+        (["t", "0"], Resumed([], [("t", 0)]), 1, "no worker here has t-0"),
+        (["t", "0"], Resumed([], [("t", 0)]), 1, "ask where they are copied"),
+        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "nobody may hold them now, and a halt stays as it is"),
+        (["t"], Resumed([Outcome("t", 0, ""), Outcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
+        (["t"], Resumed([Outcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
+        (["--all"], Resumed([], []), 0, "nothing is halted"),
+        (["--all", "--accept-gap"], Resumed([Outcome("t", 0, "x"), Outcome("t", 1, "x")], []), 1, "t-0 is not"),
+    ],
+)
+def test_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], found: Resumed, code: int, said: str
+) -> None:
+    asked: list[Any] = []
+
+    def resume(_: object, topic: str | None, partition: int | None, *, accept: list[str], flow_id: str) -> Resumed:
+        asked.append((topic, partition, accept))
+        assert flow_id == "source->destination"
+        return found
+
+    monkeypatch.setattr(client, "resume", resume)
+    config = tmp_path / "mirror.yaml"
+    config.write_text(base())
+    result = CliRunner().invoke(main, ["partition", "resume", "-c", str(config), *arguments])
+    assert result.exit_code == code
+    assert said in result.output
+    names = [each for each in arguments if not each.startswith("--")]
+    accept = ["accept_gap"] if "--accept-gap" in arguments else []
+    assert asked == [(names[0] if names else None, int(names[1]) if len(names) > 1 else None, accept)]
+
+
+@pytest.mark.broker
+def test_a_service_whose_partitions_have_all_halted(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. Everything halts: it stays up, says so once, is healthy and not ready, and its alert stands.
+    2. Resumed as it is, it halts again: told, exit code 1.
+    3. The reason is seen to, and all of it is resumed with one command: copied, ready again.
+
+    (With --fail-fast the same scene ends the process: ``test_worker_bad_input.test_everything_halts``.)
+    """
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    config = tmp_path / "mirror.yaml"
+    create_topic(source, topic_name, 2)
+    create_topic(destination, topic_name, 2)
+    produce(source, topic_name, 20, partitions=2)
+    produce(destination, topic_name, 20, partitions=2, seed=1)
+    with mirror(config, config_text(source, destination, [topic_name])) as process:
+        process.wait_event("all_halted", partitions=2)
+        assert get(process, "/-/healthy")[0] == 200
+        code, why = get(process, "/-/ready")
+        assert (code, why.splitlines()[0]) == (503, "every partition here is halted (2)")
+        assert f"mirror status -c {config}" in why
+        assert "every partition here is halted (2)\n" in cli(process, config, "status").stdout
+        assert get(process, "/metrics")[1].count("\nmirror_partition_halted{") == 2
+        assert cli(process, config, "status").returncode == 2
+        assert len(process.of("all_halted")) == 1
+        told = cli(process, config, "partition", "resume", "--all")
+        assert told.returncode == 1
+        assert f"{topic_name}-1 is not resumed: halts again, foreign_writer" in told.stderr
+        delete_topic(destination, topic_name)
+        create_topic(destination, topic_name, 2)
+        told = cli(process, config, "partition", "resume", topic_name)
+        assert (told.returncode, told.stderr) == (0, "")
+        assert told.stdout == f"{topic_name}-0 is resumed\n{topic_name}-1 is resumed\n"
+        process.wait_for(lambda: status(process)["states"] == {"active": 2}, "both to be active")
+        assert get(process, "/-/ready")[0] == 200
+        assert process.stop() == 0

@@ -1,0 +1,163 @@
+"""Every metric of ours, with the figure that belongs to it: no two of what the worker tells are alike."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mirror.relay.stats import Skipped
+from mirror.service.log import logs
+from mirror.service.telemetry import metrics
+from mirror.service.telemetry.fleet import Fleet
+from mirror.service.telemetry.metrics import render
+from tests.service.rows import row, stint
+
+PARTITION = 'partition="3",source="east",target="west",topic="t"'
+FLOW = 'source="east",target="west"'
+
+EXPECTED = f"""
+mirror_build_info{{python="*",version="1.2.3"}} 1
+mirror_ready 0
+mirror_log_lines_lost_total 17
+mirror_partitions{{source="east",state="halted",target="west"}} 1
+mirror_flow_partitions{{{FLOW}}} 11
+mirror_unassigned_partitions{{{FLOW}}} 12
+mirror_topic_unmatched{{pattern="logs",{FLOW}}} 1
+mirror_topic_gone{{{FLOW},topic="old"}} 1
+mirror_cluster_up{{cluster="east"}} 1
+mirror_cluster_up{{cluster="west"}} 0
+mirror_request_errors_total{{api="Produce",cluster="west",error="timeout"}} 21
+mirror_batches_total{{path="deep",{FLOW}}} 4
+mirror_batches_total{{path="shallow",{FLOW}}} 20
+mirror_unproven_positions_total{{{FLOW}}} 22
+mirror_oversize_fetches_total{{{FLOW}}} 23
+mirror_resyncs_total{{cause="timeout",{FLOW}}} 25
+mirror_halts_total{{reason="corrupt",{FLOW}}} 26
+mirror_rebalances_total{{event="assigned",{FLOW}}} 27
+mirror_rebalances_total{{event="lost",{FLOW}}} 28
+mirror_rebalances_total{{event="revoked",{FLOW}}} 29
+mirror_offset_commits_total{{result="failed",{FLOW}}} 30
+mirror_offset_commits_total{{result="ok",{FLOW}}} 31
+mirror_throttled_seconds_total{{cluster="east"}} 0
+mirror_throttled_seconds_total{{cluster="west"}} 32.5
+mirror_replicated_records_total{{{PARTITION}}} 600
+mirror_replicated_batches_total{{{PARTITION}}} 24
+mirror_replicated_bytes_total{{{PARTITION}}} 70000
+mirror_filled_offsets_total{{{PARTITION}}} 33
+mirror_replication_lag_records{{{PARTITION}}} 41
+mirror_replication_lag_seconds{{{PARTITION}}} *
+mirror_source_end_offset{{{PARTITION}}} 841
+mirror_target_end_offset{{{PARTITION}}} 800
+mirror_committed_offset{{{PARTITION}}} 790
+mirror_partition_halted{{partition="3",reason="corrupt",source="east",target="west",topic="t"}} 1
+mirror_skipped_offsets_total{{partition="3",reason="unexplained_gap",source="east",target="west",topic="t"}} 15
+mirror_last_skip_timestamp_seconds{{{PARTITION}}} 1700000003
+mirror_worker_up{{worker="1"}} 1
+mirror_worker_restarts_total{{worker="1"}} 2
+mirror_assigned_partitions{{{FLOW},worker="1"}} 1
+mirror_worker_last_progress_timestamp_seconds{{worker="1"}} *
+mirror_fetched_bytes_total{{{FLOW},worker="1"}} 51
+mirror_fetch_requests_total{{{FLOW},worker="1"}} 52
+mirror_produce_requests_total{{{FLOW},worker="1"}} 53
+mirror_buffer_bytes{{worker="1"}} 61
+mirror_buffer_limit_bytes{{worker="1"}} 62
+"""
+"""``*``: another figure each time. What may be 0 for reasons or states that were not met is left out."""
+
+
+def told() -> dict[str, Any]:
+    """What the one worker tells."""
+    one = row(
+        partition=3, state="halted", reason="corrupt", detail="d", remedy="r", lag_records=41, source_end=841,
+        position=800, committed=790,
+        stint=stint(begun=167, position=800, records=600, batches=24, bytes=70_000, filled=33),
+    )  # fmt: skip
+    return {
+        "at": time.time(),
+        "counters": {
+            "request_errors/west/Produce/timeout": 21, "opened_batches": 4, "unproven": 22, "oversize_frames": 23,
+            "filled": 33, "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
+            "rebalances/revoked": 29, "commits/failed": 30, "commits/ok": 31, "throttled_s/west": 32.5,
+            "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5,
+        },
+        "gauges": {"rss_bytes": 60, "buffer_bytes": 61, "buffer_limit_bytes": 62, "joined": 1},
+        "flow_partitions": 11,
+        "clusters": {"east": True, "west": False},
+        "unassigned": 12,
+        "silent": [],
+        "unreached": {},
+        "partitions": [list(one)],
+        "gone": [],
+        "skipped": [
+            list(Skipped("t", 3, first, first + count, "unexplained_gap", 1_700_000_000_000 + count * 300))
+            for first, count in ((100, 10), (120, 5))
+        ],
+        "unmatched": ["logs"],
+        "gone_topics": ["old"],
+    }  # fmt: skip
+
+
+def exposed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The text, of a worker that was started three times."""
+    monkeypatch.setattr(logs, "lines_lost", lambda: 17)
+    found = Fleet("east->west")
+    for pid in (1, 2, 3):
+        found.started(1, pid)
+    found.heard(1, told())
+    return render(found, "1.2.3").decode()
+
+
+def lines_of(text: str) -> list[str]:
+    """Samples of ours with their labels in order, but those of 0 that only say that something was not met."""
+    made = []
+    for family in text_string_to_metric_families(text):
+        for each in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(each.labels.items()))
+            unmet = each.value == 0 and {"reason", "cause", "state"} & each.labels.keys()
+            if each.name.startswith("mirror_") and not each.name.startswith("mirror_gc_pause") and not unmet:
+                made.append(
+                    f"{each.name}{{{labels}}} {each.value:.15g}" if labels else f"{each.name} {each.value:.15g}"
+                )
+    return made
+
+
+def differing(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """Samples that were not expected, and those expected that are not there."""
+    left = lines_of(exposed(monkeypatch))
+    missing = []
+    for line in EXPECTED.split("\n")[1:-1]:
+        pattern = re.compile(re.escape(line).replace(r"\*", "[0-9.e+]+"))
+        match = next((each for each in left if pattern.fullmatch(each)), None)
+        if match is None:
+            missing.append(line)
+        else:
+            left.remove(match)
+    return left, missing
+
+
+def test_every_metric_has_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert differing(monkeypatch) == ([], [])
+
+
+def test_every_family_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric that is added is added here."""
+    families = {family.name for family in text_string_to_metric_families(exposed(monkeypatch))}
+    ours = {name for name in families if name.startswith("mirror_")} - {"mirror_gc_pause_seconds"}
+    listed = {re.split(r"[ {]", line)[0].removesuffix("_total") for line in EXPECTED.split("\n")[1:-1]}
+    assert {name.removesuffix("_total") for name in ours} == listed
+
+
+@pytest.mark.parametrize("at", range(len(metrics._WORKER_COUNTERS)))
+def test_a_figure_in_another_s_place_is_seen(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of a kind are exchanged."""
+    kinds = list(metrics._WORKER_COUNTERS)
+    other = (at + 1) % len(kinds)
+    names = [kind[0] for kind in kinds]
+    names[at], names[other] = names[other], names[at]
+    monkeypatch.setattr(
+        metrics, "_WORKER_COUNTERS", tuple((name, *kind[1:]) for name, kind in zip(names, kinds, strict=True))
+    )
+    left, missing = differing(monkeypatch)
+    assert len(left) == len(missing) == 2
