@@ -18,7 +18,7 @@ from mirror.sandbox import Cluster
 from tests.audit.clusters import batches_of, create, delete_before, endpoint
 from tests.audit.exact import Batch, Change, Markers, Step, copy_exact, steps_of, transactions
 from tests.service.running import config_text, mirror
-from tests.service.test_holes import wait_for_equal_ends
+from tests.service.runs.test_holes import wait_for_equal_ends
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

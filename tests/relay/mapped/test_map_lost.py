@@ -15,7 +15,7 @@ from mirror.relay.mapped.beginning import Beginning, Start
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, transaction
-from tests.relay.mapped.test_mapped import write
+from tests.relay.mapped.test_locate import write
 from tests.relay.mapping import FLOW, anew, assert_exact, mapping, written_map
 
 pytestmark = pytest.mark.broker

@@ -9,7 +9,7 @@ from mirror.sandbox import Cluster
 from tests.audit.clusters import delete_before
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import Mirror, config_text, mirror
-from tests.service.test_mapped import FLOW, consumer, read_from, translate
+from tests.service.runs.test_mapped import FLOW, consumer, read_from, translate
 
 pytestmark = pytest.mark.broker
 RECORDS = 10

@@ -11,7 +11,7 @@ from mirror.sandbox import Cluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce
 from tests.service.running import cli, config_text, mirror
-from tests.service.test_gaps import delete_before
+from tests.service.runs.test_gaps import delete_before
 
 pytestmark = pytest.mark.broker
 

@@ -7,7 +7,7 @@ import pytest
 from mirror.sandbox import Cluster
 from tests.service.kafka_side import create_topic, produce, read_log
 from tests.service.running import Mirror, config_text, mirror
-from tests.service.test_holes import plain, transactions, wait_for_equal_ends
+from tests.service.runs.test_holes import plain, transactions, wait_for_equal_ends
 
 pytestmark = pytest.mark.broker
 
