@@ -1,0 +1,143 @@
+"""Tests stand where the code stands: each module has its test file, or a line here says which one covers it."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COVERED = {
+    # Plain data, errors and constants: nothing to test but their use.
+    "audit/errors.py": "audit/test_command.py",
+    "audit/model.py": "audit/judge/test_classify.py",
+    "audit/judge/looks.py": "audit/judge/test_differences.py",
+    "audit/spark/options.py": "audit/spark/test_source.py",
+    "demo/errors.py": "demo/test_cli.py",
+    "net/errors.py": "net/test_connect.py",
+    "net/options.py": "net/test_connect.py",
+    "offsetmap/keys.py": "offsetmap/test_hostile_topic.py",
+    "relay/owner.py": "relay/test_relay.py",
+    "relay/phases.py": "relay/test_partition.py",
+    "relay/settings.py": "service/config/test_load.py",
+    "relay/stats.py": "service/telemetry/test_exposition.py",
+    "sandbox/errors.py": "sandbox/test_cli.py",
+    "sandbox/settings.py": "sandbox/test_arguments.py",
+    "sandbox/state.py": "sandbox/test_cli.py",
+    "sandbox/versions.py": "sandbox/test_arguments.py",
+    "service/exits.py": "test_cli.py",
+    "service/config/errors.py": "service/config/test_document.py",
+    "service/telemetry/rows.py": "service/telemetry/test_fleet.py",
+    # A part of what the named file tests as a whole.
+    "audit/export.py": "audit/test_report.py",
+    "audit/judge/runs.py": "audit/judge/test_differences.py",
+    "audit/judge/spans.py": "audit/judge/test_classify.py",
+    "audit/prepare/estimate.py": "audit/prepare/test_bounds.py",
+    "audit/prepare/leading.py": "audit/prepare/test_bounds.py",
+    "audit/prepare/offsets.py": "audit/prepare/test_bounds.py",
+    "audit/prepare/policies.py": "audit/prepare/test_bounds.py",
+    "audit/read/fetching.py": "audit/test_independent.py",
+    "audit/read/opened.py": "audit/judge/test_cleaned.py",
+    "audit/read/reader.py": "audit/test_independent.py",
+    "audit/read/selecting.py": "audit/judge/test_mapped.py",
+    "audit/read/tasks.py": "audit/spark/test_source.py",
+    "audit/read/witness.py": "audit/read/test_holes.py",
+    "audit/spark/by_record.py": "audit/judge/test_cleaned.py",
+    "audit/spark/cluster_session.py": "audit/spark/test_spark_cluster.py",
+    "audit/spark/compare.py": "audit/spark/test_source.py",
+    "audit/spark/daemon.py": "audit/spark/test_session.py",
+    "audit/spark/java.py": "audit/test_command.py",
+    "audit/spark/jvm.py": "audit/spark/test_session.py",
+    "audit/spark/progress.py": "audit/spark/test_looking.py",
+    "demo/children.py": "demo/test_daemon.py",
+    "demo/dashboard.py": "demo/test_views.py",
+    "demo/ends.py": "demo/test_demo.py",
+    "demo/proof.py": "demo/test_daemon.py",
+    "demo/screen.py": "demo/test_views.py",
+    "demo/units.py": "demo/test_views.py",
+    "demo/writers.py": "demo/test_load.py",
+    "net/codes.py": "net/test_pulse.py",
+    "net/unreached.py": "net/test_cluster.py",
+    "offsetmap/looks.py": "offsetmap/test_alignment_cleaned.py",
+    "offsetmap/pins.py": "offsetmap/test_records.py",
+    "offsetmap/survivors.py": "offsetmap/test_alignment_cleaned.py",
+    "offsetmap/translation.py": "service/offsets/test_translate.py",
+    "records/intact.py": "relay/hot/test_forward.py",
+    "records/transactions.py": "relay/hot/test_forward.py",
+    "relay/halts.py": "relay/locate/test_halts.py",
+    "relay/durable/writer.py": "relay/durable/test_pins.py",
+    "relay/holes/markers.py": "relay/holes/test_filling.py",
+    "relay/hot/link.py": "relay/test_sink.py",
+    "relay/hot/native.py": "relay/hot/test_plain.py",
+    "relay/leading/cleanup.py": "relay/leading/test_filler.py",
+    "relay/locate/compare.py": "relay/locate/test_parted.py",
+    "relay/locate/resync.py": "relay/locate/test_position.py",
+    "relay/locate/seeking.py": "relay/test_one_broker_down.py",
+    "relay/locate/tails.py": "relay/locate/test_position.py",
+    "relay/mapped/beginning.py": "relay/mapped/test_anew.py",
+    "relay/mapped/lane.py": "relay/mapped/test_locate.py",
+    "relay/topics/gone.py": "service/test_worker_bad_input.py",
+    "relay/watch/asking.py": "relay/watch/test_idle.py",
+    "relay/watch/renewal.py": "relay/mapped/test_expiry.py",
+    "sandbox/broker.py": "sandbox/test_cluster.py",
+    "sandbox/ivy.py": "sandbox/test_jars.py",
+    "sandbox/java.py": "sandbox/test_jars.py",
+    "sandbox/jvm.py": "audit/test_independent.py",
+    "sandbox/keeper.py": "sandbox/test_cli.py",
+    "sandbox/kraft.py": "sandbox/test_arguments.py",
+    "sandbox/process.py": "sandbox/test_guardian.py",
+    "sandbox/requests.py": "sandbox/test_probe.py",
+    "sandbox/zookeeper.py": "sandbox/test_cluster.py",
+    "service/channel.py": "service/test_child.py",
+    "service/selection.py": "service/config/test_kinds.py",
+    "service/worker_settings.py": "service/test_child.py",
+    "service/config/cluster.py": "service/config/test_load.py",
+    "service/config/flow.py": "service/config/test_load.py",
+    "service/config/model.py": "service/config/test_load.py",
+    "service/config/resolve.py": "service/config/test_load.py",
+    "service/config/settings.py": "service/config/test_load.py",
+    "service/group/expel.py": "service/group/test_owners.py",
+    "service/http/client.py": "service/http/test_server.py",
+    "service/http/routes.py": "service/http/test_server.py",
+    "service/log/plainlog.py": "service/test_memory_of_processes.py",
+    "service/telemetry/backlog.py": "service/telemetry/test_fleet.py",
+    "service/telemetry/gc_stats.py": "service/telemetry/test_snapshot.py",
+    "service/telemetry/metrics.py": "service/telemetry/test_exposition.py",
+    "service/telemetry/readiness.py": "service/telemetry/test_fleet.py",
+    "service/telemetry/reports.py": "service/telemetry/test_fleet.py",
+    "service/telemetry/status.py": "service/telemetry/test_fleet.py",
+    "spark_submit.py": "audit/spark/test_spark_cluster.py",
+}
+"""Module -> the test file that covers it."""
+
+
+def modules() -> list[str]:
+    """Below ``mirror``; a package's own file says only what it is, and a program's only what it starts."""
+    found = (path.relative_to(ROOT / "mirror") for path in sorted((ROOT / "mirror").rglob("*.py")))
+    return [str(path) for path in found if path.name not in ("__init__.py", "__main__.py")]
+
+
+def own_test(module: str) -> Path:
+    path = Path(module)
+    return ROOT / "tests" / path.parent / f"test_{path.name}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_every_module_has_its_tests(module: str) -> None:
+    if own_test(module).exists():
+        assert module not in COVERED, "it has a test file of its own"
+    else:
+        assert module in COVERED, f"write {own_test(module).relative_to(ROOT)}, or say here which file covers it"
+        assert (ROOT / "tests" / COVERED[module]).exists()
+
+
+def test_nothing_is_covered_that_is_not_there() -> None:
+    assert set(COVERED) <= set(modules())
+
+
+def test_no_folder_is_a_heap() -> None:
+    """A dozen modules at most, but for those with a reason."""
+    crowded = {
+        str(folder.relative_to(ROOT)): len(files)
+        for folder in (ROOT / "mirror", *(path for path in (ROOT / "mirror").rglob("*") if path.is_dir()))
+        if len(files := [path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 14
+    }
+    assert set(crowded) <= {"mirror/demo", "mirror/sandbox"}, crowded
