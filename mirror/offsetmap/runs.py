@@ -125,18 +125,6 @@ class OffsetMap:
         kept = bisect_right(self._destinations, destination)
         self._keep_before(kept, destination - self._run_start(self._destinations, destination))
 
-    def trim_destination(self, destination: int) -> int:
-        """Forgets the runs that end at or before this destination offset: retention deleted what they are about.
-
-        Returns:
-            How many.
-        """
-        gone = 0
-        while gone < len(self) and self[gone].destination_end <= destination:
-            gone += 1
-        del self._sources[:gone], self._destinations[:gone], self._lengths[:gone]
-        return gone
-
     @staticmethod
     def _run_start(side: "array[int]", offset: int) -> int:
         """The first offset of the run at or before ``offset``; ``offset`` if there is none."""

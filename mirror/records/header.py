@@ -27,12 +27,10 @@ MAGIC_AT = 16
 CRC_AT = 17
 CRC_FROM = 21
 """The CRC covers the bytes from here to the batch's end."""
-BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
 RECORD_COUNT_AT = 57
 
-NO_PRODUCER_ID = -1
 NO_LEADER_EPOCH = -1
 SEQUENCES = 1 << 31
 """Sequences run from 0 to 2^31 - 1 and wrap to 0 (Kafka's DefaultRecordBatch)."""

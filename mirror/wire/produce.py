@@ -101,12 +101,6 @@ def max_timestamp_of(head: bytes) -> int:
     return int(_TIME.unpack_from(head, len(head) - HEADER_SIZE + MAX_TIMESTAMP_AT)[0])
 
 
-def head_size(version: int, length: int) -> int:
-    """Bytes of such a head."""
-    size_field = len(uvarint(PREFIX_SIZE + length + 1)) if version >= PRODUCE_FLEXIBLE else 4
-    return 4 + size_field + HEADER_SIZE
-
-
 def topic_head(version: int, topic: TopicKey) -> bytes:
     """A topic's name or id as a request carries it. Worth keeping per topic."""
     if version >= PRODUCE_TOPIC_IDS:

@@ -71,16 +71,6 @@ def test_truncating_forgets_the_offsets_from_there_on(gaps: list[tuple[int, int,
     assert found == OffsetMap(Run(here, there, 1) for here, there in plain.items() if there < cut)
 
 
-@given(GAPS, st.integers(0, 200))
-def test_trimming_keeps_what_is_left_exact(gaps: list[tuple[int, int, int]], start: int) -> None:
-    found, plain = built(gaps)
-    before = len(found)
-    assert found.trim_destination(start) == before - len(found)
-    for here, there in plain.items():
-        if there >= start:
-            assert found.to_destination(here) == Place(there, exact=True)
-
-
 def test_runs_that_do_not_ascend_are_refused() -> None:
     found = OffsetMap([Run(10, 100, 5)])
     for run in ((14, 105, 1), (15, 104, 1), (15, 105, 0), (-1, 105, 1)):

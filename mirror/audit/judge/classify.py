@@ -58,13 +58,8 @@ class Scene:
     by_record: bool = False
 
 
-def classify(scene: Scene) -> list[Finding]:
-    """Every row of the scene is in exactly one finding; ordered by offset, equal neighbours joined."""
-    return joined(named(scene), scene.holes)
-
-
 def named(scene: Scene) -> list[Finding]:
-    """The same, not joined."""
+    """Every row of the scene is in exactly one finding; ordered by offset. Equal neighbours: see ``joined``."""
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
     broken = _set_aside(source), _set_aside(destination)

@@ -21,7 +21,6 @@ class Selector:
     Attributes:
         offsets: of the batches that were taken.
         unmapped: destination offsets (start, end) of batches of the flow that the map does not have; the first of them.
-        unmapped_batches: how many they are.
     """
 
     def __init__(self, where: Copied) -> None:
@@ -29,7 +28,6 @@ class Selector:
         self._runs = np.array(where.runs, np.int64).reshape(-1, 3)
         self.offsets = 0
         self.unmapped: list[tuple[int, int]] = []
-        self.unmapped_batches = 0
 
     def __call__(self, piece: Piece) -> Piece:
         """The same with the flow's batches alone, at their source offsets."""
@@ -47,7 +45,6 @@ class Selector:
             inside, shift = np.zeros(len(headers), bool), np.zeros(len(headers), np.int64)
         own = np.isin(headers["producer_id"].astype(np.int64), self._own)
         for index in np.flatnonzero(own & ~inside).tolist():
-            self.unmapped_batches += 1
             if len(self.unmapped) < LISTED:
                 self.unmapped.append((int(bases[index]), int(nexts[index])))
         # A batch of somebody else's in a place of the map is compared, and found to be none of the source's.

@@ -28,7 +28,6 @@ DAY_MS = 86_400_000
 FLOW_ID_MAX = 200
 """The internal topic's name has it, and no topic name has more than 249 characters."""
 _FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
-LATER = "is not in this release"
 
 DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
 """What every destination topic that we create is set to: with any other value its broker rewrites our batches."""

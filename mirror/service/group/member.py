@@ -117,7 +117,6 @@ class Membership:
         self._positions: Mapping[Key, Committable] | None = None
         self._ending = threading.Event()
         self._ended = asyncio.Event()
-        self._drain_at_end_s = 0.0
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
         self._config = consumer_config(
             settings,

@@ -2,8 +2,8 @@
 
 Whoever logs neither waits nor fails, whatever stdout is and whoever reads it (``service.log.outlet``).
 
-Event names and keys are constants here, because dashboards and scripts search for them. Every line has `event`,
-`level` and `timestamp` (ISO 8601, UTC).
+Every line has `event`, `level` and `timestamp` (ISO 8601, UTC). Event names are stable, because dashboards and scripts
+search for them; those that are constants here are the ones that more than one module uses.
 """
 
 from __future__ import annotations
@@ -41,25 +41,17 @@ LEVEL: Final = "level"
 TIMESTAMP: Final = "timestamp"
 # What a line is about.
 FLOW: Final = "flow"
-WORKER: Final = "worker"
 CLUSTER: Final = "cluster"
 BROKER: Final = "broker"
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
 LOGGER: Final = "logger"
 # Why, and what to do.
-REASON: Final = "reason"
 DETAIL: Final = "detail"
 REMEDY: Final = "remedy"
 # Of `progress`.
-LAG_RECORDS: Final = "lag_records"
-BYTES: Final = "bytes"
 BYTES_PER_S: Final = "bytes_per_s"
-BATCHES_FORWARDED: Final = "batches_forwarded"
-BATCHES_OPENED: Final = "batches_opened"
 PARTITIONS: Final = "partitions"
-CPU_S: Final = "cpu_s"
-RSS_BYTES: Final = "rss_bytes"
 # Of lines that were held back.
 SUPPRESSED: Final = "suppressed"
 OF_EVENT: Final = "of_event"
