@@ -22,7 +22,7 @@ from mirror.net.cluster import Cluster, Leader, no_leader
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
 from mirror.net.log import PartitionLog
 from mirror.offsetmap.chunks import Chunk, joined
-from mirror.offsetmap.records import Entry, Flow, Ledger, Side, Skipped, StateError
+from mirror.offsetmap.records import Entry, Flow, Ledger, Side, StateError
 from mirror.offsetmap.runs import MapError, OffsetMap
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, Outcome, outcome_of
@@ -99,9 +99,6 @@ class Memory(Protocol):
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Writes entries, and takes keys away."""
-
-    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
-        """Writes down a range that is not copied."""
 
     async def claim(self, flow: Flow) -> None:
         """Writes down whose it is, unless that is known."""
@@ -279,12 +276,6 @@ class State:
                 self.ledger.put(entry)
             for key in forget:
                 self.ledger.forget(key)
-
-    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
-        """Writes down that source offsets ``start`` up to before ``end`` are not copied, and why."""
-        skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
-        await self.save([skipped])
-        return skipped
 
     # -- the topic -----------------------------------------------------------------------------------------------------
 

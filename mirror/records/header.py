@@ -31,6 +31,7 @@ MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
 RECORD_COUNT_AT = 57
 
+NO_PRODUCER_ID = -1
 NO_LEADER_EPOCH = -1
 SEQUENCES = 1 << 31
 """Sequences run from 0 to 2^31 - 1 and wrap to 0 (Kafka's DefaultRecordBatch)."""

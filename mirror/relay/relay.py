@@ -19,9 +19,8 @@ from mirror.offsetmap.topic import Memory
 from mirror.reasons import Heals, heals
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
-from mirror.relay.durable.due import DELETED
 from mirror.relay.durable.loops import Loops
-from mirror.relay.durable.pins import ON_GAP, UNPROVEN
+from mirror.relay.durable.skips import DELETED, ON_GAP, UNPROVEN
 from mirror.relay.durable.writer import Books
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes.filling import Holes
@@ -550,33 +549,15 @@ class Relay:
 
     def skipped(self, partition: Partition, start: int, end: int) -> None:
         """Offsets that will not be copied, by decision."""
-        self._tell_given_up(partition, start, end)
+        self._given_up(partition, start, end, ON_GAP)
         # What is found behind a checkpoint is sought among all that was not copied: the gap is to be before it.
         self.books.write_soon()
         self._spawn(self.books.skipped(partition.side, start, end))
 
-    def _tell_given_up(self, partition: Partition, start: int, end: int) -> None:
-        self.stats.skip(partition.topic, partition.index, start, end, ON_GAP)
-        detail = f"offsets {start} to {end - 1} of the source are not there to copy; going on was accepted"
-        self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
-
-    def _tell_trusted(self, partition: Partition, start: int, end: int) -> None:
-        """Offsets that an operator took on trust; they were written down with the pin."""
-        if start >= end:
-            return
-        self.stats.skip(partition.topic, partition.index, start, end, UNPROVEN)
-        detail = (
-            f"nothing shows that offsets {start} to {end - 1} of the source are at the destination; taking that on "
-            "trust was accepted"
-        )
-        self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
-
-    def _tell_overtaken(self, partition: Partition, start: int, end: int) -> None:
-        """Offsets that were due when the partition halted; they were written down before the copy began behind them."""
-        self.stats.skip(partition.topic, partition.index, start, end, DELETED)
-        detail = f"offsets {start} to {end - 1} of the source were due when the partition halted, and the source has "
-        detail += "deleted them since: they were never copied"
-        self.log.warning("skipped", topic=partition.topic, partition=partition.index, detail=detail)
+    def _given_up(self, partition: Partition, start: int, end: int, cause: str) -> None:
+        """Counts what is not copied, and shows it. The log said so before it was written down (``relay.durable``)."""
+        if start < end:
+            self.stats.skip(partition.topic, partition.index, start, end, cause)
 
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
@@ -646,12 +627,12 @@ class Relay:
         key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
         assert key is not None, partition.name
         if partition.trusted is not None:
-            self._tell_trusted(partition, *partition.trusted)
+            self._given_up(partition, *partition.trusted, UNPROVEN)
         for start, end in partition.overtaken:
-            self._tell_overtaken(partition, start, end)
+            self._given_up(partition, start, end, DELETED)
         partition.start(location, topic_head=topic_head(self._produce_version, key))
         if location.accepted is not None:
-            self._tell_given_up(partition, *location.accepted)
+            self._given_up(partition, *location.accepted, ON_GAP)
         if not location.proven:
             self.stats.unproven += 1
         self.log.info(

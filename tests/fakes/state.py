@@ -1,10 +1,9 @@
 """The internal topic as a list in this process, for relays that run without one."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from mirror.offsetmap.records import Entry, Flow, Ledger, Side, Skipped
+from mirror.offsetmap.records import Entry, Flow, Ledger
 from mirror.offsetmap.topic import Row
 
 
@@ -53,12 +52,6 @@ class MemoryState:
         for key, value in self.rows[self._next :]:
             self.ledger.apply(key, value)
         self._next = len(self.rows)
-
-    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
-        """A range that is not copied."""
-        skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
-        await self.save([skipped])
-        return skipped
 
     async def claim(self, flow: Flow) -> None:
         """Whose it is; tests with several flows share it."""

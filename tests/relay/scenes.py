@@ -28,7 +28,9 @@ class Scene:
         self.log = Log()
         self.clusters = here, there
         told = settings(**changes)
-        self.pins = Pins(MemoryState(destination.remembered), source=here, destination=there, settings=told)
+        self.pins = Pins(
+            MemoryState(destination.remembered), source=here, destination=there, settings=told, log=self.log
+        )
         self.locator = Locator(source=here, destination=there, settings=told, pins=self.pins, log=self.log)
         self.partition = Partition("t", 0)
         self.owner = producer_id(flow=FLOW, cluster_id=source.cluster_id, topic="t", partition=0)
@@ -37,7 +39,7 @@ class Scene:
         """A locator of the same flow under another id."""
         here, there = self.clusters
         told = settings(flow=flow)
-        pins = Pins(MemoryState([]), source=here, destination=there, settings=told)
+        pins = Pins(MemoryState([]), source=here, destination=there, settings=told, log=self.log)
         return Locator(source=here, destination=there, settings=told, pins=pins, log=self.log)
 
     @property

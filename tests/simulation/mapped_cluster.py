@@ -11,7 +11,7 @@ from typing import Any
 from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
-from mirror.offsetmap.records import Entry, Flow, Ledger, Side, Skipped
+from mirror.offsetmap.records import Entry, Flow, Ledger
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
@@ -287,12 +287,6 @@ class MappedState:
             await self._ask(lambda all_rows: all_rows.extend(rows))
             for key, value in rows:
                 self.ledger.apply(key, value)
-
-    async def skip(self, side: Side, start: int, end: int, cause: str) -> Skipped:
-        """A range that is not copied."""
-        skipped = Skipped(side=side, start=start, end=end, cause=cause, at_ms=0)
-        await self.save([skipped])
-        return skipped
 
     async def claim(self, flow: Flow) -> None:
         """Whose it is; tests with several flows share it."""

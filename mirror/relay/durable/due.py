@@ -15,15 +15,13 @@ from mirror.net.errors import NetworkError
 from mirror.net.log import PartitionLog
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import HALTED, LastCopied, Note
-from mirror.offsetmap.records import Skipped
 from mirror.offsetmap.topic import Memory
-from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
+from mirror.relay.durable.skips import DELETED, Skips
 from mirror.relay.halts import Halted
 from mirror.relay.partition import Partition
 from mirror.relay.settings import RelaySettings
 
-DELETED = HaltReason.RETENTION_OVERTOOK.slug
 """Why a range counts as skipped that the source deleted while a halt kept it from being copied."""
 
 
@@ -31,8 +29,11 @@ class Due:
     """Of all partitions of a process. What was due is of the source's topic: which one of the destination's it would
     have been copied into does not matter."""
 
-    def __init__(self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings) -> None:
+    def __init__(
+        self, state: Memory, skips: Skips, *, source: Cluster, destination: Cluster, settings: RelaySettings
+    ) -> None:
         self._state = state
+        self._skips = skips
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -130,9 +131,8 @@ class Due:
         if note is None or not note.copied.offset < upto:
             return
         due = note.copied.offset
-        skipped = Skipped(side=partition.side, start=due, end=upto, cause=DELETED, at_ms=_now_ms())
         moved = _note(partition, note.source_id, note.destination_id, note.copied._replace(offset=upto))
-        await self._state.save([skipped, moved])
+        await self._skips.write(partition.side, [(due, upto, DELETED)], moved)
         partition.overtaken.append((due, upto))
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:

@@ -13,20 +13,20 @@ from mirror.net.cluster import Cluster
 from mirror.net.log import PartitionLog
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
-from mirror.offsetmap.records import Checkpoint, Entry, Skipped
+from mirror.offsetmap.records import Checkpoint, Entry
 from mirror.offsetmap.topic import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.durable.due import Due, persistently
+from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.halts import Halted, PartitionHalted, halt
 from mirror.relay.locate.evidence import Asked, Known, Unseen, vouch
+from mirror.relay.locate.resync import Log
 from mirror.relay.partition import NEVER, Partition
 from mirror.relay.settings import RelaySettings
 
-UNPROVEN = HaltReason.UNPROVEN.slug
 """Why a range counts as skipped that an operator took on trust."""
-ON_GAP = "on.gap"
 """Why one does that was given up by decision."""
 COMMITTED = "read_committed"
 MAPPED = "mapped"
@@ -36,13 +36,16 @@ LEVEL = "isolation.level"
 class Pins:
     """Of all partitions of a process."""
 
-    def __init__(self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings) -> None:
+    def __init__(
+        self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log
+    ) -> None:
         self.state = self._state = state
+        self.skips = Skips(state, log)
         self._source = source
         self._destination = destination
         self._settings = settings
         self._writer = uuid.uuid4().hex[:16]
-        self.due = Due(state, source=source, destination=destination, settings=settings)
+        self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
 
     # -- what is written down ------------------------------------------------------------------------------------------
 
@@ -172,12 +175,10 @@ class Pins:
             await self._state.put(pin)
         else:
             without = [
-                Skipped(side=partition.side, start=taken[0], end=taken[1], cause=cause, at_ms=pin.at_ms)
-                for cause, taken in ((UNPROVEN, trusted), (ON_GAP, given_up))
-                if taken is not None and taken[0] < taken[1]
+                (*taken, cause) for cause, taken in ((UNPROVEN, trusted), (ON_GAP, given_up)) if taken is not None
             ]
             notes = self._state.ledger.notes(partition.side) if trusted is not None else []
-            await self._state.save([pin, *without], forget=[each.key() for each in notes])
+            await self.skips.write(partition.side, without, pin, forget=[each.key() for each in notes])
         partition.pin = pin
 
     def aborted_to(self, partition: Partition) -> int:

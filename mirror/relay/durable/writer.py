@@ -8,8 +8,9 @@ from contextlib import suppress
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.records import Side
 from mirror.offsetmap.topic import Memory, State
-from mirror.relay.durable.pins import ON_GAP, Pins, is_first
+from mirror.relay.durable.pins import Pins, is_first
 from mirror.relay.durable.repair import Rewriting
+from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.mapped.copied import Account, save
 from mirror.relay.mapped.strays import Strays
 from mirror.relay.owner import Owner
@@ -38,7 +39,9 @@ class Books:
         self.strays = Strays(owner, self._save)
         settings = owner.settings
         self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
-        self.pins = Pins(self.state, source=owner.source, destination=owner.destination, settings=settings)
+        self.pins = Pins(
+            self.state, source=owner.source, destination=owner.destination, settings=settings, log=owner.log
+        )
         self._rewriting = Rewriting(owner, self.state, self.pins, self._writing)
 
     async def open(self) -> None:
@@ -152,7 +155,7 @@ class Books:
     async def skipped(self, side: Side, start: int, end: int) -> None:
         """Offsets ``start`` up to ``end`` of the source will not be copied, by decision."""
         try:
-            await self.state.skip(side, start, end, ON_GAP)
+            await self.pins.skips.write(side, [(start, end, ON_GAP)])
         except NetworkError as error:
             detail = f"offsets {start} to {end - 1}: {error}"
             self._owner.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)

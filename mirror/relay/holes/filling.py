@@ -1,6 +1,7 @@
 """The hole at the head of a partition's outbox: filled (``relay.holes.markers``), and then the partition goes on."""
 
 from mirror.records.admit import Cause
+from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.halts import Halted
 from mirror.relay.holes.parking import park
 from mirror.relay.outcome import Doubt, attempted
@@ -35,7 +36,7 @@ class Holes:
         try:
             # Between the wish and this task's turn the partition may have come into doubt.
             if _is_next(hole, partition):
-                stopped = await attempted(owner.locator.filling(partition).run())
+                stopped = await attempted(self._fill_hole(partition, hole))
         finally:
             partition.filling = False
         if not _is_next(hole, partition):
@@ -49,11 +50,21 @@ class Holes:
         else:
             self._filled(partition)
 
+    async def _fill_hole(self, partition: Partition, hole: Batch | Hole) -> None:
+        """What is given up with it is written down before the first marker takes its place: behind that, nothing shows
+        that there is anything to tell."""
+        assert isinstance(hole, Hole), partition.name
+        if hole.cause is Cause.ACCEPTED:
+            start = partition.acknowledged
+            await self._owner.pins.skips.write(partition.side, [(start, start + hole.records, ON_GAP)])
+        await self._owner.locator.filling(partition).run()
+
     def _filled(self, partition: Partition) -> None:
         owner, hole = self._owner, partition.pop_hole()
         owner.stats.filled += hole.records
         if hole.cause is Cause.ACCEPTED:
-            owner.skipped(partition, partition.acknowledged - hole.records, partition.acknowledged)
+            end = partition.acknowledged
+            owner.stats.skip(partition.topic, partition.index, end - hole.records, end, ON_GAP)
         if owner.stats.filled >= self._weigh_at:
             self._weigh()
         if partition.outbox and partition.lane is not None:

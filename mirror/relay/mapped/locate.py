@@ -23,9 +23,9 @@ from mirror.offsetmap.topic import Memory, joined_map
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
-from mirror.relay.durable.due import DELETED
 from mirror.relay.durable.flows import has_map
-from mirror.relay.durable.pins import COMMITTED, LEVEL, ON_GAP, UNPROVEN, Pins, committed_note, settings_changed
+from mirror.relay.durable.pins import COMMITTED, LEVEL, Pins, committed_note, settings_changed
+from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN
 from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.evidence import Unseen
@@ -49,6 +49,7 @@ class MappedLocator(Locator):
         super().__init__(**rest)
         self.state = state
         self.due = self._pins.due
+        self.skips = self._pins.skips
         self.settings = self._settings
         self.isolation_level = self._settings.isolation_level
 
@@ -245,15 +246,9 @@ class _Look:
         checked = await self._check_copied(copied.journal.last, copied.source, copied.own, noted)
         copied.source_epoch, copied.last = checked
         if partition.trusted is not None:
-            await state.skip(side, *partition.trusted, UNPROVEN)
+            await self._locator.skips.write(side, [(*partition.trusted, UNPROVEN)])
         for lost in step.lost:
-            await state.skip(side, *lost, HaltReason.NEVER_ARRIVED.slug)
-            self._log.warning(
-                "skipped",
-                topic=partition.topic,
-                partition=partition.index,
-                detail=f"offsets {lost[0]} to {lost[1] - 1} of the source never arrived; going on was accepted",
-            )
+            await self._locator.skips.write(side, [(*lost, NEVER_ARRIVED)])
         if checkpoint is None and not step.copies:
             await self._locator.due.overtaken(partition, start.source)
         await write_down(state, [copied])
@@ -293,7 +288,7 @@ class _Look:
             )
         if due < start.source:
             lost = due, start.source
-            await self._locator.state.skip(self._partition.side, *lost, DELETED)
+            await self._locator.skips.write(self._partition.side, [(*lost, DELETED)])
             self._partition.overtaken.append(lost)
 
     async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
@@ -304,7 +299,7 @@ class _Look:
             return None
         gap = await gap_behind(self._here, copied.source, self._rules.name, self._locator.settings)
         if gap is not None:
-            await self._locator.state.skip(partition.side, *gap, ON_GAP)
+            await self._locator.skips.write(partition.side, [(*gap, ON_GAP)])
             copied.source, copied.source_epoch = gap[1], NO_LEADER_EPOCH
         return gap
 

@@ -9,6 +9,7 @@ from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.records import Side
+from mirror.offsetmap.records import Skipped as Written
 from mirror.offsetmap.topic import State, state_topic
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import create, endpoint
@@ -35,9 +36,9 @@ async def _decisions(
         assert await skipped(cluster, audited, request) == Decisions()
         state = State(cluster, flow)
         await state.open()
-        written = await state.skip(Side("t", 1, "t"), 3, 5, "on.gap")
-        await state.skip(Side("t", 2, "t"), 3, 5, "on.gap")
-        await state.skip(Side("t", 0, "renamed"), 3, 5, "on.gap")
+        sides = (Side("t", 1, "t"), Side("t", 2, "t"), Side("t", 0, "renamed"))
+        written, *others = (Written(side=side, start=3, end=5, cause="on.gap", at_ms=0) for side in sides)
+        await state.save([written, *others])
         assert await skipped(cluster, audited, request) == Decisions(
             (Skipped("t", 1, Span(3, 5), "could not be copied; going on without them was accepted", written.at_ms),)
         )

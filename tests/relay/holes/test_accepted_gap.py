@@ -66,7 +66,8 @@ async def test_one_at_a_time(
     """
     1. Halts at the first gap; resumed so, it goes on behind it, also if it is killed before the next data, before or in
        the middle of the filling.
-    2. Halts at the second one; resumed as before. Both are written down as skipped.
+    2. Halts at the second one; resumed as before. Both are written down as skipped, and told: the first by the process
+       that was killed behind that, because the next one finds it written down.
     """
     async with clusters() as (source, destination):
         next(fills).append(destination)
@@ -89,6 +90,8 @@ async def test_one_at_a_time(
             else:
                 assert await flow.relay.resume(FIRST, accept_gap=True) == ""
                 await until(lambda: len(flow.log.of("halted")) > 1)
+            (skipped,) = flow.log.of("skipped")
+            assert "offsets 6 to 19" in skipped["detail"]
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == "unexplained_gap"
             (told,) = flow.log.of("halted")
@@ -100,6 +103,22 @@ async def test_one_at_a_time(
             assert [(each.start, each.end) for each in ledger(destination).skipped()] == [(6, 20), (26, 30)]
             (skipped,) = flow.log.of("skipped")
             assert "offsets 26 to 29" in skipped["detail"]
+
+
+async def test_it_is_written_down_before_it_is_filled(
+    fills: Iterator[list[FakeCluster]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a gap that ``on.gap: continue`` goes over, nothing is to be seen any more behind its markers. So a process
+    that is killed in the middle of the filling has told it, and written it down."""
+    async with clusters() as (source, destination):
+        next(fills).append(destination)
+        two_gaps(source)
+        monkeypatch.setattr(PartitionLog, "write_markers", _three_of(destination))
+        async with mirroring(source, destination, accept_gaps=True) as flow:
+            await until(lambda: destination.log("t").end == 9)
+            assert [(each.start, each.end) for each in ledger(destination).skipped()] == [(6, 20)]
+            (skipped,) = flow.log.of("skipped")
+            assert "offsets 6 to 19" in skipped["detail"]
 
 
 def _three_of(destination: FakeCluster) -> Any:
