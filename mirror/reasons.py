@@ -10,7 +10,7 @@ from enum import Enum
 
 RECOPY = (
     "delete the destination topic and run `mirror partition resume TOPIC`: the topic is created and copied again "
-    "(partitions of it that had not halted do so then, with `recreated`: run the command once more)"
+    "(partitions of it that had not halted do so then, recreated: run the command once more)"
 )
 RECOPY_MAPPED = (
     "give the flow another destination topic (topic.rename) and restart the mirror; or, if nobody else writes to this "
@@ -58,8 +58,8 @@ class HaltReason(Enum):
     )
     NOT_STRICT = (
         "not_strict",
-        "`identity: strict` sends batches bit for bit. A broker takes neither a batch of a transaction nor one with "
-        "holes around it that way.",
+        "With identity: strict, batches are sent bit for bit. A broker takes neither a batch of a transaction nor one "
+        "with holes around it that way.",
         "set identity: stamped for this flow, or exclude the topic",
         Heals.RESTART,
     )
@@ -119,7 +119,7 @@ class HaltReason(Enum):
     STRICT_REFUSED = (
         "strict_refused",
         "The destination knows the source's producer with other sequence numbers, and refuses its batch. A topic with "
-        "`identity: strict` must be new and written by nobody else.",
+        "identity: strict must be new and written by nobody else.",
         "set identity: stamped",
         Heals.RESTART,
     )
@@ -237,7 +237,7 @@ class HaltReason(Enum):
     )
     RECREATED_MAPPED = (
         "recreated",
-        "The topic was deleted and created again under the same name (`offsets: mapped`).",
+        "The topic was deleted and created again under the same name (offsets: mapped).",
         "save what is needed of what it held before and only the other side has; then `mirror partition resume TOPIC` "
         "goes on with the topics as they are now: everything that the source has is copied, behind what the "
         "destination topic holds. If a new destination topic holds batches of this flow already, the mirror says so, "
@@ -425,6 +425,11 @@ class HaltReason(Enum):
         self.meaning = meaning
         self.remedy = remedy
         self.heals = heals
+
+    @property
+    def told(self) -> str:
+        """What an operator is told with the values at hand: the meaning, and then the remedy."""
+        return f"{self.meaning} {self.remedy[0].upper()}{self.remedy[1:]}"
 
 
 REASONS = sorted({each.slug for each in HaltReason})

@@ -14,7 +14,7 @@ CASES = pytest.mark.parametrize("case", HaltReason, ids=lambda case: case.name.l
 def test_what_it_says(case: HaltReason) -> None:
     """Fit for a label; a meaning in sentences; a remedy to which more can be added."""
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", case.slug)
-    assert case.meaning[0].isupper() or case.meaning.startswith("`")
+    assert case.meaning[0].isupper()
     assert case.meaning.endswith(".")
     assert case.remedy
     assert not case.remedy.endswith(".")

@@ -37,8 +37,8 @@ class Halted:
 
     @classmethod
     def of(cls, reason: HaltReason, detail: str, *, size: int = 0) -> Self:
-        """With the reason's own remedy."""
-        return cls(reason.slug, detail, reason.remedy, size=size)
+        """With the reason's own meaning and remedy."""
+        return cls(reason.slug, detail, reason.told, size=size)
 
 
 class Suspicion(NamedTuple):
@@ -68,8 +68,8 @@ def of_mapped(halted: Halted, sharing: Collection[str]) -> Halted:
     """The halt of a partition with ``offsets: mapped``: others may write to its destination topic, so that this is not
     simply to be deleted. ``sharing``: the flow's other topics that go into it."""
     remedy = halted.remedy
-    if halted.reason == HaltReason.RECREATED.slug and remedy == HaltReason.RECREATED.remedy:
-        remedy = HaltReason.RECREATED_MAPPED.remedy
+    if halted.reason == HaltReason.RECREATED.slug and remedy == HaltReason.RECREATED.told:
+        remedy = HaltReason.RECREATED_MAPPED.told
     elif RECOPY in remedy:
         remedy = remedy.replace(RECOPY, RECOPY_MAPPED)
     if RECOPY_MAPPED in remedy and sharing:

@@ -39,7 +39,7 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
     """
     config = tmp_path / "its config.yaml"
     config.write_text(base())
-    shown = Commands(config=str(config)).remedy(reason.remedy, reason.slug, "orders", 7)
+    shown = Commands(config=str(config)).remedy(reason.told, reason.slug, "orders", 7)
     assert "TOPIC" not in shown
     assert "PARTITION" not in shown
     asked: list[tuple[Any, ...]] = []

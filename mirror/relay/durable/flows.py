@@ -72,13 +72,13 @@ class Flows:
         reason = HaltReason.FLOWS_MIXED if stop.misplaced else HaltReason.OTHER_FLOW
         if flow is None:
             whose = f"of a mirror whose flow id {why}"
-            remedy = reason.remedy.format(id="the names that it had, such as old-source->destination")
+            remedy = reason.told.format(id="the names that it had, such as old-source->destination")
         elif flow.flow == self._flow:
             whose = f"of this flow, copied from cluster {flow.source_cluster}; the source is {self._source_cluster}"
-            remedy = HaltReason.RECREATED.remedy
+            remedy = HaltReason.RECREATED.told
         else:
             whose = f'of flow "{flow.flow}", copied from cluster {flow.source_cluster}'
-            remedy = reason.remedy.format(id=f'"{flow.flow}"')
+            remedy = reason.told.format(id=f'"{flow.flow}"')
         return PartitionHalted(Halted(HaltReason.OTHER_FLOW.slug, f"{stop.halted.detail}, {whose}", remedy))
 
     async def check_new(self, partition: Partition, *, begun: bool = False) -> None:
@@ -115,7 +115,7 @@ class Flows:
         did = "was" if has_copied(topic.ledger, partition.side) else "is, from now on,"
         detail = f'{partition.name} {did} copied into {partition.destination} by flow "{names[0]}" ({topic.name})'
         reason = HaltReason.OTHER_FLOW_TOO
-        return Halted(reason.slug, detail, reason.remedy.format(id=f'"{names[0]}"'))
+        return Halted(reason.slug, detail, reason.told.format(id=f'"{names[0]}"'))
 
     def _trace(self, ledger: Ledger, partition: Partition) -> str:
         """The digest of what another flow has written down of the partition; empty: nothing that counts."""

@@ -117,7 +117,7 @@ class Verdicts:
         detail, remedy = halted.detail, halted.remedy
         if most is not None and size <= most and again:
             return None
-        if remedy == HaltReason.TOO_LARGE_FOR_SEGMENT.remedy:
+        if remedy == HaltReason.TOO_LARGE_FOR_SEGMENT.told:
             command = set_command(self._owner.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
             return replace(halted, detail=f"{detail}; {size} bytes", remedy=f"{remedy}: `{command}`")
         if most is None:

@@ -185,7 +185,7 @@ def test_what_is_shipped(tmp_path: Path) -> None:
         "print(it.__file__)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.strip() == f"{archive}/mirror/audit/tasks.py"
+    assert done.stdout.strip() == f"{archive}/mirror/audit/read/tasks.py"
 
 
 @pytest.mark.parametrize(

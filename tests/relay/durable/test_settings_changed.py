@@ -33,7 +33,7 @@ async def test_another_isolation_level_on_a_copy(before: str) -> None:
             halted = flow.partition().halted
             assert halted is not None
             assert f"isolation.level: {before}, and the configuration says {now}" in halted.detail
-            assert "set it back" in halted.remedy
+            assert "Set it back" in halted.remedy
             assert await flow.relay.resume(FIRST) == ""
             await until(lambda: flow.partition().halted)
             assert destination.log("t").end == 60
@@ -67,7 +67,7 @@ async def test_another_identity(*, strict: bool, rule: bool) -> None:
                 halted = flow.partition().halted
                 assert halted is not None
                 assert f"identity: {told[strict]}, and the configuration says {told[not strict]}" in halted.detail
-                assert "set it back" in halted.remedy
+                assert "Set it back" in halted.remedy
                 assert "--accept-settings" not in halted.remedy
                 assert await flow.relay.resume(FIRST, accept_settings=True) == ""
         source.store("t", 0, *batches(5, first=60))

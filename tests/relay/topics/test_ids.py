@@ -108,7 +108,7 @@ async def test_the_source_goes_on_into_the_new_one(rule: bool) -> None:
                 source.store("t", 0, batch(COPIED))
                 if rule:
                     assert await flow.halted() == "recreated"
-                    assert flow.partition().halted.remedy == HaltReason.RECREATED_MAPPED.remedy  # type: ignore[union-attr]
+                    assert flow.partition().halted.remedy == HaltReason.RECREATED_MAPPED.told  # type: ignore[union-attr]
                 else:
                     await all_copied(flow)
                     assert len(payloads(destination.log("t"))) == 1
@@ -295,12 +295,12 @@ async def test_what_the_new_topic_holds_is_said(under_way: bool, monkeypatch: py
 
 def test_a_mapped_remedy_tells_of_others() -> None:
     """None says only to delete what others may write to."""
-    anew = HaltReason.NOT_A_COPY.remedy
+    anew = HaltReason.NOT_A_COPY.told
     told = of_mapped(Halted("not_a_copy", "d", anew), ["other"]).remedy
     assert "others may have written to it" in told
     assert told.endswith("so would what this flow has copied of other")
     for each in HaltReason:
         remedy = of_mapped(Halted.of(each, "d"), ()).remedy
         assert "delete the destination topic" not in remedy, each
-    recreated = of_mapped(Halted("recreated", "d", HaltReason.RECREATED.remedy), ())
-    assert recreated.remedy == HaltReason.RECREATED_MAPPED.remedy
+    recreated = of_mapped(Halted("recreated", "d", HaltReason.RECREATED.told), ())
+    assert recreated.remedy == HaltReason.RECREATED_MAPPED.told
