@@ -1,0 +1,2 @@
+DISTRIBUTION = "kafka-shallow-mirror"
+"""What pip calls this; ``mirror`` alone is somebody else's."""

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from mirror import DISTRIBUTION
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
     from mirror.service.config import ClusterSettings, Config
 
-
-DISTRIBUTION = "kafka-shallow-mirror"
-"""What pip calls it; ``mirror`` alone is somebody else's."""
 
 CONFIG = click.option(
     "-c",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.cli import DISTRIBUTION
+from mirror import DISTRIBUTION
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mirror import DISTRIBUTION
 from mirror.audit.errors import AuditError
 from mirror.audit.model import AuditResult, Coverage, Finding, Span
 
@@ -170,7 +171,7 @@ def summary(result: AuditResult) -> dict[str, Any]:
         bounds[row.topic][row.partition] = [row.audited.start, row.audited.end]
     return {
         "flow": result.flow,
-        "version": version("mirror"),
+        "version": version(DISTRIBUTION),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": result.verdict.value,
         "identical": result.identical,

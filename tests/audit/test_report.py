@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from mirror import DISTRIBUTION
 from mirror.audit import export, report
 from mirror.audit.command import _EXIT_CODES, for_stdout
 from mirror.audit.errors import AuditError
@@ -205,7 +206,7 @@ def test_the_files_hold_everything(tmp_path: Path) -> None:
     assert summary["verdict"] == "different"
     assert len(json.loads((folder / "coverage.json").read_text())) == 4
     assert (summary["flow"], summary["version"], summary["source"]["cluster_id"]) == (
-        shown.flow, version("mirror"), shown.source_cluster_id,
+        shown.flow, version(DISTRIBUTION), shown.source_cluster_id,
     )  # fmt: skip
     assert summary["bounds"] == {
         row.topic: {str(part.partition): list(part.audited) for part in shown.coverage if part.topic == row.topic}

@@ -293,7 +293,7 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         told = cli(process, two.folder / "mirror.yaml", "status")
         assert told.returncode == 2
         assert f"{two.topic}-0: foreign_writer" in told.stdout
-        assert "remedy: somebody else writes to the destination topic" in told.stdout
+        assert "remedy: Somebody else writes to the destination topic" in told.stdout
         assert total(process, "mirror_partition_halted", partition="0", reason="foreign_writer") == 1
         # Its last line is the remedy, and the command in it is typed as it stands, wherever one is.
         (remedy,) = [line for line in told.stdout.splitlines() if "remedy:" in line]

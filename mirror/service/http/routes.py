@@ -8,6 +8,7 @@ from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
+from mirror import DISTRIBUTION
 from mirror.service.commands import Commands
 from mirror.service.http.server import HTML, JSON, Request, Response
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumption
@@ -128,6 +129,6 @@ def _json(status: HTTPStatus, body: object) -> Response:
 
 def _version() -> str:
     try:
-        return version("mirror")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"

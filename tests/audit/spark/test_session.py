@@ -65,7 +65,7 @@ def test_an_audit_leaves_nothing_behind(
 
 STARTED = """
 import threading, time
-from mirror.audit import jvm
+from mirror.audit.spark import jvm
 from mirror.audit.spark.session import LocalSession
 session = LocalSession()
 def tell():
