@@ -6,8 +6,7 @@ Off the data path: control requests, shared where many partitions ask the same (
 
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from mirror.net import leader_requests as questions
-from mirror.net import reading
+from mirror.net import leader_requests, reading
 from mirror.net.cluster import Cluster, Leader, Topic
 from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
@@ -64,7 +63,7 @@ class PartitionLog:
         return await self._list(LATEST)
 
     async def _list(self, timestamp: int, *, replica_id: int = -1) -> int:
-        return await questions.list_offset(
+        return await leader_requests.list_offset(
             self.cluster, self.topic.name, self.index, self.leader, timestamp, replica_id=replica_id
         )
 
@@ -92,11 +91,11 @@ class PartitionLog:
 
     async def producers(self) -> list[Producer] | None:
         """The producers that the leader remembers; None where brokers cannot tell (before 2.8, or no right to it)."""
-        return await questions.describe_producers(self.cluster, self.topic.name, self.index, self.leader)
+        return await leader_requests.describe_producers(self.cluster, self.topic.name, self.index, self.leader)
 
     async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
         """Where the records of this leader epoch end; None where the leader cannot be asked."""
-        return await questions.end_of_epoch(self.cluster, self.topic.name, self.index, self.leader, epoch)
+        return await leader_requests.end_of_epoch(self.cluster, self.topic.name, self.index, self.leader, epoch)
 
     async def takes_zstd(self) -> bool:
         """Whether the leader knows the codec: KIP-110 came with Produce v7."""
@@ -113,7 +112,7 @@ class PartitionLog:
         Raises:
             Refused: CLUSTER_AUTHORIZATION_FAILED without Alter or ClusterAction on the cluster.
         """
-        await questions.write_markers(self.cluster, self.topic.name, self.index, self.leader, marker, count)
+        await leader_requests.write_markers(self.cluster, self.topic.name, self.index, self.leader, marker, count)
 
     async def delete_before(self, offset: int) -> None:
         """Moves the log's start to ``offset`` (DeleteRecords), on all replicas. Brokers write the new start down once a

@@ -5,7 +5,7 @@ All of it is verified here, so that nobody else has to think of it: checksums, a
 
 from typing import NamedTuple
 
-from mirror.net import leader_requests as questions
+from mirror.net import leader_requests
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
 from mirror.net.leader_requests import LATEST, TRUE_END
@@ -101,7 +101,7 @@ async def read_segment(
     if batches and batches[-1][0].next_offset > (found.last_stable_offset if committed else found.high_watermark):
         # The answer's ends are from before it was read, so batches may lie behind them; but not behind the log's end.
         header = batches[-1][0]
-        end = await questions.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
+        end = await leader_requests.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
         if header.next_offset > end:
             raise Damaged(cluster.name, f"{what}: a batch ends at offset {header.last_offset}, the log at {end}")
     return Segment(

@@ -5,7 +5,7 @@ Only watching needs them: without, a partition that stands still would seem to l
 
 import time
 
-from mirror.net import leader_requests as questions
+from mirror.net import leader_requests
 from mirror.net.cluster import Leader
 from mirror.net.leader_requests import LATEST
 from mirror.relay.owner import Owner
@@ -37,7 +37,7 @@ class Ends(Asking):
 
     async def _ask(self, partition: Partition, leader: Leader) -> None:
         owner, asked_at = self._owner, time.monotonic()
-        end = await questions.list_offset(
+        end = await leader_requests.list_offset(
             owner.source, partition.topic, partition.index, leader, LATEST, committed=owner.settings.committed
         )
         topic = owner.source.topics.get(partition.topic)

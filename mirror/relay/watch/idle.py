@@ -7,7 +7,7 @@ is not where the next batch belongs is looked at as everywhere (``relay.locate.r
 With mapped offsets others may write: there, only a log that ends before the last copy is not what it was.
 """
 
-from mirror.net import leader_requests as questions
+from mirror.net import leader_requests
 from mirror.net.cluster import Leader
 from mirror.net.leader_requests import LATEST, TRUE_END
 from mirror.relay.owner import Owner
@@ -37,7 +37,7 @@ class Idle(Asking):
 
     async def _ask(self, partition: Partition, leader: Leader) -> None:
         owner, due, position = self._owner, partition.acknowledged, partition.positions
-        end = await questions.list_offset(
+        end = await leader_requests.list_offset(
             owner.destination, partition.destination, partition.index, leader, LATEST, replica_id=TRUE_END
         )
         same = _is_idle(partition) and (partition.acknowledged, partition.positions) == (due, position)
