@@ -22,7 +22,7 @@ from mirror.demo import children
 from mirror.sandbox import Cluster
 from tests.audit.clusters import copy, create, fill
 
-HOME = Path(pyspark.__file__).parent.parent
+HOME = Path(pyspark.__file__).parent
 WAIT_S = 120.0
 
 
@@ -155,7 +155,7 @@ def test_an_audit_on_a_spark_cluster(
     assert ("identical: east and west" in out) == (code == 0)
     assert "Traceback" not in err
     fill(destination_cluster, topic_name, batches=1)
-    script = Path(mirror.__file__).parent.parent / "spark_submit.py"
+    script = Path(mirror.__file__).parent / "spark_submit.py"
     submit = (str(HOME / "bin" / "spark-submit"), "--master", "local[1]")
     code, out, err = ended(audit(*submit, str(script), "-c", str(config)))
     assert code == 2, err
