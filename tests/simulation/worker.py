@@ -85,7 +85,7 @@ def simulated() -> Iterator[None]:
         patches.enter_context(patch.object(loops.Loops, "_look_up", _no_others))
         patches.enter_context(patch.object(flows.Flows, "_look_up", _no_others))
         patches.enter_context(patch.object(relay, "pair_topics", _paired))
-        patches.enter_context(patch.object(idle, "questions", _Questions))
+        patches.enter_context(patch.object(idle, "leader_requests", _Questions))
         patches.enter_context(patch.object(books, "NOTE_EVERY_S", NOTE_EVERY_S))
         # A run sets these as its recipe says; what they were is what stands here when it ends, however it ends.
         patches.enter_context(patch.object(identity, "MAX_EPOCH", identity.MAX_EPOCH))
