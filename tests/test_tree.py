@@ -63,7 +63,6 @@ COVERED = {
     "records/intact.py": "relay/hot/test_forward.py",
     "records/transactions.py": "relay/hot/test_forward.py",
     "relay/halts.py": "relay/locate/test_halts.py",
-    "relay/durable/writer.py": "relay/durable/test_pins.py",
     "relay/holes/markers.py": "relay/holes/test_filling.py",
     "relay/hot/link.py": "relay/test_sink.py",
     "relay/hot/native.py": "relay/hot/test_plain.py",
@@ -134,10 +133,10 @@ def test_nothing_is_covered_that_is_not_there() -> None:
 
 
 def test_no_folder_is_a_heap() -> None:
-    """A dozen modules at most, but for those with a reason."""
+    """A dozen modules at most, but for those that are yet to be divided."""
     crowded = {
         str(folder.relative_to(ROOT)): len(files)
         for folder in (ROOT / "mirror", *(path for path in (ROOT / "mirror").rglob("*") if path.is_dir()))
-        if len(files := [path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 14
+        if len(files := [path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 12
     }
-    assert set(crowded) <= {"mirror/demo", "mirror/sandbox"}, crowded
+    assert set(crowded) <= {"mirror/demo", "mirror/net", "mirror/sandbox"}, crowded

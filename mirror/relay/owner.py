@@ -69,9 +69,6 @@ class Owner(Protocol):
     def place(self, partition: "Partition", location: "Location") -> None:
         """Its position is found: it goes on there."""
 
-    def skipped(self, partition: "Partition", start: int, end: int) -> None:
-        """Offsets that will not be copied, by decision."""
-
     def jump(self, partition: "Partition") -> None:
         """All before offsets that are not copied may be acknowledged (``offsets: mapped``)."""
 

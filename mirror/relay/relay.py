@@ -547,13 +547,6 @@ class Relay:
         """The next thing to send is a hole, and nothing is under way."""
         self._holes.fill(partition)
 
-    def skipped(self, partition: Partition, start: int, end: int) -> None:
-        """Offsets that will not be copied, by decision."""
-        self._given_up(partition, start, end, ON_GAP)
-        # What is found behind a checkpoint is sought among all that was not copied: the gap is to be before it.
-        self.books.write_soon()
-        self._spawn(self.books.skipped(partition.side, start, end))
-
     def _given_up(self, partition: Partition, start: int, end: int, cause: str) -> None:
         """Counts what is not copied, and shows it. The log said so before it was written down (``relay.durable``)."""
         if start < end:
@@ -565,7 +558,8 @@ class Relay:
         """See ``Owner``: what is not copied is passed, once all before it is acknowledged."""
         while (jump := partition.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
-                self.skipped(partition, jump.start, jump.end)
+                self._given_up(partition, jump.start, jump.end, ON_GAP)
+                self.books.skip(partition.side, jump.start, jump.end)
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """Doubt from here, not from an answer: with nothing under way, the position is sought at once."""

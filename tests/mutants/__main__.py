@@ -15,7 +15,7 @@ from tests.mutants.project import ROOT, copy_to
 from tests.mutants.reach import Reach, measured
 from tests.mutants.trial import Verdict, tried
 
-PACKAGES = ("mirror/records", "mirror/relay", "mirror/audit")
+PACKAGES = ("mirror/records", "mirror/offsetmap", "mirror/relay", "mirror/audit")
 FOLDER = ROOT / "build" / "mutants"
 WORKERS = 2
 MISSED = (Verdict.SURVIVED, Verdict.UNREACHED)

@@ -14,7 +14,9 @@ from tests.mutants.project import environment
 __all__ = ["Reach", "measured"]
 
 QUICK = "not broker and not spark and not long"
-TESTS = ("tests/records", "tests/wire", "tests/net", "tests/relay", "tests/audit", "tests/service", "tests/simulation")
+TESTS = tuple(
+    f"tests/{name}" for name in ("records", "wire", "net", "offsetmap", "relay", "audit", "service", "simulation")
+)
 _RUN = "|run"
 """pytest-cov names the context of a test's body so; setup and teardown have others."""
 

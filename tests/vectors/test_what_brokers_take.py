@@ -18,8 +18,9 @@ from mirror.sandbox import Cluster
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import FetchPartition, read_fetch_response
 from mirror.wire.produce import Produced, read_produce_response
+from tests.audit.clusters import edited
 from tests.patience import PATIENT
-from tests.records.builders import Record, kafka_batch, sealed
+from tests.records.builders import Record, kafka_batch
 from tests.vectors import load
 from tests.vectors.client import Client, batches_of
 
@@ -103,12 +104,6 @@ def compressed(codec: Codec) -> bytes:
     return batch
 
 
-def changed(batch: bytes, **fields: int) -> bytes:
-    """With other fields in its header, and the checksum that belongs to them."""
-    header = BatchHeader.read(batch[:HEADER_SIZE])
-    return sealed(header._replace(**fields).pack() + batch[HEADER_SIZE:])
-
-
 def test_a_batch_as_it_should_be(broker: Asked) -> None:
     assert broker.answers(kafka_batch(records(3))) == ErrorCode.NONE
 
@@ -144,19 +139,19 @@ def test_a_batch_that_lacks_records(broker: Asked) -> None:
 
 
 def test_a_batch_without_records(broker: Asked) -> None:
-    empty = changed(kafka_batch(records(1))[:HEADER_SIZE], length=HEADER_SIZE - 12, record_count=0)
+    empty = edited(kafka_batch(records(1))[:HEADER_SIZE], length=HEADER_SIZE - 12, record_count=0)
     assert broker.answers(empty) == ErrorCode.INVALID_RECORD
 
 
 def test_a_control_batch(broker: Asked) -> None:
-    assert broker.answers(changed(kafka_batch(records(1)), attributes=CONTROL)) == ErrorCode.INVALID_RECORD
+    assert broker.answers(edited(kafka_batch(records(1)), attributes=CONTROL)) == ErrorCode.INVALID_RECORD
 
 
 def test_the_transactional_bit_without_a_transactional_id(broker: Asked) -> None:
     """Each partition of the request is refused, those without the bit as well."""
     one, other = broker.partition(), broker.partition()
     batch = kafka_batch(records(1), producer_id=5, producer_epoch=0, base_sequence=0)
-    marked = changed(batch, attributes=TRANSACTIONAL)
+    marked = edited(batch, attributes=TRANSACTIONAL)
     found = {each.error for each in broker.sends("plain", (one, marked), (other, batch))}
     assert found == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
     assert broker.stored("plain", other) == []
@@ -165,7 +160,7 @@ def test_the_transactional_bit_without_a_transactional_id(broker: Asked) -> None
 def test_the_delete_horizon_bit(broker: Asked) -> None:
     """It is taken, and stored as it came: the first timestamp of the batch then passes for a tombstone's horizon."""
     at = broker.partition()
-    batch = changed(kafka_batch(records(1)), attributes=DELETE_HORIZON)
+    batch = edited(kafka_batch(records(1)), attributes=DELETE_HORIZON)
     assert broker.answers(batch, partition=at) == ErrorCode.NONE
     ((header, _),) = broker.stored("plain", at)
     assert header.attributes == DELETE_HORIZON

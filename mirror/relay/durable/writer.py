@@ -36,6 +36,8 @@ class Books:
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
         self._was_empty = False
+        self._skipped: list[tuple[Side, int, int]] = []
+        """Ranges that were passed over, and are yet to be written down."""
         self.strays = Strays(owner, self._save)
         settings = owner.settings
         self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
@@ -144,6 +146,8 @@ class Books:
     async def _save(self, partitions: Collection[Partition], accounts: list[Account]) -> None:
         """Writes down accounts of these partitions."""
         try:
+            # Behind a checkpoint that passes over a range, nothing would show that there is anything to tell of it.
+            await self._write_skipped()
             await save(self.state, accounts)
         except NetworkError as error:
             self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
@@ -152,10 +156,20 @@ class Books:
                     # It waits, located anew once the map can be written: memory is bounded.
                     self._owner.doubt_now(partition, "state_not_written", str(error))
 
-    async def skipped(self, side: Side, start: int, end: int) -> None:
-        """Offsets ``start`` up to ``end`` of the source will not be copied, by decision."""
-        try:
+    def skip(self, side: Side, start: int, end: int) -> None:
+        """Offsets ``start`` up to ``end`` of the source are passed over, by decision (``offsets: mapped``). That is
+        written down now, and before any checkpoint behind it."""
+        self._skipped.append((side, start, end))
+        self.write_soon()
+
+    async def _write_skipped(self) -> None:
+        """All that were passed over by now; what fails is left for the next time.
+
+        Raises:
+            NetworkError: not certain that they are there.
+        """
+        for one in list(self._skipped):
+            side, start, end = one
             await self.pins.skips.write(side, [(start, end, ON_GAP)])
-        except NetworkError as error:
-            detail = f"offsets {start} to {end - 1}: {error}"
-            self._owner.log.warning("skipped_not_recorded", topic=side.topic, partition=side.partition, detail=detail)
+            with suppress(ValueError):  # another turn has written it meanwhile
+                self._skipped.remove(one)
