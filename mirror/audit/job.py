@@ -28,7 +28,7 @@ from mirror.audit.spark.compare import Compared
 from mirror.audit.spark.looking import Looking, cluster_ids
 from mirror.audit.spark.options import CHUNKS
 from mirror.audit.spark.progress import Progress
-from mirror.audit.spark.session import LocalSession, slots
+from mirror.audit.spark.session import LocalSession, slots_of
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
 
@@ -87,15 +87,17 @@ def run(
     findings = [*frozen.findings, *prepared.filler]
     with ExitStack() as stack:
         tasks: tuple[Task, ...] = ()
+        slots = 0
         if any(estimate.span.offsets for estimate in prepared.estimates):
             if spark is None:
                 progress.stage("starting Spark")
                 spark = stack.enter_context(session()).spark
-            tasks = tuple(plan(prepared.estimates, slots(spark)))
+            slots = slots_of(spark)
+            tasks = tuple(plan(prepared.estimates, slots))
         scope = Scope(frozen, cover.check_plan(frozen.bounds, tasks), request)
         outcome = Outcome([], [], Ends({}, set()), [])
         if tasks and spark is not None:
-            outcome = _Audit(request, prepared, scope, spark, progress).run(tasks)
+            outcome = _Audit(request, prepared, scope, spark, slots, progress).run(tasks)
             findings += outcome.findings
     for known in frozen.bounds:
         findings += outside(
@@ -211,12 +213,13 @@ class _Audit:
         prepared: Prepared,
         scope: Scope,
         spark: SparkSession,
+        slots: int,
         progress: Progress,
     ) -> None:
         self.request = request
         self.scope = scope
         self.progress = progress
-        self.looking = Looking(request, scope, prepared.estimates, spark, progress)
+        self.looking = Looking(request, scope, prepared.estimates, spark, slots, progress)
         self._endpoints = ((Side.SOURCE, request.source), (Side.DESTINATION, request.destination))
 
     @property
@@ -274,7 +277,7 @@ class _Audit:
                 return compared
             compared, again = self.scope.begin_later(compared, starts)
             if again:
-                compared = together(compared, self._read(tuple(bundled(again, slots(self.looking.spark)))))
+                compared = together(compared, self._read(tuple(bundled(again, self.looking.slots))))
             starts = {}
         raise AuditError(
             f"what was to be compared was deleted before it could be, {MOST_ROUNDS} times in a row",

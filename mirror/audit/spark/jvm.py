@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext, java_gateway
+from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
+
+from mirror.audit.errors import AuditError
 
 END_S = 20.0
 """How long a JVM may take to end once its stdin is closed; then it is killed."""
@@ -69,14 +72,56 @@ def watched_start() -> Iterator[Started]:
         launcher.Popen = popen
 
 
-def ended(error: Exception) -> str | None:
+FAILURES = (PySparkException, Py4JError, OSError, EOFError)
+"""What a call of Spark raises."""
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Whatever asks the JVM something is done in here.
+
+    Raises:
+        AuditError: the JVM is gone, or Spark failed.
+    """
+    try:
+        yield
+    except FAILURES as error:
+        text = said(error)
+        how = ended(answered=text is not None and isinstance(error, _ANSWERS))
+        if how is not None:
+            raise AuditError(
+                f"Spark's Java process {how}", "see whether the machine ran out of memory, then run the audit again"
+            ) from error
+        text = text or "its Java process does not answer"
+        raise AuditError.unmarked(text) or AuditError(
+            f"Spark failed: {_cause(text)}",
+            "see whether the machine ran out of memory or of disk, then run the audit again",
+        ) from error
+
+
+def said(error: Exception) -> str | None:
+    """Its text. py4j asks the JVM for the text of what was raised there: None where it is gone by now."""
+    try:
+        return str(error).strip() or repr(error)
+    except FAILURES:
+        return None
+
+
+def _cause(text: str) -> str:
+    """In one line: of an exception in Java, what caused it; its first line says only what was called."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
+    return (causes[-1] if causes else lines[0])[:300]
+
+
+def ended(*, answered: bool) -> str | None:
     """How the JVM of this process's session has ended, for people; None while it lives, or where there is none.
 
-    ``error``: of a call to it. Unless that is an answer of the JVM, it is going, and is waited for.
+    ``answered``: a moment ago. Where it did not, it is going, and is waited for.
     """
     process = getattr(SparkContext._gateway, "proc", None)
     try:
-        code = process.wait(0 if isinstance(error, _ANSWERS) else GOING_S) if process is not None else None
+        code = process.wait(0 if answered else GOING_S) if process is not None else None
     except subprocess.TimeoutExpired:
         return None
     if code is None:

@@ -5,11 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import key_of
 from mirror.audit.judge.looks import Located, Passed
 from mirror.audit.judge.mapped import placed
@@ -25,7 +22,6 @@ from mirror.audit.spark.by_record import Later, record_differences
 from mirror.audit.spark.compare import Compared, compare, locate
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.audit.spark.progress import Progress, watched
-from mirror.audit.spark.session import slots
 
 Result = TypeVar("Result")
 _NO_END = 1 << 62
@@ -46,11 +42,14 @@ class Looking:
         scope: Scope,
         estimated: Iterable[Estimate],
         spark: SparkSession,
+        slots: int,
         progress: Progress,
     ) -> None:
+        """``slots``: tasks that the session runs at the same time."""
         self.request = request
         self.scope = scope
         self.spark = spark
+        self.slots = slots
         self.progress = progress
         self.estimates = {estimate.key: estimate for estimate in estimated}
         self.notes: list[str] = []
@@ -63,10 +62,6 @@ class Looking:
     def frozen(self) -> Frozen:
         """With the bounds of now."""
         return self.scope.frozen
-
-    @property
-    def _slots(self) -> int:
-        return slots(self.spark)
 
     def begin(self, dirty: Mapping[TopicPartition, int]) -> None:
         """These differ, from some offset on; what was looked at before is forgotten."""
@@ -99,7 +94,7 @@ class Looking:
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """What differs, row by row."""
         self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
-        tasks = tuple(bundled(sorted(ranges), self._slots))
+        tasks = tuple(bundled(sorted(ranges), self.slots))
         differing = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE).differing
         self._still_there(ranges)
         return differing
@@ -108,7 +103,7 @@ class Looking:
         """The same by chunks, for each of the ranges."""
         self.progress.stage("following what moved")
         sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
-        most = task_size(sum(size.size for size in sizes), self._slots)
+        most = task_size(sum(size.size for size in sizes), self.slots)
         pieces = [
             [
                 piece._replace(first=where.first and piece.first, width=where.width, shift=where.shift)
@@ -116,7 +111,7 @@ class Looking:
             ]
             for where, size in zip(ranges, sizes, strict=True)
         ]
-        tasks = tuple(bundled(sorted(piece for some in pieces for piece in some), max(self._slots, len(pieces) // 8)))
+        tasks = tuple(bundled(sorted(piece for some in pieces for piece in some), max(self.slots, len(pieces) // 8)))
         compared = self.compare(tasks, CHUNKS, OPENED if by_record else WHOLE)
         self._still_there(ranges)
         found = []
@@ -130,7 +125,7 @@ class Looking:
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """All that one side alone has, at its log's end."""
-        tasks = tuple(bundled(sorted(ranges), self._slots))
+        tasks = tuple(bundled(sorted(ranges), self.slots))
         units = OPENED if by_record else WHOLE
         sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
         return self._spark(lambda: compare(self.spark, *sides)).differing
@@ -190,7 +185,7 @@ class Looking:
     def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Later:
         whole = {key: Span(start, _NO_END) for key, start in starts.items()}
         source, destination = (self._records_of(side, whole, shifts) for side in Side)
-        return Later.read(self.spark, source, destination)
+        return self._spark(lambda: Later.read(self.spark, source, destination))
 
     def _records_of(
         self, side: Side, spans: Mapping[TopicPartition, Span], shifts: Mapping[TopicPartition, int]
@@ -200,7 +195,7 @@ class Looking:
             self._estimate(key, Span(start, max(start, min(end, self._end(side, key, shifts.get(key, 0))))))
             for key, (start, end) in spans.items()
         ]
-        planned = plan(known, self._slots)
+        planned = plan(known, self.slots)
         tasks = tuple(tuple(where._replace(shift=shifts.get(where.key, 0)) for where in task) for task in planned)
         return self._options(side, tasks, RECORDS)
 
@@ -230,7 +225,7 @@ class Looking:
         return self._locate(Side.DESTINATION, digests, spans)
 
     def _locate(self, side: Side, digests: Sequence[bytes], spans: Mapping[TopicPartition, Span]) -> Located:
-        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self._slots))
+        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self.slots))
         located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
         self._still_there(())
         note = f"not every place was looked at where the {side.value} may have what differs: there are too many"
@@ -265,24 +260,5 @@ class Looking:
         )
 
     def _spark(self, action: Callable[[], Result]) -> Result:
-        try:
-            with watched(self.spark, self.progress):
-                return action()
-        except (PySparkException, Py4JError, OSError, EOFError) as error:
-            how = jvm.ended(error)
-            if how is not None:
-                raise AuditError(
-                    f"Spark's Java process {how}",
-                    "see whether the machine ran out of memory, then run the audit again",
-                ) from error
-            raise AuditError.unmarked(str(error)) or AuditError(
-                f"Spark failed: {_cause(error)}",
-                "see whether the machine ran out of memory or of disk, then run the audit again",
-            ) from error
-
-
-def _cause(error: Exception) -> str:
-    """In one line: of an exception in Java, what caused it; its first line says only what was called."""
-    lines = [line.strip() for line in (str(error).strip() or repr(error)).splitlines()]
-    causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
-    return (causes[-1] if causes else lines[0])[:300]
+        with jvm.failures_told(), watched(self.spark, self.progress):
+            return action()

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError, interrupted
@@ -43,9 +41,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def slots(spark: SparkSession) -> int:
-    """Tasks that the session runs at the same time."""
-    return max(1, int(spark.sparkContext.defaultParallelism))
+def slots_of(spark: SparkSession) -> int:
+    """Tasks that the session runs at the same time; asks the JVM.
+
+    Raises:
+        AuditError: it is gone.
+    """
+    with jvm.failures_told():
+        return max(1, int(spark.sparkContext.defaultParallelism))
 
 
 def heap_mb() -> int:
@@ -121,11 +124,12 @@ class LocalSession:
                 self._spark = self._create(folder, sockets)
                 _quiet_updates(self._spark)
                 self._spark.dataSource.register(KafkaRawBatches)
-        except (PySparkException, Py4JError, OSError, EOFError) as error:
+        except jvm.FAILURES as error:
             tail = _tail(log)
+            text = jvm.said(error) or "its Java process does not answer"
             self.stop()
             raise AuditError(
-                f"Spark does not start: {(str(error).strip() or repr(error)).splitlines()[0]}{tail}",
+                f"Spark does not start: {text.splitlines()[0]}{tail}",
                 f"see what it says above; it needs Java {java.MINIMUM} or newer and {heap_mb()} MB of memory",
             ) from error
         except BaseException:

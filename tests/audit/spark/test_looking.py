@@ -18,7 +18,7 @@ class Counting(Looking):
     def __init__(self) -> None:
         scope = Mock()
         scope.frozen.compacted = {Side.SOURCE: {"t"}}
-        super().__init__(Mock(), scope, (), Mock(), Progress())
+        super().__init__(Mock(), scope, (), Mock(), 1, Progress())
         self.read: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = []
         self.kept: list[Any] = []
 

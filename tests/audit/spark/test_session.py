@@ -11,9 +11,11 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.errors.exceptions.captured import CapturedException
 
+from mirror.audit.errors import AuditError
 from mirror.audit.spark import jvm
 from mirror.sandbox import Cluster
 from tests.audit.clusters import copy, create, fill
@@ -158,7 +160,8 @@ import psutil
 from mirror.audit import report
 from mirror.audit.command import audit_flow
 from mirror.audit.model import AuditRequest, Endpoint
-ports, topic, at, victim = [int(port) for port in sys.argv[1:3]], *sys.argv[3:]
+ports, topic, at, victim, when = [int(port) for port in sys.argv[1:3]], *sys.argv[3:]
+gone = threading.Event()
 
 def kill():
     killed = 0
@@ -173,6 +176,9 @@ def kill():
             killed += 1
             if killed == 1:
                 print("killed", flush=True)
+                while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:  # to reap it is its parent's
+                    time.sleep(0.002)
+                gone.set()
         time.sleep(0.002)
 
 class Killing(report.BarProgress):
@@ -180,6 +186,8 @@ class Killing(report.BarProgress):
         super().stage(text)
         if text == at:
             threading.Thread(target=kill, daemon=True).start()
+            if when == "before":
+                gone.wait()
 
 report.BarProgress = Killing
 ends = [Endpoint(alias=alias, bootstrap=(("127.0.0.1", port),)) for alias, port in zip(("east", "west"), ports)]
@@ -194,7 +202,8 @@ def test_whoever_of_sparks_is_killed_it_is_one_line(
     source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
-    1. The JVM is killed while it reads, and again while it looks at what differs; Spark's Python workers are.
+    1. The JVM is killed while it reads, and again while it looks at what differs, and just before it is asked for
+       something else; Spark's Python workers are.
     2. No verdict: one line, what to try, exit code 1. No traceback, of whatever thread.
     """
     for cluster in (source_cluster, destination_cluster):
@@ -203,26 +212,34 @@ def test_whoever_of_sparks_is_killed_it_is_one_line(
     copy(source_cluster, destination_cluster, topic_name, change=lambda batches: batches[:-1] + batches[:1])
     ports = [str(cluster.brokers[0].port) for cluster in (source_cluster, destination_cluster)]
     java, workers = "Spark's Java process was ended by SIGKILL", "Spark failed: "
-    for at, victim, told in (
-        ("reading and comparing both clusters", "java", java),
-        ("looking at the batches that differ", "java", java),
-        ("looking at the batches that differ", "mirror.audit.spark.daemon", workers),
+    for at, victim, when, told in (
+        ("reading and comparing both clusters", "java", "while", java),
+        ("looking at the batches that differ", "java", "while", java),
+        ("looking at the batches that differ", "java", "before", java),
+        ("looking at the batches that differ", "mirror.audit.spark.daemon", "while", workers),
     ):
         done = subprocess.run(
-            [sys.executable, "-c", KILLED, *ports, topic_name, at, victim],
+            [sys.executable, "-c", KILLED, *ports, topic_name, at, victim, when],
             env={**os.environ, "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
-        assert (done.returncode, done.stdout) == (1, "killed\n"), (at, victim, done.stderr)
-        assert len(done.stderr.splitlines()) == 2, (at, victim, done.stderr)
+        assert (done.returncode, done.stdout) == (1, "killed\n"), (at, victim, when, done.stderr)
+        assert len(done.stderr.splitlines()) == 2, (at, victim, when, done.stderr)
         line, remedy = done.stderr.splitlines()
-        assert line.startswith(f"audit: {told}"), (at, victim, line)
+        assert line.startswith(f"audit: {told}"), (at, victim, when, line)
         assert "An error occurred while calling" not in line
         assert remedy.startswith("   try: ")
         assert list(tmp_path.iterdir()) == []
+
+
+def _captured(text: str) -> CapturedException:
+    """As PySpark makes it of an exception in Java, without a JVM that it would ask for more."""
+    error = CapturedException.__new__(CapturedException)
+    error._desc, error._stackTrace = text, ""
+    return error
 
 
 def test_a_jvm_that_is_going_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +247,37 @@ def test_a_jvm_that_is_going_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     going = subprocess.Popen(["sh", "-c", "sleep 2; kill -9 $$"])
     try:
         monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=going))
-        assert jvm.ended(Mock(spec=CapturedException)) is None
-        assert jvm.ended(PySparkRuntimeError("its socket is closed")) == "was ended by SIGKILL"
+        monkeypatch.setattr("pyspark.SparkContext._jvm", SimpleNamespace())
+        with pytest.raises(AuditError, match="Spark failed: a task failed"), jvm.failures_told():
+            raise _captured("a task failed")
+        with pytest.raises(AuditError, match="Java process was ended by SIGKILL"), jvm.failures_told():
+            raise PySparkRuntimeError("its socket is closed")
     finally:
         going.kill()
         going.wait()
+
+
+def test_what_was_raised_cannot_be_asked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Java answers that a call has failed. py4j asks it for the text when somebody reads it; it is killed just then.
+    2. How Java has ended is told; where it only does not answer, that is.
+    """
+    refused = ConnectionRefusedError("connection refused")
+    client = SimpleNamespace(send_command=Mock(side_effect=refused))
+    error = Py4JJavaError("An error occurred", SimpleNamespace(_target_id="o1", _gateway_client=client))
+    with pytest.raises(ConnectionRefusedError):
+        str(error)
+    going = subprocess.Popen(["sh", "-c", "sleep 1; kill -9 $$"])
+    try:
+        monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=going))
+        with pytest.raises(AuditError, match="Java process was ended by SIGKILL"), jvm.failures_told():
+            raise error
+    finally:
+        going.kill()
+        going.wait()
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    with pytest.raises(AuditError, match="Spark failed: its Java process does not answer"), jvm.failures_told():
+        raise error
 
 
 def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
