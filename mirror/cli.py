@@ -31,7 +31,7 @@ AT = click.option("--at", metavar="HOST:PORT", help="Where the mirror listens, i
 
 @contextmanager
 def _wrong_usage() -> Iterator[None]:
-    """Wrong usage ends with a code of its own: 2, which click has for it, means a difference or a halted partition."""
+    """Exits with ``EXIT_USAGE`` on wrong usage: click's own code, 2, means a difference or a halted partition here."""
     try:
         yield
     except click.UsageError as error:
@@ -40,11 +40,11 @@ def _wrong_usage() -> Iterator[None]:
 
 
 class _StdoutFailed(OSError):
-    """Stdout does not take what is written there."""
+    """A write to stdout failed."""
 
 
 class _Stdout(io.FileIO):
-    """Stdout, whose failures are told from those of other files."""
+    """Stdout that raises ``_StdoutFailed``, so that its failures can be told from those of other files."""
 
     def write(self, data: Any) -> int:
         try:
@@ -54,7 +54,8 @@ class _Stdout(io.FileIO):
 
 
 def _watch_stdout() -> None:
-    """From now on its failures are ``_StdoutFailed``. One that is closed fails as well, and its number is nobody's."""
+    """Makes writes to stdout raise ``_StdoutFailed`` from now on. A closed stdout fails as well, and its descriptor is
+    kept from being reused for another file."""
     from mirror.service.log.outlet import keep_standard_descriptors
 
     stream: Any = sys.stdout
@@ -62,25 +63,25 @@ def _watch_stdout() -> None:
         keep_standard_descriptors()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
     elif stream is not sys.__stdout__:
-        return  # somebody's own, as in tests
+        return  # replaced by the caller, as in tests
     raw = _Stdout(1, "w", closefd=False)
     encoding, errors = ("utf-8", "strict") if stream is None else (stream.encoding, stream.errors)
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=raw.isatty())
 
 
 class _Main(click.Group):
-    """Sub-groups are imported only when they are used; wrong usage, wherever, ends with ``EXIT_USAGE``, and output that
+    """Imports sub-groups only when they are used. Wrong usage of any command exits with ``EXIT_USAGE``, and output that
     cannot be written with ``EXIT_FAILED``."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        if "run" not in sys.argv[1:2]:  # its log says what it loses
+        if "run" not in sys.argv[1:2]:  # the log of `run` reports lost output itself
             _watch_stdout()
         try:
             return super().main(*args, **extra)
         except _StdoutFailed as error:
             with suppress(OSError):
                 click.echo(f"mirror: cannot write to stdout: {error.strerror}", err=True)
-            # What it holds back is dropped, or the interpreter's end would fail as well.
+            # Drop the output that is still buffered: otherwise the flush at the interpreter's exit would fail as well.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(EXIT_FAILED)
 
@@ -305,7 +306,7 @@ def audit(
 
 
 def _spark_conf(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
-    """``KEY=VALUE``, each."""
+    """Parses the ``KEY=VALUE`` settings of ``--conf``."""
     wrong = [each for each in given if "=" not in each]
     if wrong:
         raise click.BadParameter(f"{wrong[0]} is not KEY=VALUE", param_hint="--conf")
@@ -352,7 +353,7 @@ def validate(path: Path) -> None:
 
 
 def _mirror_of(path: Path, at: str | None) -> tuple[tuple[str, int], str]:
-    """Where the mirror of this configuration listens, and the id of its flow."""
+    """Returns the (host, port) at which the mirror of this configuration listens, and the id of its flow."""
     config = _load(path)
     flow_id = config.enabled_flow().id
     if at is None:

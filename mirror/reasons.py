@@ -1,4 +1,4 @@
-"""Every reason for which a partition halts: what it means, what to do, and who can end it.
+"""Every reason for which a partition halts: what it means, what to do, and what can end it.
 
 A halt has a stable reason, which metrics, alerts and logs carry, a detail with the values at hand, and a remedy. Some
 reasons have several members here, because the remedy depends on the case; the members of one reason have one ``slug``.
@@ -23,7 +23,7 @@ _WITHOUT_GAP = "`mirror partition resume TOPIC PARTITION --accept-gap`"
 
 
 class Heals(Enum):
-    """What ends a halt without an operator's command."""
+    """The change that ends a halt without an operator's command."""
 
     TOPICS = "the topics are as they have to be: checked whenever topics are refreshed"
     TERMS = "the destination topic's settings allow it: checked whenever topics are refreshed"
@@ -37,8 +37,8 @@ class HaltReason(Enum):
         slug: the stable reason.
         meaning: what was found, for people who do not know the mirror.
         remedy: what to do; without a full stop, since more may follow.
-        heals: what ends it without an operator's command; None: it is written down, and stays for every worker that
-            takes the partition over, until an operator resumes it.
+        heals: what ends it without an operator's command. None: the halt is written down, and stays for every worker
+            that takes the partition over, until an operator resumes it.
     """
 
     # -- a batch of the source that cannot be copied as it is ----------------------------------------------------------
@@ -308,7 +308,7 @@ class HaltReason(Enum):
         None,
     )
 
-    # -- what a mapped copy has written down ---------------------------------------------------------------------------
+    # -- the checkpoints and map of a mapped copy ----------------------------------------------------------------------
 
     CHECKPOINT_LOST = (
         "checkpoint_lost",
@@ -428,7 +428,7 @@ class HaltReason(Enum):
 
     @property
     def told(self) -> str:
-        """What an operator is told with the values at hand: the meaning, and then the remedy."""
+        """The text that an operator sees next to the detail: the meaning, then the remedy."""
         return f"{self.meaning} {self.remedy[0].upper()}{self.remedy[1:]}"
 
 
@@ -437,17 +437,17 @@ REASONS = sorted({each.slug for each in HaltReason})
 _HEALING = {each.slug: each.heals for each in HaltReason}
 
 UNPLACED = frozenset({HaltReason.RECREATED.slug, HaltReason.TOPIC_MISSING.slug, HaltReason.CREATE_FAILED.slug})
-"""With these, a position says nothing about the topics of now: it belongs to the ones before them."""
+"""Reasons with which a position says nothing about the current topics: it belongs to their predecessors."""
 GAPS = frozenset({HaltReason.UNEXPLAINED_GAP.slug, HaltReason.RETENTION_OVERTOOK.slug})
-"""What ``on.gap: continue`` goes over, also when it was set after the halt."""
+"""Reasons that ``on.gap: continue`` passes over, also when it was set after the halt."""
 
 
 def heals(slug: str) -> Heals | None:
-    """What ends a halt with this reason without an operator's command; None: nothing does, or the reason is unknown (a
-    later version of the mirror wrote it down)."""
+    """Returns what ends a halt with this reason without an operator's command. None: nothing does, or the reason is
+    unknown (a later version of the mirror wrote it down)."""
     return _HEALING.get(slug)
 
 
 def is_durable(slug: str) -> bool:
-    """Whether a halt with this reason stays until an operator resumes the partition."""
+    """Returns True if a halt with this reason stays until an operator resumes the partition."""
     return heals(slug) is None

@@ -1,9 +1,9 @@
-"""The proof: both clusters read again, every batch compared, every difference named.
+"""The audit: it reads both clusters again, compares every batch and names every difference.
 
-``job`` runs an audit, ``command`` prints it and gives the exit code. On the way: ``bounds`` freezes what is compared,
-``plan`` cuts it into tasks, ``reader`` and ``rows`` read batches and digest them, ``source`` is the Spark data source
-around the two, ``compare`` joins the sides, ``classify`` names the differences.
+``job`` runs an audit; ``command`` prints its result and returns the exit code. In order: ``bounds`` freezes the offsets
+to compare, ``plan`` cuts them into tasks, ``reader`` and ``rows`` read and digest batches, ``source`` wraps those two
+as a Spark data source, ``compare`` joins the two sides, and ``classify`` names the differences.
 
-Only ``source``, ``session``, ``compare`` and ``job`` need Spark. Nothing here is imported by the daemon, and nothing of
-what is audited (relay, service) is imported here.
+Only ``job`` and the modules in ``spark`` need Spark. The daemon imports nothing from here, and nothing here imports
+what is audited (relay, service).
 """

@@ -1,4 +1,4 @@
-"""``mirror audit``, but for the configuration: runs one audit, prints it, gives the exit code. Never a traceback."""
+"""``mirror audit`` without the configuration: runs one audit, prints it, returns the exit code. Never a traceback."""
 
 import logging
 import signal
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _UNHEARD = logging.NullHandler()
 UNWRAPPED = 10_000
-"""Characters: wider than any line."""
+"""Console width in characters: more than any line has."""
 NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash")
 
 
 class ExitCode(IntEnum):
-    """What the shell gets."""
+    """The exit code of ``mirror audit``."""
 
     IDENTICAL = 0
     NOT_FINISHED = 1
@@ -58,21 +58,22 @@ def audit_flow(
 
     Args:
         request: what to audit.
-        out: folder for the result as files; none are written without it.
-        limit: findings shown on the terminal; None for the usual number.
-        console: for the result, stdout by default.
-        errors: for progress and failures, stderr by default.
-        spark: a session to use; by default one is started and ended.
-        typed: makes a text whose commands are as they have to be typed here.
+        out: folder for the result files; without it none are written.
+        limit: number of findings shown on the terminal; None for the default.
+        console: for the result; stdout by default.
+        errors: for progress and failures; stderr by default.
+        spark: a session to use; by default one is started and stopped.
+        typed: rewrites the commands in a text as they have to be typed here.
         master: a Spark cluster (``spark://HOST:PORT``, ``yarn``, ``k8s://…``); by default this machine alone.
-        conf: for that cluster, as ``spark-submit --conf`` takes it.
+        conf: settings for that cluster, as for ``spark-submit --conf``.
 
     Returns:
-        0 identical, 1 no verdict (the reason and a remedy were printed), 2 different, 3 not different and not proved.
+        0 identical or accepted, 1 no verdict (the reason and a remedy were printed), 2 different, 3 no difference but
+        no proof either.
     """
     console = console or for_stdout()
     errors = errors or Console(stderr=True)
-    # py4j logs each failed call with a traceback; what matters comes as an exception.
+    # py4j logs a traceback for each failed call. All that matters also arrives as an exception.
     logging.getLogger().addHandler(_UNHEARD)
     try:
         with _terminated_as_interrupted():
@@ -91,7 +92,7 @@ def audit_flow(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends an audit as Ctrl-C does: Spark and its files are cleared away."""
+    """Makes SIGTERM end an audit as Ctrl-C does: Spark is stopped and its files are removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -107,8 +108,8 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def for_stdout() -> Console:
-    """What the result is printed to. Lines are wrapped on a terminal alone: in a file or a pipe, a finding is one line
-    of a table, for grep and for whoever reads it later."""
+    """Returns the console for the result. It wraps lines only on a terminal: in a file or a pipe, each finding stays on
+    one line of the table, for grep and later readers."""
     console = Console()
     return console if console.is_terminal else Console(width=UNWRAPPED)
 
@@ -149,6 +150,6 @@ def _audit(
 
 
 def tell(errors: Console, error: AuditError, typed: Callable[[str], str] = str) -> None:
-    """Problem and remedy, a line each."""
+    """Prints problem and remedy, a line each."""
     errors.print(f"audit: {typed(error.problem)}", markup=False, highlight=False, soft_wrap=True)
     errors.print(f"   try: {typed(error.remedy)}", markup=False, highlight=False, soft_wrap=True)

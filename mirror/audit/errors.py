@@ -1,4 +1,4 @@
-"""Why an audit could not finish: a problem and its remedy, carried through Spark's workers as text."""
+"""The error of an audit that could not finish: a problem and its remedy, carried through Spark's workers as text."""
 
 import json
 import re
@@ -9,7 +9,7 @@ _MARKED = re.compile(re.escape(_OPEN) + "(.*?)" + re.escape(_CLOSE), re.DOTALL)
 
 
 class AuditError(Exception):
-    """The audit cannot give a verdict. ``problem`` names the thing and the place, ``remedy`` what to do."""
+    """The audit cannot give a verdict. ``problem`` names the thing and the place; ``remedy`` says what to do."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")
@@ -17,12 +17,12 @@ class AuditError(Exception):
         self.remedy = remedy
 
     def marked(self) -> str:
-        """The error as text that survives being wrapped in a Python traceback and a Java exception."""
+        """Returns the error as text that survives being wrapped in a Python traceback and a Java exception."""
         return _OPEN + json.dumps([self.problem, self.remedy]) + _CLOSE
 
     @classmethod
     def unmarked(cls, text: str) -> Self | None:
-        """The first error that ``marked`` put into this text, None if there is none."""
+        """Returns the first error that ``marked`` put into this text, or None."""
         found = _MARKED.search(text)
         if found is None:
             return None
@@ -31,7 +31,8 @@ class AuditError(Exception):
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Whether somebody has interrupted it. py4j's own handling may meet another error, which hides the interrupt."""
+    """Returns True if the user interrupted the audit. py4j's own handling may raise another error on top of the
+    interrupt, so the whole chain of causes is searched."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -1,7 +1,7 @@
-"""An audit's result as files: findings and coverage as Parquet and JSON, and a summary. No Spark.
+"""The result of an audit as files: findings and coverage as Parquet and JSON, and a summary. No Spark.
 
-A script that looks at the folder must never take an older audit's result for this one's. So what is there goes before
-any work is done, each file appears whole, and the summary, which has the verdict, comes last.
+A script that watches the folder must never mistake an older audit's result for this one's. So old files are removed
+before any work is done, each file appears whole, and the summary, which has the verdict, comes last.
 """
 
 import json
@@ -62,10 +62,10 @@ _UNFINISHED = ".unfinished"
 
 
 def prepare(folder: Path) -> None:
-    """Makes the folder, before any work is done for it, and removes an earlier audit's files: the verdict first.
+    """Creates the folder before any other work is done, and removes an earlier audit's files, the verdict first.
 
     Raises:
-        AuditError: it cannot be made or written to.
+        AuditError: the folder cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def prepare(folder: Path) -> None:
 
 
 def write(result: AuditResult, folder: Path) -> list[Path]:
-    """Writes all files, the summary last; each has its name only when it is whole and on the disk.
+    """Writes all files, the summary last. Each file gets its name only when it is whole and on disk.
 
     Raises:
         AuditError: a file cannot be written.
@@ -108,7 +108,7 @@ def write(result: AuditResult, folder: Path) -> list[Path]:
 
 
 def _flush(path: Path) -> None:
-    """To the disk; a folder's names too."""
+    """Flushes a file to disk, or the names in a folder."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -121,7 +121,7 @@ def _borders(side: str, span: Span | None) -> dict[str, int | None]:
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
-    """A finding as a flat row; ends are not included in the offsets."""
+    """Returns a finding as a flat row. The end offsets are exclusive."""
     return {
         "kind": finding.kind.value,
         "topic": finding.topic,
@@ -136,7 +136,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 
 def coverage_row(row: Coverage) -> dict[str, Any]:
-    """A coverage row as a flat row."""
+    """Returns a coverage row as a flat row. The end offsets are exclusive."""
     return {
         "side": row.side.value,
         "cluster_id": row.cluster_id,
@@ -161,8 +161,8 @@ def coverage_row(row: Coverage) -> dict[str, Any]:
 
 
 def summary(result: AuditResult) -> dict[str, Any]:
-    """The verdict and what it stands on. ``bounds``: of each partition the first offset that was audited, and the first
-    that was not any more."""
+    """Returns the verdict and what it is based on. ``bounds`` has, for each partition, the first audited offset and the
+    first offset after the audited ones."""
     by_kind: dict[str, int] = {}
     for finding in result.findings:
         by_kind[finding.kind.value] = by_kind.get(finding.kind.value, 0) + 1

@@ -1,4 +1,4 @@
-"""One audit from beginning to end: freeze, plan, read and join, drill down where chunks differ, name what differs."""
+"""One audit from start to end: freeze, plan, read and join, drill down where chunks differ, name the differences."""
 
 import asyncio
 import time
@@ -33,11 +33,11 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
 
 MOST_NOTES = 10
-"""Places that log cleaners have changed, named one by one."""
+"""Maximum number of notes on log cleaners that are listed one by one, and of topics that a note names."""
 
 
 class Prepared(NamedTuple):
-    """What is known before anything is read."""
+    """The results of the preparation, before any batch is compared."""
 
     frozen: Frozen
     estimates: list[Estimate]
@@ -46,14 +46,15 @@ class Prepared(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Partitions whose logs' ends are shifted, and by how much; and those whose logs were looked at to both ends."""
+    """``shifts``: partitions whose log ends are shifted, and by how many offsets. ``looked``: partitions of which both
+    logs were examined to their ends."""
 
     shifts: dict[TopicPartition, int]
     looked: set[TopicPartition]
 
 
 class Outcome(NamedTuple):
-    """What the part that needs Spark brings. ``notes``: what it could not find out."""
+    """The result of the part that needs Spark. ``notes``: what it could not find out."""
 
     findings: list[Finding]
     coverage: list[Coverage]
@@ -72,12 +73,12 @@ def run(
 
     Args:
         request: what to audit.
-        spark: a session that runs.
-        session: makes one that is started here, and ended.
-        progress: told what is done.
+        spark: a running session; it is not stopped.
+        session: creates the session that is started and stopped here if ``spark`` is None.
+        progress: is notified of each stage.
 
     Raises:
-        AuditError: there is no verdict; says why and what to do.
+        AuditError: there is no verdict; the error says why and what to do.
     """
     began_at = time.monotonic()
     progress = progress or Progress()
@@ -168,7 +169,7 @@ async def _frozen(request: AuditRequest) -> Prepared:
 
 
 def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
-    """Differences, and notes on what log cleaners took away."""
+    """Separates differences from what log cleaners removed. Returns the differences, and notes on the rest."""
     found = list(findings)
     notes = []
     for finding in joined(finding for finding in found if finding.kind is Kind.CLEANED):
@@ -205,7 +206,7 @@ def _notes(bounds: Iterable[Bounds], request: AuditRequest) -> list[str]:
 
 
 class _Audit:
-    """The part that needs Spark."""
+    """The part of an audit that needs Spark."""
 
     def __init__(
         self,
@@ -224,11 +225,11 @@ class _Audit:
 
     @property
     def frozen(self) -> Frozen:
-        """With the bounds of now."""
+        """The frozen bounds, as they are by now."""
         return self.scope.frozen
 
     def run(self, tasks: tuple[Task, ...]) -> Outcome:
-        """Findings and coverage rows. The scope is, from then on, what was compared in the end."""
+        """Returns findings and coverage rows. Afterwards, the scope holds the bounds that were compared in the end."""
         self.progress.stage("reading and comparing both clusters")
         compared = self._followed(self._read(tasks), {})
         try:
@@ -241,7 +242,7 @@ class _Audit:
             self.looking.end()
 
     def _read(self, tasks: tuple[Task, ...]) -> Compared:
-        """Both sides of these tasks, each in full."""
+        """Reads and compares both sides of these tasks, and checks that each side was read in full."""
         compared = self.looking.compare(tasks, CHUNKS)
         for side, endpoint in self._endpoints:
             cover.check_side(
@@ -270,7 +271,8 @@ class _Audit:
         return Outcome(findings, coverage, ends, self.looking.notes)
 
     def _followed(self, compared: Compared, starts: Mapping[Side, Starts]) -> Compared:
-        """With what is compared beginning where both logs do by now. ``starts``: those known already."""
+        """Returns the comparison, cut to where both logs start by now. ``starts``: new log starts that are already
+        known; if empty, those that the readers met."""
         for _ in range(MOST_ROUNDS):
             starts = starts or {side: found_starts(read) for side, read in compared.coverage.items()}
             if not any(starts.values()):
@@ -285,7 +287,7 @@ class _Audit:
         )
 
     def _differences(self, compared: Compared, broken: list[Finding]) -> tuple[list[Finding], Ends]:
-        """What differs, each fault once; and what is known of the logs' ends by that."""
+        """Returns what differs, each fault once, and what that says about the ends of the logs."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
         self.looking.begin({key: some[0].where.start for key, some in chunks.items()})

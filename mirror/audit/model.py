@@ -1,4 +1,4 @@
-"""The values that an audit is made of: what is asked, what was read, what differs. No I/O."""
+"""The data types of an audit: the request, what was read, and what differs. No I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 FILLS = ("markers", "transaction")
 OFFSETS = ("exact", "mapped")
 ACCEPTABLE = ("unverifiable",)
-"""Kinds of findings that a configuration may pass by name."""
+"""Kinds of findings that a configuration may accept by name."""
 
 
 class Side(Enum):
-    """Which of the two clusters."""
+    """One of the two clusters."""
 
     SOURCE = "source"
     DESTINATION = "destination"
@@ -22,7 +22,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """How a cluster is reached. ``alias`` is its name in the configuration and in every message."""
+    """How to reach a cluster. ``alias`` is its name in the configuration and in every message."""
 
     alias: str
     bootstrap: tuple[tuple[str, int], ...]
@@ -33,14 +33,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """What to audit.
+    """The scope and settings of one audit.
 
-    ``topics`` are names, and must be at both clusters; ``selects``, where given, picks further ones among the source's
-    topics, internal ones never.
-    ``catch_up_s`` is how long the destination may take to reach the source's end, which is frozen first: a mirror that
-    is running has batches on their way. ``isolation_level`` and ``fill`` are the flow's: whether aborted data is due at
-    the destination, and whose markers fill its holes. ``offsets: mapped`` copies have offsets of their own, and may be
-    in topics of other names, which ``rename`` gives. ``accept``: kinds of findings that pass (``ACCEPTABLE``).
+    ``topics`` are names that must exist on both clusters. ``selects``, if given, picks further topics of the source,
+    but never internal ones.
+    ``catch_up_s`` is how long the destination may take to reach the source's end. That end is frozen first, and a
+    running mirror has batches on their way. ``isolation_level`` and ``fill`` are the flow's: they say whether aborted
+    data is due at the destination, and whose markers fill its holes. With ``offsets: mapped``, copies have offsets of
+    their own and may be in topics with other names, which ``rename`` returns. ``accept``: kinds of findings that do not
+    fail the audit (``ACCEPTABLE``).
     """
 
     flow: str
@@ -69,16 +70,16 @@ class AuditRequest:
 
     @property
     def mapped(self) -> bool:
-        """The destination's offsets are its own."""
+        """True if the destination has offsets of its own."""
         return self.offsets == "mapped"
 
     def destination_of(self, topic: str) -> str:
-        """The topic that this one is copied into."""
+        """Returns the destination topic of this source topic."""
         return self.rename(topic) if self.rename is not None else topic
 
     @property
     def committed(self) -> bool:
-        """Aborted data is not due at the destination."""
+        """True if aborted data is not due at the destination."""
         return self.isolation_level == "read_committed"
 
 
@@ -90,20 +91,20 @@ class TopicPartition(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Offsets from ``start`` to ``end``, the end not included."""
+    """Offsets from ``start`` up to but not including ``end``."""
 
     start: int
     end: int
 
     @property
     def offsets(self) -> int:
-        """How many they are; 0 where the end is not behind the start."""
+        """The number of offsets; 0 if the end is not after the start."""
         return max(0, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """One partition's logs as they were frozen, before anything was read."""
+    """The bounds of one partition's two logs, frozen before anything was read."""
 
     topic: str
     partition: int
@@ -117,17 +118,17 @@ class Bounds:
 
     @property
     def audited(self) -> Span:
-        """What both sides have, so far as their bounds tell: this is read and compared."""
+        """The offsets within both sides' bounds: these are read and compared."""
         start = max(self.source.start, self.destination.start)
         return Span(start, max(start, min(self.source.end, self.destination.end)))
 
 
 class What(IntEnum):
-    """What the offsets of a batch, or those between two batches, are."""
+    """The nature of a batch's offsets, or of the offsets between two batches."""
 
     DATA = 0
     CONTROL = 1
-    """A transaction marker; at the destination, one that the mirror wrote."""
+    """A transaction marker; at the destination, a marker that the mirror wrote."""
     ABORTED = 2
     """Data of an aborted transaction."""
     EMPTY = 3
@@ -141,7 +142,7 @@ class What(IntEnum):
 
 
 class Hole(NamedTuple):
-    """Offsets without a due record, the end not included."""
+    """Offsets at which no record is due; the end is not included."""
 
     start: int
     end: int
@@ -149,7 +150,7 @@ class Hole(NamedTuple):
 
 
 class Kind(Enum):
-    """What a difference is. The values are stable: files and scripts carry them."""
+    """The kind of a finding. The values are stable: files and scripts contain them."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -165,19 +166,20 @@ class Kind(Enum):
     FOREIGN = "foreign marker"
     FILLER = "filler"
     CLEANED = "cleaned"
-    """No difference: a log cleaner took away since what was copied, or a marker. Told in the notes."""
+    """No difference: a log cleaner has since removed what was copied, or a marker. Reported in the notes."""
     UNREADABLE = "unreadable"
-    """A broker shows nothing where its log goes on."""
+    """A broker returns nothing at a place where its log continues."""
     UNVERIFIABLE = "unverifiable"
-    """No difference and no proof: the destination has records that the source's log cleaner has removed since."""
+    """No difference and no proof, for example: the source's log cleaner has since removed records that the destination
+    still has."""
     WHOLESALE = "wholesale difference"
 
 
 class RecordRow(NamedTuple):
     """One record as a reader saw it.
 
-    ``key``: its key's digest in hex, None without one. ``size``: bytes of key, value and headers. ``whole``: False
-    stands for a batch that cannot be opened; of its other fields, only the offset means anything.
+    ``key``: the digest of its key in hex, or None without a key. ``size``: bytes of key, value and headers. ``whole``:
+    False if the row stands for a batch that cannot be opened; then only the offset has a meaning.
     """
 
     offset: int
@@ -189,11 +191,11 @@ class RecordRow(NamedTuple):
 
 
 class RecordDifference(NamedTuple):
-    """An offset at which the sides do not have the same record, of batches that were opened.
+    """An offset, in batches that were opened, at which the two sides do not have the same record.
 
-    ``at``: the side that has a record there; None where both have one, and not the same, or where a batch could not be
-    opened. ``excused``: a log cleaner may have taken it on the other side, as there is a later record of its key.
-    ``size``: bytes of its key, value and headers.
+    ``at``: the side that has a record there; None if both have different records, or if a batch could not be opened.
+    ``excused``: the other side's log cleaner may have removed the record (``by_record`` has the rules). ``size``: bytes
+    of its key, value and headers.
     """
 
     offset: int
@@ -203,7 +205,7 @@ class RecordDifference(NamedTuple):
 
 
 class BatchRow(NamedTuple):
-    """One batch as a reader saw it. Times in ms since 1970, ``size`` in bytes with the header."""
+    """One batch as a reader saw it. Timestamps are in ms since 1970; ``size`` is in bytes and includes the header."""
 
     base_offset: int
     last_offset: int
@@ -217,12 +219,12 @@ class BatchRow(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """Its offsets."""
+        """The batch's offsets."""
         return Span(self.base_offset, self.last_offset + 1)
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What a batch is wherever it lies: all that is compared, but for its offsets."""
+        """Everything that is compared except the base offset, so that equal batches can be found at any offset."""
         return (
             self.last_offset - self.base_offset,
             self.records,
@@ -236,11 +238,11 @@ class BatchRow(NamedTuple):
 
 @dataclass(slots=True)
 class Pairs:
-    """What differs in one partition: the rows of each side, by base offset, at the places that are not equal.
+    """The differences in one partition: each side's rows that are not equal to the other side's, by base offset.
 
-    ``holes`` are the source's and ``markers`` the destination's, where they are not the same; ``odd`` is what else the
-    destination has that is no batch of records; ``equal`` are those that both have, where rows were looked at one by
-    one: at another shift they may be others'. In the order of offsets.
+    ``holes`` (the source's) and ``markers`` (the destination's) are those that differ. ``odd`` is anything else at the
+    destination that is not a batch of records. ``equal`` are holes that both sides have; they are known only where rows
+    were compared one by one, and at another shift they may belong to other offsets. All are in offset order.
     """
 
     source: dict[int, BatchRow] = field(default_factory=dict)
@@ -251,7 +253,7 @@ class Pairs:
     equal: list[Hole] = field(default_factory=list)
 
     def add(self, other: "Pairs") -> None:
-        """What differs elsewhere in the partition, behind this."""
+        """Appends the differences of later offsets of the same partition."""
         self.source.update(other.source)
         self.destination.update(other.destination)
         self.holes += other.holes
@@ -261,22 +263,22 @@ class Pairs:
 
     @property
     def rows(self) -> list[BatchRow]:
-        """Of both sides."""
+        """The rows of both sides."""
         return [*self.source.values(), *self.destination.values()]
 
     @property
     def starts(self) -> list[int]:
-        """Where anything differs."""
+        """The offsets at which a difference begins, in order."""
         others = (hole.start for hole in (*self.holes, *self.markers, *self.odd))
         return sorted({*self.source, *self.destination, *others})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One difference, or a run of the same. Offsets are those of the first batch up to the last one's end.
+    """One difference, or a run of equal ones. The offsets go from the first batch's start to the last batch's end.
 
-    ``partition`` is None where a whole topic is meant; ``source`` and ``destination`` are None where that side has
-    nothing to show. ``batches`` is 0 where they were not read.
+    ``partition`` is None if the finding is about a whole topic. ``source`` and ``destination`` are None if that side
+    has nothing there. ``batches`` is 0 if batches were not read or not counted.
     """
 
     kind: Kind
@@ -288,15 +290,16 @@ class Finding:
     records: int
     detail: str
     bytes: int = 0
-    """Of the records, where they were opened."""
+    """Bytes of the records, if their batches were opened; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What was really read of one partition on one side: batches of records, and every audited offset by what it is.
+    """Counts of what was actually read of one partition on one side: batches of records, and offsets by their nature.
 
-    ``offsets`` are in batches of records; ``control``, ``aborted``, ``empty`` and ``gaps`` (no batch at all) are holes
-    at the source, and ``control`` those that are filled at the destination; ``odd`` are in no way due there.
+    ``offsets`` counts those in batches of records. At the source, ``control``, ``aborted``, ``empty`` and ``gaps`` (no
+    batch at all) count holes; at the destination, ``control`` counts filled holes. ``odd`` counts offsets of control
+    batches that do not belong at the destination.
     """
 
     side: Side
@@ -319,23 +322,23 @@ class Coverage:
 
     @property
     def holes(self) -> int:
-        """Offsets without a due record."""
+        """The number of offsets at which no record is due."""
         return self.control + self.aborted + self.empty + self.gaps
 
 
 class Verdict(Enum):
-    """What an audit says. The values are stable: files carry them."""
+    """The outcome of an audit. The values are stable: files contain them."""
 
     IDENTICAL = "identical"
     ACCEPTED = "accepted"
-    """Nothing differs; what cannot be compared any more is accepted by name."""
+    """Nothing differs. Something can no longer be compared, and the configuration accepts that by name."""
     UNVERIFIABLE = "unverifiable"
-    """Nothing differs; something cannot be compared any more."""
+    """Nothing differs, but something can no longer be compared."""
     DIFFERENT = "different"
 
 
 class Skipped(NamedTuple):
-    """Source offsets that were skipped or taken on trust, by decision; ``why`` in words, ``at_ms`` since 1970."""
+    """Source offsets that the flow skipped or took on trust by decision. ``why`` is in words; ``at_ms`` since 1970."""
 
     topic: str
     partition: int
@@ -345,8 +348,8 @@ class Skipped(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """Offsets of a log behind the first open transaction: nobody who reads committed sees them. ``topic``: its name on
-    that side."""
+    """Offsets of a log from its first open transaction on: read_committed consumers do not see them. ``topic``: its
+    name on that side."""
 
     side: Side
     topic: str
@@ -356,10 +359,10 @@ class Undecided(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What came out. Without findings, both sides are identical over the frozen bounds: only that is a pass.
+    """The result of an audit. Without findings, both sides are identical over the frozen bounds.
 
-    ``skipped`` and ``notes`` say what is no difference and yet worth knowing. ``accepted``: kinds of findings that the
-    configuration passes by name. ``undecided``: what was behind open transactions; at the source, it was not audited.
+    ``skipped`` and ``notes`` hold what is not a difference but worth knowing. ``accepted``: kinds of findings that the
+    configuration accepts by name. ``undecided``: offsets behind open transactions; the source's were not audited.
     """
 
     flow: str
@@ -380,12 +383,12 @@ class AuditResult:
 
     @property
     def identical(self) -> bool:
-        """The destination holds what the source holds, byte for byte."""
+        """True if nothing was found: the destination holds what the source holds, byte for byte."""
         return not self.findings
 
     @property
     def verdict(self) -> Verdict:
-        """The worst that was found."""
+        """The verdict that follows from the worst finding."""
         kinds = {finding.kind for finding in self.findings}
         if kinds - {Kind.UNVERIFIABLE}:
             return Verdict.DIFFERENT

@@ -1,4 +1,4 @@
-"""An audit's result on a terminal: what was read, what differs, the verdict. No Spark."""
+"""The result of an audit on a terminal: coverage, findings, verdict. No Spark."""
 
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
@@ -13,12 +13,12 @@ from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Skipp
 from mirror.audit.spark.progress import Progress
 
 MOST_SHOWN = 20
-"""Findings in the table; the files have them all."""
+"""Default number of findings in the table; the files have all of them."""
 _STYLES = dict.fromkeys((Kind.CORRUPT, Kind.MISSING, Kind.VALUE_CHANGED, Kind.WHOLESALE, Kind.OVERFILLED), "red")
 
 
 def size_text(size: int) -> str:
-    """Bytes for people, in units of 1000."""
+    """Returns a number of bytes as text, in units of 1000."""
     value = float(size)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -28,7 +28,7 @@ def size_text(size: int) -> str:
 
 
 def span_text(span: Span | None) -> str:
-    """First and last offset, both included."""
+    """Returns the first and last offset as text, both included."""
     if span is None:
         return "-"
     return f"{span.start}" if span.offsets <= 1 else f"{span.start} to {span.end - 1}"
@@ -39,7 +39,8 @@ def _many(count: int, name: str) -> str:
 
 
 def coverage_table(result: AuditResult) -> Table:
-    """One line for each topic: what was really read on each side. Holes and what is filled are offsets."""
+    """Returns a table with one line per topic: what was actually read on each side. Holes and filled are counts of
+    offsets."""
     table = Table(title=f"read of flow {escape(result.flow)}", title_justify="left")
     table.add_column("topic", overflow="fold")
     columns = (
@@ -75,7 +76,7 @@ def coverage_table(result: AuditResult) -> Table:
 
 
 def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Table:
-    """The first findings, in the order of topic, partition and offset."""
+    """Returns a table of the first ``limit`` findings, which are ordered by topic, partition and offset."""
     differences = sum(finding.kind is not Kind.UNVERIFIABLE for finding in findings)
     unproved = _many(len(findings) - differences, "place") + " without proof" if differences < len(findings) else ""
     counted = _many(differences, "difference") if differences or not unproved else ""
@@ -101,7 +102,7 @@ def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Ta
 
 
 def print_result(result: AuditResult, console: Console, *, limit: int = MOST_SHOWN) -> None:
-    """Coverage, findings, what was skipped, notes, verdict."""
+    """Prints coverage, findings, skipped ranges, open transactions, notes and verdict."""
     if result.coverage:
         console.print(coverage_table(result))
     if result.findings:
@@ -122,14 +123,14 @@ def print_result(result: AuditResult, console: Console, *, limit: int = MOST_SHO
 
 
 def skipped_text(each: Skipped) -> str:
-    """One range that somebody decided to go on without, or to take on trust."""
+    """Returns a line on one range that was skipped or taken on trust by decision."""
     when = datetime.fromtimestamp(each.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     offsets = f"source offset{'s' if each.source.offsets > 1 else ''} {span_text(each.source)}"
     return f"{each.topic} partition {each.partition}, {offsets}, at {when}: {each.why}"
 
 
 def undecided_text(one: Undecided, result: AuditResult) -> str:
-    """What one open transaction keeps from those who read committed."""
+    """Returns a line on the offsets that one open transaction hides from read_committed consumers."""
     is_source = one.side is Side.SOURCE
     where = f"{result.source_alias if is_source else result.destination_alias}: {one.topic} partition {one.partition}"
     what = "they were not audited" if is_source else "consumers that read committed do not see them yet"
@@ -137,7 +138,7 @@ def undecided_text(one: Undecided, result: AuditResult) -> str:
 
 
 def _but(result: AuditResult) -> str:
-    """What the verdict does not say."""
+    """Returns the reservations to append to the verdict: skipped offsets and open transactions."""
     said = []
     if result.skipped:
         offsets = sum(each.source.offsets for each in result.skipped)
@@ -154,7 +155,7 @@ def _but(result: AuditResult) -> str:
 
 
 def verdict(result: AuditResult) -> str:
-    """One line, with markup."""
+    """Returns the verdict in one line, with markup."""
     ours = [row for row in result.coverage if row.side is Side.SOURCE]
     theirs = [row for row in result.coverage if row.side is Side.DESTINATION]
     read = f"{size_text(sum(row.bytes for row in (*ours, *theirs)))} read in {result.elapsed_s:.1f} s"
@@ -179,7 +180,7 @@ def verdict(result: AuditResult) -> str:
 
 
 def _unverifiable(result: AuditResult, names: str) -> str:
-    """Nothing differs, and what has no witness any more."""
+    """Returns the text for a result without differences, with what can no longer be proved."""
     records = sum(finding.records for finding in result.findings)
     size = size_text(sum(finding.bytes for finding in result.findings))
     gaps = sum(finding.source.offsets for finding in result.findings if finding.source and not finding.records)
@@ -190,7 +191,7 @@ def _unverifiable(result: AuditResult, names: str) -> str:
 
 
 class BarProgress(Progress):
-    """A bar on a terminal; nothing elsewhere. A context manager."""
+    """Shows a progress bar on a terminal, and nothing elsewhere. A context manager."""
 
     def __init__(self, console: Console) -> None:
         self._bar = Bar(
@@ -212,9 +213,9 @@ class BarProgress(Progress):
         self._bar.stop()
 
     def stage(self, text: str) -> None:
-        """What is done now."""
+        """Shows what the audit does now."""
         self._bar.update(self._task, description=text, completed=0, total=None)
 
     def advance(self, done: int, total: int) -> None:
-        """How far that is."""
+        """Shows how many of the tasks are done."""
         self._bar.update(self._task, completed=done, total=total or None)

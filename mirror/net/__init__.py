@@ -4,6 +4,6 @@ import importlib.util
 import sys
 
 if "kafka" not in sys.modules and (_found := importlib.util.find_spec("kafka")) is not None:
-    # What is used of kafka-python are its schemas, kafka.protocol. The code of its package itself would load all of its
-    # clients, with some 90 modules, into every process.
+    # Only the schemas of kafka-python, kafka.protocol, are used. The code of the package itself would load all of its
+    # clients, about 90 modules, into every process.
     sys.modules["kafka"] = importlib.util.module_from_spec(_found)

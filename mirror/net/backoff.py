@@ -1,4 +1,4 @@
-"""Waits between tries: exponential, bounded, with jitter, so that a thousand partitions do not come back at once."""
+"""Waits between tries: exponential, bounded, with jitter, so that a thousand partitions do not retry at once."""
 
 import random
 
@@ -19,11 +19,11 @@ class Backoff:
         return self._tries
 
     def next_s(self) -> float:
-        """Seconds to wait now: doubled at each try, 20 % either way."""
+        """Returns the seconds to wait now: doubled at each try, varied by up to 20 % either way."""
         wait_s: float = min(self._most_s, self._least_s * 2 ** min(self._tries, 30))
         self._tries += 1
         return wait_s * random.uniform(0.8, 1.2)
 
     def reset(self) -> None:
-        """It worked: begin again from the least wait."""
+        """Begins again with the least wait, after a success."""
         self._tries = 0

@@ -1,7 +1,7 @@
-"""Calls that are made while one is under way share the next one.
+"""Calls that are made while a request is under way share the next request.
 
-A thousand partitions that look at their log ends at once make two or three requests instead of a thousand, and one that
-asks alone is not kept waiting: what comes in during one turn of the event loop, or during a request, goes together.
+A thousand partitions that look at their log ends at the same time make two or three requests instead of a thousand. A
+single call does not wait: only calls made during one turn of the event loop, or during a request, go together.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from mirror.net.errors import ConnectionLost, NetworkError
 
 
 class Placed(Protocol):
-    """What can be shared: a request takes one item of each ``place`` only, as brokers want it."""
+    """An item of a shared request. A request takes only one item per ``place``, as brokers demand."""
 
     @property
     def place(self) -> Hashable:
@@ -23,7 +23,8 @@ class Placed(Protocol):
 Item = TypeVar("Item", bound=Placed)
 Answer = TypeVar("Answer")
 Send = Callable[[list[Item]], Awaitable[Sequence[Answer | NetworkError]]]
-"""One request for these items: the answer, or the error, of each, in their order. Raises what concerns all of them."""
+"""Sends one request for these items. Returns the answer or the error of each, in their order. Raises an error that
+concerns all of them."""
 
 
 class Batcher(Generic[Item, Answer]):
@@ -31,8 +32,8 @@ class Batcher(Generic[Item, Answer]):
 
     Args:
         send: exchanges one request.
-        most: weight of a request at the most; an item that weighs more goes alone.
-        weigh: weight of an item, 1 if not given.
+        most: largest weight of a request; an item that weighs more goes alone.
+        weigh: returns the weight of an item; 1 if not given.
     """
 
     def __init__(self, send: Send[Item, Answer], *, most: int, weigh: Callable[[Item], int] = lambda _: 1) -> None:
@@ -44,7 +45,8 @@ class Batcher(Generic[Item, Answer]):
         self._closed: NetworkError | None = None
 
     async def ask(self, item: Item) -> Answer:
-        """The answer for one item. A caller that is cancelled before its request was sent leaves no trace.
+        """Returns the answer for one item. The item of a caller that is cancelled before its request was sent is not
+        asked for.
 
         Raises:
             NetworkError: the request failed, or the answer for this item is an error.
@@ -58,7 +60,7 @@ class Batcher(Generic[Item, Answer]):
         return await future
 
     def close(self, error: NetworkError | None = None) -> None:
-        """Everybody who waits gets ``error``; so does whoever asks later."""
+        """Fails all waiting and all later calls with ``error``."""
         self._closed = error or ConnectionLost("closed")
         if self._task is not None:
             self._task.cancel()
@@ -73,7 +75,7 @@ class Batcher(Generic[Item, Answer]):
             self._task = None
 
     def _take(self) -> list[tuple[Item, "asyncio.Future[Answer]"]]:
-        """The next request's items, the oldest first; a second one of a place waits for the request after it."""
+        """Returns the next request's items, the oldest first. A second item of a place waits for a later request."""
         taken: list[tuple[Item, asyncio.Future[Answer]]] = []
         places: set[Hashable] = set()
         later: list[tuple[Item, asyncio.Future[Answer]]] = []
@@ -100,7 +102,7 @@ class Batcher(Generic[Item, Answer]):
             answers = await self._send(items)
             assert len(answers) == len(items), "one answer for each item"
         except Exception as error:
-            # Not only NetworkError: whatever a direct call would have raised, its caller gets.
+            # Not only NetworkError: the caller gets whatever a direct call would have raised.
             for future in futures:
                 _fail(future, error)
         except asyncio.CancelledError:

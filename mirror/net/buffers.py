@@ -1,8 +1,9 @@
 """Receive buffers, bounded by one number.
 
-A Fetch response is received into a frame; its batches are forwarded as slices of that frame, and the frame goes back
-when the last of them is acknowledged. ``buffer.memory`` bounds all frames of a worker: a fetch is sent only after
-room for its answer was reserved, so memory cannot grow with the lag, the number of partitions or a slow destination.
+A Fetch response is received into a frame. Its batches are forwarded as slices of that frame, and the frame goes back to
+the pool when the last of them is acknowledged. ``buffer.memory`` bounds all frames of a worker: a fetch is sent only
+after room for its answer was reserved, so memory cannot grow with the lag, the number of partitions or a slow
+destination.
 """
 
 import mmap
@@ -10,27 +11,28 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 OVERHEAD = 64 * 1024
-"""Room in each frame beyond the bytes asked for, for what surrounds the records; 64 partitions take about 4 KiB."""
+"""Room in each frame for the bytes around the records, in addition to the bytes asked for. 64 partitions take about 4
+KiB of it."""
 COPIES_SHARE = 4
-"""Copies take a quarter of the budget at the most: the rest is for what is fetched."""
+"""Copies take at most a quarter of the budget: the rest is for fetched frames."""
 COPY_SHARE = 16
-"""And each of them a sixteenth of what is left of that, so that some is left for whoever comes next."""
+"""A copy takes at most a sixteenth of what is left of that quarter, so that some is left for the next one."""
 
 
 class Buffer:
-    """Memory of a fixed size, of which the kernel has given us only what was ever written: ``touched`` bytes."""
+    """Memory of a fixed size. The kernel has only provided the ``touched`` bytes, those that were ever written."""
 
     __slots__ = ("memory", "touched")
 
     def __init__(self, size: int) -> None:
-        # Not from the allocator, which may keep what is dropped: this goes back to the kernel with its last slice.
+        # Not from the allocator, which may keep freed memory: a map goes back to the kernel with its last slice.
         self.memory = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.touched = 0
 
 
 class Frame:
-    """One response, whole, or a copy of parts of some. Its maker holds it once; ``body`` is valid until each holder has
-    called ``release``."""
+    """A whole response, or a copy of parts of responses. The caller that made it holds it once. ``body`` is valid until
+    each holder has called ``release``."""
 
     __slots__ = ("_pool", "body", "buffer", "holders", "is_copy")
 
@@ -42,11 +44,11 @@ class Frame:
         self.holders = 1
 
     def hold(self) -> None:
-        """One more that needs the bytes."""
+        """Adds a holder, which needs the bytes."""
         self.holders += 1
 
     def release(self) -> None:
-        """One fewer; the last one gives the buffer back."""
+        """Removes a holder. The last one gives the buffer back."""
         self.holders -= 1
         if not self.holders:
             self._pool.give_back(self)
@@ -56,8 +58,9 @@ class FramePool:
     """Frames of at most ``frame_size`` bytes within ``budget`` bytes. A larger answer (an oversize first batch, KIP-74:
     it must make progress) gets a buffer of its own, which counts until it is released.
 
-    What is reserved is what was asked for, what is held what came. Buffers that are free keep what they touched, and
-    the kernel gets it back as soon as all of them together, free or not, have touched more than the budget.
+    A reservation is as large as the answer that was asked for, a frame as large as the answer that came. Free buffers
+    keep the memory that they touched. The kernel gets it back as soon as all buffers together, free or not, have
+    touched more than the budget.
     """
 
     def __init__(self, *, budget: int, frame_size: int) -> None:
@@ -81,13 +84,13 @@ class FramePool:
 
     @property
     def copied(self) -> int:
-        """Bytes of them that are copies."""
+        """Bytes held by copies; part of ``used``."""
         return self._copied
 
     @property
     def copy_room(self) -> int:
-        """Bytes that the next one may copy out of its frames. Nothing, when many have done so: what is not copied is
-        fetched again."""
+        """Bytes that the next caller may copy out of its frames. 0 if copies use their whole share: what is not copied
+        is fetched again."""
         return max(0, self.budget // COPIES_SHARE - self._copied) // COPY_SHARE
 
     @property
@@ -96,10 +99,10 @@ class FramePool:
         return self._touched
 
     def reserve(self, size: int) -> bool:
-        """Room for an answer of ``size`` bytes, to be followed by ``take`` or ``cancel``. False: none, see
-        ``when_room``; nor is there any while somebody who wants more waits for it.
+        """Reserves room for an answer of ``size`` bytes; ``take`` or ``cancel`` must follow. Returns False if there is
+        no room, or while others wait for room: see ``when_room``.
 
-        One is always granted when nothing else is in use, whatever its size: progress.
+        When nothing else is in use, a reservation of any size has room, so that there is progress.
         """
         if not self._has_room(size) or (self._waiting and not self._waking):
             return False
@@ -108,12 +111,12 @@ class FramePool:
         return True
 
     def cancel(self, size: int) -> None:
-        """The answer will not come."""
+        """Gives up a reservation: the answer will not come."""
         self._used -= size
         self._wake()
 
     def take(self, size: int, *, reserved: int = 0) -> Frame:
-        """The frame for an answer of ``size`` bytes, against the room reserved for it."""
+        """Returns the frame for an answer of ``size`` bytes, for which ``reserved`` bytes of room were reserved."""
         if size <= self.frame_size:
             buffer = self._take_free(size)
         else:
@@ -128,8 +131,8 @@ class FramePool:
         return frame
 
     def copy(self, pieces: Sequence[memoryview | bytes | bytearray]) -> Frame:
-        """These bytes in a frame of their own size, so that the frames that they lie in can go back. Never refused: it
-        is there to make room, and ``copy_room`` says how much of it is wise."""
+        """Copies these bytes to a frame of their own size, so that the frames in which they lie can go back. Never
+        refused, because it makes room. ``copy_room`` says how many bytes a caller should copy at most."""
         size = sum(map(len, pieces))
         frame = Frame(self, Buffer(size), size, is_copy=True)
         at = 0
@@ -144,7 +147,7 @@ class FramePool:
         return frame
 
     def give_back(self, frame: Frame) -> None:
-        """Called by the frame."""
+        """Takes a frame back. Called by the frame, when its last holder releases it."""
         self._used -= len(frame.body)
         if frame.is_copy:
             self._copied -= len(frame.body)
@@ -156,16 +159,16 @@ class FramePool:
         self._wake()
 
     def when_room(self, size: int, wake: Callable[[], None]) -> None:
-        """Calls ``wake`` once when there is room for ``size`` bytes; in the order of asking."""
+        """Calls ``wake`` once when there is room for ``size`` bytes, in the order of the calls."""
         self._waiting.append((size, wake))
 
     @property
     def waited_for(self) -> bool:
-        """Whether somebody waits for room."""
+        """True if a caller waits for room."""
         return bool(self._waiting)
 
     def ask_again(self) -> None:
-        """Wakes everybody who waits: there is other room than what they asked for."""
+        """Wakes all callers that wait, without regard to the size that they asked for: smaller sizes may have room."""
         waiting, self._waiting = self._waiting, deque()
         self._waking = True
         try:
@@ -178,8 +181,8 @@ class FramePool:
         return not self._used or self._used + size <= self.budget
 
     def _take_free(self, size: int) -> Buffer:
-        """The one that touched least of those that touched enough, else the one that touched most; of equals the last
-        that came back, which is still warm in the cache. A new one where none is free."""
+        """Returns the free buffer that touched least of those that touched enough, else the one that touched most. Of
+        equal ones it is the last that came back, which is still warm in the cache. A new one if none is free."""
         if not self._free:
             return Buffer(self.frame_size)
         enough = [buffer for buffer in self._free if buffer.touched >= size]
@@ -192,7 +195,7 @@ class FramePool:
             self._touched -= self._free.pop(0).touched
 
     def _wake(self) -> None:
-        """Whoever is woken may have no use for the room any more, so the next is asked as long as there is any."""
+        """Wakes callers while there is room. One that is woken may not need it any more, so the next one is woken."""
         if self._waking:
             return
         self._waking = True

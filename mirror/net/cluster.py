@@ -1,9 +1,9 @@
-"""A cluster as a client sees it: its brokers, who leads what, and a control connection to each broker.
+"""A cluster as a client sees it: its brokers, the leaders of its partitions, and a control connection to each broker.
 
-Metadata requests never create topics. Data connections are dialled by their users (``dial``); requests that are not
-hot go through ``call``, on one connection per broker that is opened again when it is gone. What a broker answers only
-when its followers have it (markers, filler, deletions) has a connection of its own, so that nobody who asks waits for
-it.
+Metadata requests never create topics. Data connections are dialled by their users (``dial``). Requests that are not
+hot go through ``call``, on one connection per broker that is opened again when it is gone. Requests that a broker
+answers only when its followers are up to date (markers, filler, deletions) have a second connection, so that others do
+not wait behind them.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ ANY_NODE = -1
 CLUSTER_ID_SINCE = 2
 METADATA_ERROR_SINCE = 13
 LED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
-"""A missing follower does not concern a client."""
+"""The error codes of a partition that has a leader: a missing follower does not concern a client."""
 T = TypeVar("T")
 
 
 class Leader(NamedTuple):
-    """Who leads a partition; ``node_id`` -1: nobody at present."""
+    """The leader of a partition. ``node_id`` -1: there is none at present."""
 
     node_id: int
     epoch: int
@@ -43,18 +43,18 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """What Metadata says of a topic. ``topic_id`` is None before Kafka 2.8 and where the cluster has none yet."""
+    """A topic by a Metadata answer. ``topic_id`` is None before Kafka 2.8, and while the cluster has no ids yet."""
 
     name: str
     topic_id: bytes | None
     internal: bool
     leaders: dict[int, Leader] = field(default_factory=dict)
     down: dict[int, str] = field(default_factory=dict)
-    """Of partitions without a leader, which of their replicas' brokers are down, in words."""
+    """Partition without a leader -> a phrase for messages: the brokers of its replicas, and those that are down."""
 
 
 class Cluster:
-    """See the module's text. ``name`` is the alias in the config; it is in every message."""
+    """See the module's docstring. ``name`` is the alias in the config; it is in every message."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class Cluster:
         self.asked: dict[object, Asked] = {} if asked is None else asked
         """Requests without an answer yet, off the data path."""
         self.unreached = Unreached() if unreached is None else unreached
-        """Its brokers that could not be connected to."""
+        """The brokers to which no connection could be made."""
         self._open: list[Connection] = []
         self._received_before = 0
-        """Bytes that connections received which are closed by now."""
+        """Bytes that the connections received that are closed by now."""
         self._control: dict[int, Connection] = {}
         self._writing: dict[int, Connection] = {}
         self._dialling: dict[tuple[int, bool], asyncio.Task[Connection]] = {}
@@ -96,14 +96,14 @@ class Cluster:
         asked: dict[object, Asked] | None = None,
         unreached: Unreached | None = None,
     ) -> Self:
-        """Reaches the cluster and learns its id and brokers.
+        """Connects to the cluster and learns its id and brokers.
 
         Args:
             name: its alias.
             options: how to reach it.
-            errors: where failed requests are counted.
-            asked: where requests stand that are not answered.
-            unreached: where brokers stand that cannot be connected to.
+            errors: counts failed requests.
+            asked: gets the requests without an answer yet.
+            unreached: gets the brokers to which no connection can be made.
 
         Raises:
             Unreachable: no bootstrap address answered; the message has each address and why.
@@ -117,7 +117,7 @@ class Cluster:
         return cluster
 
     async def close(self) -> None:
-        """Closes the connections that are its own; calls that wait fail."""
+        """Closes the control connections. Calls that wait fail. Dialled connections are their users' to close."""
         for batcher in self._batchers.values():
             batcher.close(ConnectionLost(f"cluster {self.name}: closed"))
         self._batchers.clear()
@@ -134,11 +134,11 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # -- how it fares ----------------------------------------------------------------------------------------------
+    # -- counters --------------------------------------------------------------------------------------------------
 
     @property
     def bytes_received(self) -> int:
-        """On all connections to it, whoever uses them."""
+        """Bytes received on all connections to the cluster, whoever uses them."""
         self._forget_closed()
         return self._received_before + sum(each.bytes_received for each in self._open)
 
@@ -147,20 +147,20 @@ class Cluster:
         self._open = [each for each in self._open if not each.closed]
 
     def failed(self, api: str, error: str) -> None:
-        """Counts a request that failed, or an error code in an answer. ``error``: its stable name."""
+        """Counts a failed request, or an error code in an answer. ``error``: its stable name."""
         self.errors[api, error] += 1
 
-    # -- who is there ----------------------------------------------------------------------------------------------
+    # -- brokers and leaders ---------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, int]:
-        """Asks for the metadata of these topics (None: of all), and keeps it.
+        """Asks for the metadata of these topics (None: of all), and stores it.
 
         Returns:
             Topics that the broker answered with an error: name -> code. Their old entry is dropped.
 
         Raises:
-            WrongCluster: another cluster answers at these addresses than before; nothing it says is kept.
-            NetworkError: nobody answers.
+            WrongCluster: another cluster answers at these addresses than before. Nothing of its answer is stored.
+            NetworkError: no broker answers.
         """
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         answer = await self.call(MetadataRequest(topics=names, allow_auto_topic_creation=False))
@@ -184,7 +184,7 @@ class Cluster:
         return failed
 
     def _identify(self, cluster_id: str) -> None:
-        """The cluster is the one that it was."""
+        """Raises WrongCluster if the cluster's id has changed; else stores the id."""
         if self.cluster_id and cluster_id and cluster_id != self.cluster_id:
             raise WrongCluster(
                 f"cluster {self.name} was {self.cluster_id}, and now {cluster_id} answers at its addresses; "
@@ -193,7 +193,8 @@ class Cluster:
         self.cluster_id = cluster_id or self.cluster_id
 
     def _newest(self, topic: Topic, before: Topic | None) -> Topic:
-        """A broker may be behind what another one told us (``hint``): of one topic, the later leader epoch counts."""
+        """Returns ``topic`` with the leaders of the later epochs. A broker may be behind what another one told us
+        (``hint``): for the same topic id, the later leader epoch counts."""
         if before is not None and topic.topic_id is not None and topic.topic_id == before.topic_id:
             for partition, known in before.leaders.items():
                 told = topic.leaders.get(partition)
@@ -202,13 +203,13 @@ class Cluster:
         return topic
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """As last heard; None: topic or partition unknown, or without a leader."""
+        """Returns the last known leader. None: the topic or partition is unknown, or has no leader."""
         known = self.topics.get(topic)
         leader = known.leaders.get(partition) if known else None
         return leader if leader and leader.node_id in self.nodes else None
 
     def hint(self, topic: str, partition: int, leader: tuple[int, int], nodes: Iterable[Node]) -> bool:
-        """A leader named in an answer (KIP-951), believed if it is newer than what we know."""
+        """Stores a leader that an answer names (KIP-951) if it is newer than the known one. Returns True if so."""
         known = self.topics.get(topic)
         if known is None:
             return False
@@ -230,10 +231,10 @@ class Cluster:
         read_ahead: int = READ_AHEAD,
         allocate: Callable[[int], Frame] | None = None,
     ) -> Connection:
-        """A new connection to a broker, for the caller's own use.
+        """Opens a new connection to a broker, for the caller's own use.
 
         Raises:
-            NetworkError: it cannot be had, or the broker is not in the metadata.
+            NetworkError: no connection can be made, or the broker is not in the metadata.
         """
         node = self.nodes.get(node_id)
         if node is None:
@@ -284,7 +285,7 @@ class Cluster:
     ) -> Any:
         """Sends a ``kafka.protocol`` request to a broker (or to any) on its control connection. One try.
 
-        ``writing``: the answer waits for the followers; goes over the connection for such requests.
+        ``writing``: the answer waits for the followers, so the request goes over the connection for such requests.
 
         Raises:
             NetworkError: see ``mirror.net.errors``.
@@ -293,11 +294,11 @@ class Cluster:
         return await connection.call(request, version=version, timeout_s=timeout_s)
 
     async def control(self, node_id: int, *, writing: bool = False) -> Connection:
-        """The control connection to a broker (or the one for ``writing``), opened if need be.
+        """Returns the control connection to a broker (or the one for ``writing``), and opens it if needed.
 
         Raises:
-            NetworkError: it cannot be had. Whoever asks while it is tried shares the failure: a broker that hangs would
-                else keep each of them for a timeout, one after the other.
+            NetworkError: no connection can be made. All callers that ask during the attempt share its failure: with a
+                broker that hangs, each of them would otherwise wait for a timeout, one after the other.
         """
         connections = self._writing if writing else self._control
         connection = connections.get(node_id)
@@ -311,7 +312,7 @@ class Cluster:
         return await self._shared((node_id, writing), dial)
 
     async def _shared(self, key: tuple[int, bool], dial: Callable[[], Awaitable[Connection]]) -> Connection:
-        """One attempt at a time for each connection; it goes on when somebody who waits for it is cancelled."""
+        """Makes one attempt at a time for each connection. It goes on when a caller that waits for it is cancelled."""
         dialling = self._dialling.get(key)
         if dialling is None:
 
@@ -332,27 +333,27 @@ class Cluster:
             raise
 
     def batcher(self, key: Hashable, make: Callable[[], Batcher[Item, Answer]]) -> Batcher[Item, Answer]:
-        """What shares the calls of one kind to one broker; made when it is first asked for."""
+        """Returns the batcher for this key, which shares calls of one kind to one broker. Made at the first call."""
         batcher = self._batchers.get(key)
         if batcher is None:
             batcher = self._batchers[key] = make()
         return batcher
 
     async def control_of_any(self) -> Connection:
-        """An open control connection; else one to a known broker; else one to a bootstrap address.
+        """Returns an open control connection; else one to a known broker; else one to a bootstrap address.
 
         Raises:
             Unreachable: there is none.
         """
-        # A broker that hangs keeps its requests: the next one goes to another.
+        # Take the connection with the fewest requests: those to a broker that hangs pile up.
         connections = [connection for connection in self._control.values() if not connection.closed]
         if connections:
             return min(connections, key=lambda connection: connection.in_flight)
         return await self._shared((ANY_NODE, False), self._first_connection)
 
     async def control_of_controller(self) -> Connection:
-        """The control connection to the controller; to any broker if that one cannot be reached, since with KRaft each
-        passes on what is the controller's.
+        """Returns the control connection to the controller. If that cannot be reached, it is one to any broker: with
+        KRaft, every broker forwards requests to the controller.
 
         Raises:
             Unreachable: no broker can be reached.
@@ -366,14 +367,14 @@ class Cluster:
         """Asks every broker of the metadata at the same time.
 
         Args:
-            ask: what is asked of the broker with this id.
-            patience_s: how long all of them are waited for; longer only while there is no answer at all.
+            ask: asks the broker with this id.
+            patience_s: how long to wait for all of them; longer only while there is no answer at all.
 
         Returns:
-            The answers of those that gave one in time.
+            The answers of the brokers that answered in time.
 
         Raises:
-            NetworkError: nobody answered; the first failure.
+            NetworkError: no broker answered; the first failure.
         """
         asking = [asyncio.ensure_future(ask(node_id)) for node_id in self.nodes]
         if not asking:
@@ -411,7 +412,7 @@ class Cluster:
                 self._control[ANY_NODE] = connection
                 return connection
         if failures and all(isinstance(error, Unsupported) for error in failures):
-            raise failures[0]  # no wait heals that
+            raise failures[0]  # waiting does not heal that
         raise Unreachable(
             f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(map(str, failures)))}; "
             "check bootstrap.servers and that its brokers listen there"
@@ -419,13 +420,13 @@ class Cluster:
 
 
 def no_leader(cluster: str, name: str, partition: int, topic: Topic | None) -> Unreachable:
-    """A partition that nobody leads, with the brokers that are missing. ``topic``: as last heard."""
+    """Returns the error for a partition without a leader, with the brokers that are down. ``topic``: as last known."""
     down = topic.down.get(partition, "") if topic is not None else ""
     return Unreachable(f"cluster {cluster}: {name}-{partition} has no leader at present{down}")
 
 
 def _down(replicas: Iterable[int], alive: Container[int]) -> str:
-    """Which of a partition's brokers are not in the metadata, to be put behind that it has no leader."""
+    """Returns the end of a message about a missing leader: the replicas' brokers, and those not in the metadata."""
     replicas = sorted(replicas)
     missing = [str(node_id) for node_id in replicas if node_id not in alive]
     told = f"; its replicas are on broker{'s' if len(replicas) > 1 else ''} {', '.join(map(str, replicas))}"
@@ -433,7 +434,8 @@ def _down(replicas: Iterable[int], alive: Container[int]) -> str:
 
 
 def _topic_of(found: Any, alive: Container[int]) -> Topic:
-    """A partition without a leader (LEADER_NOT_AVAILABLE) is one all the same: it counts, and it comes back."""
+    """Converts a topic of a Metadata answer. A partition without a leader (LEADER_NOT_AVAILABLE) is included: it
+    counts, and it comes back."""
     topic_id = found.topic_id.bytes if found.topic_id is not None else None
     leaders = {
         partition.partition_index: Leader(

@@ -1,4 +1,4 @@
-"""The error codes in an answer, wherever they stand in it."""
+"""Finds the error codes in an answer, at any depth."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from kafka.protocol.data_container import DataContainer
 
 
 def error_codes(answer: Any) -> Iterator[int]:
-    """Every error code of an answer of ``kafka.protocol`` but 0: its own, and those of what is listed in it."""
+    """Yields every error code but 0 of a ``kafka.protocol`` answer: its own, and those of everything listed in it."""
     for name in answer._struct.fields:
         value = getattr(answer, name, None)
         if name == "error_code":

@@ -1,11 +1,11 @@
 """One TCP connection to one broker: frames out, frames in, in order, with deadlines.
 
 Driven by the event loop's ``add_reader`` and ``add_writer``, with no task, future or transport per request: on the data
-path a request costs a tuple in a queue. ``call`` puts a future on top for the requests that are not hot.
+path a request costs a tuple in a queue. ``call`` adds a future for the requests that are not hot.
 
-Ownership: a response handed to a waiter lies in the connection's own read-ahead buffer and is valid only during the
-call, unless the connection was given ``allocate``: then a response larger than the read-ahead is received straight into
-the frame from there (no copy), and the waiter owns it.
+Ownership: a response that is passed to a waiter lies in the connection's own read-ahead buffer and is valid only during
+the call. On a connection with ``allocate``, a response larger than the read-ahead is received straight into the frame
+that ``allocate`` returns (no copy), and the waiter owns it.
 """
 
 import asyncio
@@ -42,12 +42,13 @@ MAX_PIECES = 1000
 """Buffers in one ``sendmsg``: the kernel takes 1,024 (IOV_MAX)."""
 READ_AHEAD = 64 * 1024
 SIZE_ONLY = SIZE.size
-"""Read-ahead for data connections: nothing but the size, so that every body is received in place."""
+"""Read-ahead for data connections: only the size, so that every body is received in place."""
 MAX_RESPONSE = 1 << 30
-"""A size above this is no response: a broker's default fetch.max.bytes is 55 MiB, a batch at most 2^31 - 1 bytes."""
+"""A size above this is not that of a response: a broker's default fetch.max.bytes is 55 MiB, a batch has at most 2^31 -
+1 bytes."""
 LOW_WATER = 1 << 23
-"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): a whole answer as a rule. The kernel
-takes it for half of what its receive buffer may grow to (net.ipv4.tcp_rmem) if that is less."""
+"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): usually a whole answer. The kernel
+limits it to half of the size to which its receive buffer may grow (net.ipv4.tcp_rmem)."""
 WORTH_GATHERING = 32 * 1024
 
 
@@ -63,17 +64,17 @@ class Asked(NamedTuple):
 
 
 class Waiter(Protocol):
-    """Who waits for a response: exactly one of the two is called, once."""
+    """Waits for a response. Exactly one of the two methods is called, once per response."""
 
     def receive(self, response: memoryview | Frame) -> None:
-        """The response. A ``Frame`` only on connections with ``allocate``."""
+        """Takes the response. It is a ``Frame`` only on connections with ``allocate``."""
 
     def fail(self, error: NetworkError) -> None:
-        """There will be none, and nobody knows what became of the request."""
+        """There will be no response, and the outcome of the request is unknown."""
 
 
 _InFlight = tuple[int, Waiter, float]
-"""Correlation id, who waits, until when (the event loop's time)."""
+"""Correlation id, waiter, deadline (the event loop's time)."""
 
 
 class _FutureWaiter:
@@ -95,7 +96,7 @@ class _FutureWaiter:
 
 
 class Connection:
-    """See the module's text. Made by ``connect``."""
+    """See the module's docstring. Made by ``connect``."""
 
     def __init__(
         self,
@@ -112,12 +113,13 @@ class Connection:
         self.on_close: Callable[[NetworkError], None] | None = None
         """Called once at the end, when every waiter has failed."""
         self.after_receive: Callable[[], None] | None = None
-        """Called after the responses of one wake-up were delivered: the place to send what they made room for."""
+        """Called after the responses of one wake-up were delivered. The place to send requests for which they made
+        room."""
         self.on_error: Callable[[str, str], None] | None = None
-        """Called with the API and the error's stable name for each ``call`` and ``ask`` that failed, and for each error
-        code in a ``call``'s answer."""
+        """Called with the API and the error's stable name for each failed ``call`` and ``ask``, and for each error code
+        in a ``call``'s answer."""
         self.asked: dict[object, Asked] = {}
-        """Those of ``call`` and ``ask`` that are not answered; the cluster's, where it is one's."""
+        """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
         self.throttled_until = 0.0
         self.bytes_received = 0
         self._loop = asyncio.get_running_loop()
@@ -149,15 +151,15 @@ class Connection:
         return len(self._in_flight)
 
     def next_correlation_id(self, count: int = 1) -> int:
-        """For a request that the caller frames itself, or the first one for so many. ``expect`` must follow in the same
-        order; the last of them may be left out."""
+        """Reserves ``count`` correlation ids for requests that the caller frames itself, and returns the first one.
+        ``expect`` must follow in the same order. Ids at the end of the range may stay unused."""
         first = self._next_correlation_id
         self._next_correlation_id = (first + count) & LAST_CORRELATION_ID
         return first
 
     def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None, *, count: int = 1) -> None:
-        """Announces a request, or so many with correlation ids in a row: the waiter will be called for each. Before
-        ``write``, in the order of the frames."""
+        """Announces ``count`` requests with consecutive correlation ids: the waiter will be called for each. Call it
+        before ``write``, in the order of the frames."""
         if self.closed:
             for _ in range(count):
                 waiter.fail(self.closed)
@@ -166,13 +168,13 @@ class Connection:
         for number in range(correlation_id, correlation_id + count):
             self._in_flight.append((number & LAST_CORRELATION_ID, waiter, deadline))
         if self._timer is None or deadline < self._timer_at:
-            # An answered request leaves its timer behind, which may be much later than this one's.
+            # The timer of an answered request stays, and may be set for much later than this deadline.
             if self._timer is not None:
                 self._timer.cancel()
             self._time_out_at(deadline)
 
     def write(self, pieces: Sequence[Piece]) -> None:
-        """Sends whole frames. The pieces are borrowed until they are sent: never change them before the answer."""
+        """Sends whole frames. The pieces are borrowed until they are sent: do not change them before the answer."""
         if self.closed:
             return
         outgoing = self._outgoing
@@ -188,9 +190,9 @@ class Connection:
                         sent -= len(outgoing.popleft())
                     if sent:
                         outgoing[0] = memoryview(outgoing[0])[sent:]
-                    break  # the kernel's buffer is full, and asking it again would only say so
+                    break  # the kernel's buffer is full, so another send would only raise BlockingIOError
                 if len(some) == len(outgoing):
-                    # Nearly always: the kernel took it all, and there are hundreds of pieces to look at.
+                    # The usual case: the kernel took everything. A loop over hundreds of pieces would be slower.
                     outgoing.clear()
                     break
                 for _ in some:
@@ -204,13 +206,13 @@ class Connection:
             self._wait_for_room(blocked=not self._blocked)
 
     def take_over_unsent(self, copy: Callable[[Sequence[Piece]], memoryview]) -> None:
-        """What is not sent yet is sent from a copy: the pieces are not borrowed any more. The copy is, until the answer
-        to the last of its frames."""
+        """Replaces the bytes that are not sent yet by a copy: the pieces are not borrowed any more. The copy is
+        borrowed, until the answer to the last of its frames."""
         if self._outgoing:
             self._outgoing = deque([copy(list(self._outgoing))])
 
     def _wait_for_room(self, *, blocked: bool) -> None:
-        """The kernel does not take more for now; or it does again, and has all."""
+        """Starts to wait for room in the kernel's buffer, or stops when the kernel has taken everything."""
         self._blocked = blocked
         if blocked:
             self._loop.add_writer(self._sock.fileno(), self.write, ())
@@ -267,7 +269,7 @@ class Connection:
                 self.after_receive()
 
     def _begin_body(self, size: int, first: memoryview) -> None:
-        """A response that does not fit the read-ahead is received into a buffer of its own."""
+        """Begins to receive a response that does not fit the read-ahead into a buffer of its own."""
         if self._allocate is not None:
             self._frame = self._allocate(size)
             self._body = self._frame.body
@@ -297,16 +299,16 @@ class Connection:
                 self.after_receive()
 
     def wake_at(self, size: int) -> None:
-        """For read-ahead connections: do not wake before ``size`` bytes of responses are there (0: at any).
+        """For read-ahead connections: asks not to be woken before ``size`` bytes of responses are there (0: at any).
 
-        The caller vouches that so much will come; the end of the connection wakes us in any case.
+        The caller has to be sure that this many will come. The end of the connection wakes us in any case.
         """
         low_water = max(1, size - self._filled)
         if low_water != self._low_water:
             self._set_low_water(low_water)
 
     def _gather(self, missing: int) -> None:
-        """Asks the kernel to wake us when so many bytes are there, instead of at each packet."""
+        """Asks the kernel to wake us when the ``missing`` bytes are there, instead of at each packet."""
         low_water = min(missing, LOW_WATER) if missing >= WORTH_GATHERING else 1
         if low_water != self._low_water:
             self._set_low_water(low_water)
@@ -318,7 +320,7 @@ class Connection:
     # -- deadlines and the end ---------------------------------------------------------------------------------------
 
     def _time_out_at(self, deadline: float) -> None:
-        """One timer for the connection: answers come in order, so only the oldest request's deadline counts."""
+        """Sets the connection's only timer: answers come in order, so only the oldest request's deadline counts."""
         self._timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._on_deadline)
 
@@ -333,17 +335,18 @@ class Connection:
             self._time_out_at(deadline)
 
     def throttle(self, throttle_ms: int) -> None:
-        """The broker answered with throttle_time_ms > 0: it mutes the channel for so long, so we wait as well."""
+        """Takes note of throttle_time_ms: the broker mutes the connection for that time, so the caller has to wait as
+        well before the next request."""
         if throttle_ms > 0:
             self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
 
     @property
     def throttled_s(self) -> float:
-        """Seconds that are left to wait before the next request."""
+        """Seconds left to wait before the next request."""
         return max(0.0, self.throttled_until - self._loop.time()) if self.throttled_until else 0.0
 
     def close(self, error: NetworkError | None = None) -> None:
-        """Ends the connection at once; every waiter fails with ``error``. Safe to call twice."""
+        """Closes the connection at once. Every waiter fails with ``error``. Safe to call twice."""
         if self.closed:
             return
         self.closed = error or ConnectionLost(f"{self.name}: closed")
@@ -367,7 +370,7 @@ class Connection:
     # -- requests that are not hot -----------------------------------------------------------------------------------
 
     def version_of(self, api_key: int, ours: tuple[int, int], what: str) -> int:
-        """The highest common version of an API.
+        """Returns the highest common version of an API.
 
         Raises:
             Unsupported: there is none.
@@ -380,10 +383,10 @@ class Connection:
         return version
 
     async def call(self, request: Any, *, version: int | None = None, timeout_s: float | None = None) -> Any:
-        """A ``kafka.protocol`` request and its response, in the highest common version (at most ``version``).
+        """Sends a ``kafka.protocol`` request in the highest common version (at most ``version``). Returns its response.
 
         Raises:
-            NetworkError: the connection failed, timed out, was closed, or the API is not spoken.
+            NetworkError: the connection failed, timed out or was closed, or there is no common version.
         """
         kind = type(request)
         most = kind.max_version if version is None else min(version, kind.max_version)
@@ -403,7 +406,8 @@ class Connection:
             self.on_error(api, error)
 
     async def ask(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
-        """A request whose body the caller framed; the whole response, copied. For Fetch off the data path.
+        """Sends a request whose body the caller framed. Returns a copy of the whole response. For Fetch and Produce off
+        the data path.
 
         Raises:
             NetworkError: as ``call``.
@@ -437,13 +441,13 @@ class Connection:
         try:
             return kind.decode(data, header=True)
         except Exception as error:
-            # kafka.protocol raises whatever its codecs meet: struct.error, IndexError, ValueError, UnicodeDecodeError.
+            # kafka.protocol lets its codecs' errors pass: struct.error, IndexError, ValueError, UnicodeDecodeError.
             failure = ConnectionLost(f"{self.name}: malformed {kind.name}, {type(error).__name__}")
             self.close(failure)
             raise failure from error
 
     async def _answered(self, future: "asyncio.Future[bytes]", what: str) -> bytes:
-        """The answer, which is known to be due meanwhile."""
+        """Waits for the answer. The request is in ``asked`` meanwhile."""
         self.asked[future] = Asked(self.name, what, time.monotonic())
         try:
             return await future
@@ -454,10 +458,10 @@ class Connection:
         """Asks which versions the broker speaks (KIP-35; 0.10 and later answer).
 
         Raises:
-            Refused: the broker's answer is an error.
-            Unsupported: it is from before Kafka 0.11.
+            Refused: the broker answers with an error.
+            Unsupported: the broker is from before Kafka 0.11.
         """
-        # Version 3 is refused by brokers before 2.4 with code 35 and an answer in version 0 that holds their ranges.
+        # Brokers before 2.4 refuse version 3 with code 35, in an answer of version 0 that holds their ranges.
         request = ApiVersionsRequest(client_software_name="mirror", client_software_version="0.1.0")
         answer = await self._exchange(request, 3, None)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and not answer.api_keys:
@@ -468,7 +472,7 @@ class Connection:
         self._refuse_old()
 
     def _refuse_old(self) -> None:
-        """Said once, as what it is, before a request after the other finds no common version."""
+        """Raises one clear error for an old broker. Otherwise request after request would find no common version."""
         for key, (least, _) in ((FETCH_KEY, FETCH_VERSIONS), (PRODUCE_KEY, PRODUCE_VERSIONS)):
             theirs = self.api_versions.get(key)
             if theirs is not None and theirs.most < least:
@@ -487,7 +491,7 @@ async def connect(
     read_ahead: int = READ_AHEAD,
     allocate: Callable[[int], Frame] | None = None,
 ) -> Connection:
-    """Opens a connection and learns what the broker speaks.
+    """Opens a connection and learns which versions the broker speaks.
 
     Raises:
         ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
@@ -518,7 +522,7 @@ def _unexpected(correlation_id: int) -> MalformedFrame:
 
 
 def _why(error: OSError) -> str:
-    """The system's own words: asyncio puts "Connect call failed" in their place."""
+    """Returns the system's error text, which asyncio replaces by "Connect call failed"."""
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno)
@@ -527,7 +531,7 @@ def _why(error: OSError) -> str:
 async def _open(
     loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]], options: ConnectionOptions
 ) -> socket.socket:
-    """The first address that takes the connection."""
+    """Connects to the first address that accepts the connection."""
     failure: OSError = OSError("no address")
     for family, kind, protocol, _, address in infos:
         sock = socket.socket(family, kind, protocol)

@@ -1,8 +1,8 @@
-"""The transaction coordinators of a cluster: who owns a transactional id, and empty transactions.
+"""The transaction coordinators of a cluster: ownership of transactional ids, and empty transactions.
 
-Ownership is what the mirror wants of transactions: whoever called ``init_producer_id`` last owns the id, and everybody
-can look who that is (``describe``, KIP-664). Requests are spoken in versions from before KIP-890's second part, so that
-the epoch of an id changes when somebody takes it over, and at no other time.
+The mirror uses transactions for ownership: the last caller of ``init_producer_id`` owns the id, and everybody can find
+out who that is (``describe``, KIP-664). Requests use versions from before KIP-890's second part, so that the epoch of
+an id changes only when it is taken over or renewed.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from mirror.wire.fetch import Node
 TRANSACTION = 1
 """FindCoordinator's key type."""
 MANY_KEYS_SINCE = 4
-"""FindCoordinator takes many keys at once (KIP-699)."""
+"""The FindCoordinator version from which it takes many keys at once (KIP-699)."""
 MOST_IDS = 500
 """Transactional ids in one request."""
 TRANSACTION_TIMEOUT_MS = 60_000
-"""After this, the coordinator itself aborts a transaction that a dead process left open. Below every broker's
+"""After this time, the coordinator itself aborts a transaction that a dead process left open. Below every broker's
 transaction.max.timeout.ms (15 min)."""
 RETRY_FOR_S = 60.0
-"""A coordinator that loads its log, or still writes the markers of a transaction: about as long as that takes."""
+"""About as long as a coordinator takes to load its log, or to write the markers of a transaction."""
 RENEWS_SINCE = 3
-"""InitProducerId takes the owner's producer id and epoch (KIP-360)."""
+"""The InitProducerId version from which it takes the owner's producer id and epoch (KIP-360)."""
 _BEFORE_KIP_890 = {"AddPartitionsToTxnRequest": 3, "EndTxnRequest": 4, "InitProducerIdRequest": 4}
 
 _MOVED = frozenset(
@@ -43,20 +43,20 @@ _MOVED = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Another broker is the coordinator, or will be."""
+"""Another broker is the coordinator, or will be: find it again."""
 _WAIT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
-"""The same one, in a moment."""
+"""The same coordinator can answer in a moment."""
 
 
 class Ownership(NamedTuple):
-    """Who took a transactional id last. A later owner has another epoch, or another producer id."""
+    """The last owner of a transactional id. A later owner has another epoch, or another producer id."""
 
     producer_id: int
     epoch: int
 
 
 NOBODY = Ownership(-1, -1)
-"""Of an id that nobody ever had, or that the coordinator has forgotten: whoever had it does not have it any more."""
+"""The owner of an id that nobody ever had, or that the coordinator has forgotten: its last owner has lost it."""
 
 
 class _Id(NamedTuple):
@@ -66,7 +66,7 @@ class _Id(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Each once."""
+        """The name: a request has each id once."""
         return self.name
 
 
@@ -74,7 +74,8 @@ Result = TypeVar("Result")
 
 
 class Coordinator:
-    """Of one cluster. Finds the coordinator of each transactional id, remembers it, and forgets it when it moved."""
+    """The coordinators of one cluster. Finds that of each transactional id, remembers it, and forgets it when it
+    moved."""
 
     def __init__(self, cluster: Cluster, *, retry_for_s: float = RETRY_FOR_S) -> None:
         self._cluster = cluster
@@ -82,13 +83,13 @@ class Coordinator:
         self._nodes: dict[str, int] = {}
 
     async def init_producer_id(self, transactional_id: str) -> Ownership:
-        """Takes the id over. A transaction that the owner before left open is aborted first: when this returns, its
-        markers are written, and none of it can come any more.
+        """Takes the id over. A transaction that the previous owner left open is aborted first: when this returns, its
+        markers are written, and nothing more of it can come.
 
         Raises:
             Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Write on the id; a coordinator that is not ready
                 in time.
-            NetworkError: it did not answer in time.
+            NetworkError: the coordinator did not answer in time.
         """
         request = partial(
             InitProducerIdRequest, transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
@@ -97,18 +98,18 @@ class Coordinator:
         return Ownership(answer.producer_id, answer.producer_epoch)
 
     async def renew(self, transactional_id: str, owner: Ownership) -> Ownership:
-        """Uses the id, so that the coordinator does not forget it (transactional.id.expiration.ms, 7 days). Moves its
-        epoch on (KIP-360); what the owner writes under an earlier one goes on to be taken by partitions' leaders.
+        """Uses the id, so that the coordinator does not forget it (transactional.id.expiration.ms, 7 days). Raises its
+        epoch (KIP-360). Partition leaders still accept batches that the owner writes under an earlier epoch.
 
         Returns:
-            The ownership from now on. With another producer id the coordinator had forgotten the old one, which this
-            one does not fence: it is a takeover.
+            The ownership from now on. If it has another producer id, the coordinator had forgotten the old one, which
+            the new one does not fence: this is a takeover.
 
         Raises:
-            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else owns the id now; else as
+            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if somebody else owns the id now; else as
                 ``init_producer_id``.
             Unsupported: before Kafka 2.5.
-            NetworkError: it did not answer in time.
+            NetworkError: the coordinator did not answer in time.
         """
         request = partial(
             InitProducerIdRequest,
@@ -123,13 +124,13 @@ class Coordinator:
         return Ownership(answer.producer_id, answer.producer_epoch)
 
     async def describe(self, transactional_id: str) -> Ownership | None:
-        """Who owns the id now; ``NOBODY`` for an id that nobody has, or that was forgotten unused
-        (transactional.id.expiration.ms, 7 days); None where the broker cannot tell (before Kafka 3.0).
+        """Returns the owner of the id; ``NOBODY`` for an id that has none, or that was forgotten unused
+        (transactional.id.expiration.ms, 7 days); None if the broker cannot tell (before Kafka 3.0).
 
         Raises:
             Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Describe on the id; a coordinator that is not
                 ready in time.
-            NetworkError: it did not answer in time.
+            NetworkError: the coordinator did not answer in time.
         """
 
         async def look() -> Ownership | None:
@@ -145,16 +146,16 @@ class Coordinator:
         return await self._insist(transactional_id, look, safe=True)
 
     async def abort_empty(self, transactional_id: str, owner: Ownership, topic: str, index: int) -> None:
-        """One empty transaction on a partition, aborted: its coordinator writes one ABORT marker there, soon after this
+        """Aborts an empty transaction on a partition: the coordinator writes one ABORT marker there, soon after this
         returns. The marker carries the owner's producer id and epoch.
 
-        The coordinator retries the marker on its own, so one too many is possible when the partition's leader dies
-        meanwhile. After any error here, whether it was written is not known, and a transaction may be
-        open that is aborted later: call ``init_producer_id``, which waits for that, before the log is looked at.
+        The coordinator retries the marker on its own, so there may be one too many if the partition's leader dies
+        meanwhile. After any error here, it is not known if the marker was written, and a transaction may be open that
+        is aborted later: call ``init_producer_id``, which waits for that, before looking at the log.
 
         Raises:
-            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else owns the id now; an authorization
-                error for the id or the topic; a coordinator that is not ready in time.
+            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if somebody else owns the id now; an authorization error
+                for the id or the topic; a coordinator that is not ready in time.
             NetworkError: no answer.
         """
         add = partial(
@@ -177,7 +178,8 @@ class Coordinator:
     # -- one exchange ------------------------------------------------------------------------------------------------
 
     async def _ask(self, transactional_id: str, make: Callable[[], Any], *, least: int = 0) -> Any:
-        """A request about this id to its coordinator, in version ``least`` or later; its answer without an error."""
+        """Sends a request about this id to its coordinator, in version ``least`` or later. Returns the answer if it has
+        no error."""
         request = make()
         name = type(request).__name__
         node_id = await self._find(transactional_id)
@@ -211,9 +213,9 @@ class Coordinator:
         return Ownership(row.producer_id, row.producer_epoch)
 
     async def _insist(self, transactional_id: str, ask: Callable[[], Awaitable[Result]], *, safe: bool) -> Result:
-        """Again and again while the coordinator moves or is busy, for a bounded time.
+        """Repeats ``ask`` while the coordinator moves or is busy, for a bounded time.
 
-        ``safe``: an exchange that was lost may be repeated, too.
+        ``safe``: an exchange without an answer may be repeated, too.
         """
         options = self._cluster.options
         backoff = Backoff(least_ms=options.backoff_ms, most_ms=min(1_000, options.backoff_max_ms))
@@ -240,11 +242,11 @@ class Coordinator:
     # -- finding it --------------------------------------------------------------------------------------------------
 
     async def _find(self, transactional_id: str) -> int:
-        """The broker that is the id's coordinator, as last heard.
+        """Returns the broker that is the id's coordinator, as last known.
 
         Raises:
             Refused: there is none at present, or no right to ask.
-            NetworkError: nobody answers.
+            NetworkError: no broker answers.
         """
         node_id = self._nodes.get(transactional_id)
         if node_id is None:

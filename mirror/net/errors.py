@@ -1,14 +1,14 @@
-"""What can go wrong between here and a broker. Messages name the cluster or broker, and the remedy.
+"""The errors between the mirror and a broker. Messages name the cluster or broker, and the remedy.
 
 NetworkError         ``slug``: a stable name, for metrics
-├── Unreachable        nobody answers at any address
+├── Unreachable        no broker answers at any address
 ├── WrongCluster       another cluster answers there than before
-├── ConnectionLost     it was there and is gone: what was asked may have been done
-├── RequestTimedOut    no answer within the deadline: the same
+├── ConnectionLost     the connection is gone: the request may have been executed
+├── RequestTimedOut    no answer within the deadline: the request may have been executed
 ├── UnderReplicated    a log's end is not replicated yet: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
-│   └── Unreadable       it fails at what its own log holds at an offset
+│   └── Unreadable       it fails to read its own log at an offset
 └── Damaged            it answered with bytes that nobody has written
 """
 
@@ -16,7 +16,7 @@ from mirror.wire.errors import error_name, error_slug
 
 
 class NetworkError(Exception):
-    """Base of all of them."""
+    """Base class of these errors."""
 
     slug = "network_error"
 
@@ -40,7 +40,7 @@ class ConnectionLost(NetworkError):
 
 
 class RequestTimedOut(NetworkError):
-    """The oldest request was not answered within its deadline; the connection is closed, outcomes are unknown."""
+    """The oldest request was not answered within its deadline. The connection is closed; all outcomes are unknown."""
 
     slug = "request_timed_out"
 
@@ -52,13 +52,13 @@ class UnderReplicated(NetworkError):
 
 
 class Unsupported(NetworkError):
-    """No version of the request is spoken by both sides."""
+    """The broker and the mirror speak no common version of the request."""
 
     slug = "unsupported"
 
 
 class Refused(NetworkError):
-    """An error code where only success makes sense; ``code`` is Kafka's."""
+    """The broker answered with an error code. ``code``: Kafka's."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
         super().__init__(f"{what}: {error_name(code)}" + (f", {message}" if message else ""))
@@ -67,8 +67,8 @@ class Refused(NetworkError):
 
 
 class Unreadable(Refused):
-    """What a broker says to a Fetch when it meets a batch that cannot be (``wire.errors.UNREADABLE``). ``cluster`` is
-    the name of whose it is."""
+    """A broker meets an impossible batch in its log and cannot answer a Fetch (``wire.errors.UNREADABLE``).
+    ``cluster``: the name of its cluster."""
 
     def __init__(self, cluster: str, what: str, code: int) -> None:
         super().__init__(what, code)
@@ -76,8 +76,8 @@ class Unreadable(Refused):
 
 
 class Damaged(NetworkError):
-    """A log that was read holds what nobody has written: a wrong checksum, offsets that cannot be. Asking again helps
-    only once its broker's disk was repaired; ``cluster`` is the name of whose it is."""
+    """A log holds bytes that nobody has written: a wrong checksum, impossible offsets. Asking again helps only once its
+    broker's disk was repaired. ``cluster``: the name of its cluster."""
 
     slug = "damaged"
 

@@ -1,7 +1,7 @@
-"""What one broker is asked about many partitions in one request: ends, producers, and markers to write.
+"""Requests to a leader that cover many partitions: ends of logs and epochs, producers, and markers to write.
 
-Each function is for one partition; calls made at the same time share requests (``mirror.net.batching``).
-``mirror.net.log.PartitionLog`` is the way to use them.
+Each function is for one partition. Calls that are made at the same time share requests (``mirror.net.batching``).
+Use them through ``mirror.net.log.PartitionLog``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,34 +25,34 @@ TRUE_END = (1 << 31) - 1
 MOST_PARTITIONS = 500
 """Partitions in one request."""
 MOST_MARKERS = 5_000
-"""Markers in one request: a third of a second at the broker, 25 ms here to write them down."""
+"""Markers in one request: a third of a second at the broker, and 25 ms here to encode them."""
 _MARKERS_VERSION = 1
-"""Version 2 (KIP-1228) only adds the transaction version, for which 0, the default, is meant."""
+"""Version 2 (KIP-1228) only adds the transaction version, and its default of 0 is the right value here."""
 
 Place = tuple[str, int]
 
 
 class Producer(NamedTuple):
-    """What a broker remembers of a producer id in one partition."""
+    """The state of a producer id in one partition, as a broker remembers it."""
 
     producer_id: int
     epoch: int
     last_sequence: int
     coordinator_epoch: int = -1
-    """The highest of the markers that carried its id; -1: none did."""
+    """The highest coordinator epoch of the markers with its id; -1: there were none."""
 
 
 class Marker(NamedTuple):
-    """One ABORT marker, one offset; with a higher epoch than the data's it also fences them."""
+    """One ABORT marker, which takes one offset. With a higher epoch than that of the data, it also fences them."""
 
     producer_id: int
     epoch: int
     coordinator_epoch: int = 0
-    """Brokers refuse one lower than the last that they saw for the id (TRANSACTION_COORDINATOR_FENCED)."""
+    """Brokers refuse a lower value than the last one that they saw for the id (TRANSACTION_COORDINATOR_FENCED)."""
 
 
 class _Partition(NamedTuple):
-    """A partition that is asked about."""
+    """A partition in a shared request."""
 
     topic: str
     partition: int
@@ -60,21 +60,21 @@ class _Partition(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """One of each in a request: brokers refuse a partition that is named twice."""
+        """Topic and partition: brokers refuse a request that names a partition twice."""
         return self.topic, self.partition
 
 
 class EpochEnd(NamedTuple):
-    """Where the records of a leader epoch end, as the leader has them."""
+    """The end of the records of a leader epoch in the leader's log."""
 
     epoch: int
-    """The largest that the leader knows up to the one that was asked for; -1: not told."""
+    """The largest epoch that the leader knows up to the one asked for; -1: the broker does not say."""
     offset: int
-    """Behind its last record; -1: the leader knows neither this epoch nor a later one."""
+    """The offset behind its last record; -1: the leader knows neither this epoch nor a later one."""
 
 
 class _Epoch(NamedTuple):
-    """A leader epoch of a partition that is asked about; ``current``: that of its leader."""
+    """A partition and an ``epoch`` of it in a shared request. ``current``: the epoch of its present leader."""
 
     topic: str
     partition: int
@@ -83,7 +83,7 @@ class _Epoch(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """One of each partition."""
+        """Topic and partition: a request has each partition once."""
         return self.topic, self.partition
 
 
@@ -97,7 +97,8 @@ class _Markers(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """A second lot waits: of one partition in one answer, the last error overwrites the others."""
+        """Topic and partition: other markers for the same partition wait for the next request, because in one answer
+        the last error of a partition overwrites the others."""
         return self.topic, self.partition
 
 
@@ -111,11 +112,11 @@ async def list_offset(
     replica_id: int = CONSUMER,
     committed: bool = False,
 ) -> int:
-    """The offset for ``timestamp`` (LATEST, EARLIEST), by the leader of this epoch only. ``committed``: the last stable
-    offset is the latest.
+    """Returns the offset for ``timestamp`` (LATEST, EARLIEST). Only the leader of this epoch answers. ``committed``:
+    LATEST is the last stable offset.
 
     Raises:
-        Refused: the leader says no, or is none any more.
+        Refused: the broker answered with an error code, or is not the leader any more.
         NetworkError: it did not answer.
     """
     batcher: Batcher[_Partition, int] = cluster.batcher(
@@ -160,11 +161,11 @@ async def _list_offsets(
 
 
 async def end_of_epoch(cluster: Cluster, topic: str, partition: int, leader: Leader, epoch: int) -> EpochEnd | None:
-    """Where the records of ``epoch`` end: if that is below what was read in it, the log was truncated since (KIP-101).
-    None where the broker may not be asked (ClusterAction before Kafka 2.3).
+    """Returns where the records of ``epoch`` end. If that is below an offset that was read in it, the log was truncated
+    since (KIP-101). None if we may not ask the broker (this needs ClusterAction before Kafka 2.3).
 
     Raises:
-        Refused: the leader says no, or is none any more.
+        Refused: the broker answered with an error code, or is not the leader any more.
         NetworkError: it did not answer.
     """
     connection = await cluster.control(leader.node_id)
@@ -209,7 +210,7 @@ def _end_of_epoch(cluster: Cluster, asked: _Epoch, row: Any, version: int) -> Ep
 
 
 async def describe_producers(cluster: Cluster, topic: str, partition: int, leader: Leader) -> list[Producer] | None:
-    """The producers that the leader remembers (KIP-664); None where brokers cannot tell (before 2.8, or no right).
+    """Returns the producers that the leader remembers (KIP-664); None if it cannot tell (before 2.8, or no right).
 
     Raises:
         NetworkError: it did not answer.
@@ -250,7 +251,7 @@ def _producers_of(cluster: Cluster, partition: _Partition, row: Any) -> list[Pro
 async def write_markers(
     cluster: Cluster, topic: str, partition: int, leader: Leader, marker: Marker, count: int
 ) -> None:
-    """Asks the leader to append ``count`` ABORT markers (WriteTxnMarkers), an offset each. Not idempotent, and the
+    """Asks the leader to append ``count`` ABORT markers (WriteTxnMarkers), one offset each. Not idempotent, and the
     answer proves nothing: look at the log's end afterwards, whether this returns or raises.
 
     Raises:
@@ -282,7 +283,7 @@ async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) 
         entries += [entry] * markers.markers_n
     request = WriteTxnMarkersRequest(markers=entries)
     answer = await cluster.call(request, node_id=node_id, version=_MARKERS_VERSION, writing=True)
-    # An entry per producer id, or per marker: of one partition, any error counts.
+    # The answer has an entry per producer id, or one per marker: any error of a partition counts.
     codes: dict[Place, int] = {}
     for result in answer.markers:
         for topic in result.topics:
@@ -303,7 +304,7 @@ Asked = TypeVar("Asked", _Partition, _Epoch, _Markers)
 
 
 def _by_topic(asked: Iterable[Asked]) -> Iterable[tuple[str, list[Asked]]]:
-    """A topic once, with all of its partitions."""
+    """Groups partitions by topic."""
     topics: dict[str, list[Asked]] = {}
     for partition in asked:
         topics.setdefault(partition.topic, []).append(partition)
@@ -311,10 +312,10 @@ def _by_topic(asked: Iterable[Asked]) -> Iterable[tuple[str, list[Asked]]]:
 
 
 def _matched(asked: Sequence[_Partition], topics: Any, what: str) -> list[Any]:
-    """The row of each partition that was asked about, in their order.
+    """Returns the row of each partition that was asked about, in their order.
 
     Raises:
-        ConnectionLost: one is missing, or twice there, or another.
+        ConnectionLost: the answer lacks a partition, has one twice, or has another one.
     """
     rows = [((topic.name, row.partition_index), row) for topic in topics for row in topic.partitions]
     found = dict(rows)

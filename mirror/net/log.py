@@ -1,7 +1,7 @@
-"""One partition's log, as the leader of one epoch sees it: its ends, its batches, its producers; and what puts offsets
-there or takes them away other than by copying.
+"""One partition's log, as the leader of one epoch sees it: its ends, its batches and its producers. Also the requests
+that add offsets to it or delete them other than by copying.
 
-Off the data path: control requests, shared where many partitions ask the same (``mirror.net.leader_requests``).
+Off the data path: control requests, which partitions that ask the same share (``mirror.net.leader_requests``).
 """
 
 from kafka.protocol.admin import DeleteRecordsRequest
@@ -22,7 +22,7 @@ __all__ = ["EpochEnd", "Marker", "PartitionLog", "Producer", "Segment", "SourceL
 
 ZSTD_SINCE = 7
 _TIMEOUT_SHARE = 0.9
-"""Brokers are given a little less time than the connection, so that their own answer comes first."""
+"""Brokers get a little less time than the connection, so that their own answer comes before its timeout."""
 
 
 class PartitionLog:
@@ -30,7 +30,7 @@ class PartitionLog:
 
     Every method raises:
         Refused: an error code from the leader, FENCED or UNKNOWN_LEADER_EPOCH and NOT_LEADER among them.
-        NetworkError: no answer; what was asked may have been done all the same.
+        NetworkError: no answer. The request may have been executed all the same.
     """
 
     def __init__(self, cluster: Cluster, topic: Topic, index: int, leader: Leader) -> None:
@@ -41,21 +41,21 @@ class PartitionLog:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The partition and its cluster, for messages."""
         return f"{self.topic.name}-{self.index} at {self.cluster.name}"
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> int:
-        """The first offset that the log still has."""
+        """Returns the first offset that the log still has."""
         return await self._list(EARLIEST)
 
     async def true_end(self) -> int:
-        """The leader's log end: the offset that it gives next, whether what is before it is replicated or not."""
+        """Returns the leader's log end: the next offset that it assigns, replicated up to there or not."""
         return await self._list(LATEST, replica_id=TRUE_END)
 
     async def visible_end(self) -> int:
-        """The high watermark: what is before it is replicated and cannot vanish in a clean election.
+        """Returns the high watermark: offsets before it are replicated and cannot vanish in a clean election.
 
         Raises:
             Refused: OFFSET_NOT_AVAILABLE (78) right after an election, until the leader knows it.
@@ -68,10 +68,10 @@ class PartitionLog:
         )
 
     async def read(self, offset: int, *, max_bytes: int = ONE_BATCH, committed: bool = False) -> Segment:
-        """The log from the batch that holds ``offset``, up to ``max_bytes`` but one whole batch at least.
+        """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch.
 
         Raises:
-            Refused: OFFSET_OUT_OF_RANGE; UNSUPPORTED_FOR_MESSAGE_FORMAT where the log has magic 0 or 1.
+            Refused: OFFSET_OUT_OF_RANGE; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
         """
         return await reading.read_segment(
             self.cluster,
@@ -85,20 +85,20 @@ class PartitionLog:
         )
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """The batch that holds ``offset`` (or the first behind it), whole; None if there is none."""
+        """Returns the whole batch that holds ``offset`` (or the first behind it), or None if there is none."""
         segment = await self.read(offset)
         return (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
 
     async def producers(self) -> list[Producer] | None:
-        """The producers that the leader remembers; None where brokers cannot tell (before 2.8, or no right to it)."""
+        """Returns the producers that the leader remembers; None if it cannot tell (before 2.8, or no right to ask)."""
         return await leader_requests.describe_producers(self.cluster, self.topic.name, self.index, self.leader)
 
     async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
-        """Where the records of this leader epoch end; None where the leader cannot be asked."""
+        """Returns where the records of this leader epoch end, or None if the leader cannot be asked."""
         return await leader_requests.end_of_epoch(self.cluster, self.topic.name, self.index, self.leader, epoch)
 
     async def takes_zstd(self) -> bool:
-        """Whether the leader knows the codec: KIP-110 came with Produce v7."""
+        """Returns True if the leader knows zstd: KIP-110 came with Produce v7."""
         connection = await self.cluster.control(self.leader.node_id, writing=True)
         speaks = connection.api_versions.get(PRODUCE_KEY)
         return speaks is not None and speaks.most >= ZSTD_SINCE
@@ -107,7 +107,7 @@ class PartitionLog:
 
     async def write_markers(self, marker: Marker, count: int) -> None:
         """Appends ``count`` ABORT markers, one offset each, which no consumer sees at any isolation level. Not
-        idempotent, and the answer proves nothing: look at the end afterwards, whatever this does.
+        idempotent, and the answer proves nothing: look at the log's end afterwards, whether this returns or raises.
 
         Raises:
             Refused: CLUSTER_AUTHORIZATION_FAILED without Alter or ClusterAction on the cluster.
@@ -115,12 +115,12 @@ class PartitionLog:
         await leader_requests.write_markers(self.cluster, self.topic.name, self.index, self.leader, marker, count)
 
     async def delete_before(self, offset: int) -> None:
-        """Moves the log's start to ``offset`` (DeleteRecords), on all replicas. Brokers write the new start down once a
-        minute only: a kill -9 before that brings the records back.
+        """Moves the log's start to ``offset`` (DeleteRecords), on all replicas. Brokers write the new start to disk
+        only once a minute: a kill -9 before that brings the records back.
 
         Raises:
-            Refused: POLICY_VIOLATION on a topic that is compacted and not deleted from; OFFSET_OUT_OF_RANGE above the
-                high watermark.
+            Refused: POLICY_VIOLATION on a compacted topic whose cleanup.policy lacks delete; OFFSET_OUT_OF_RANGE above
+                the high watermark.
         """
         one = DeleteRecordsRequest.DeleteRecordsTopic
         wanted = one.DeleteRecordsPartition(partition_index=self.index, offset=offset)
@@ -139,7 +139,7 @@ class PartitionLog:
         """Appends one record batch that carries its own identity, acknowledged by all replicas in sync.
 
         Returns:
-            The base offset that the broker gave it, or had given it when it came the first time.
+            The base offset that the broker assigned, now or when the batch came for the first time.
         """
         connection = await self.cluster.control(self.leader.node_id, writing=True)
         most = PRODUCE_VERSIONS[1] if self.topic.topic_id else PRODUCE_TOPIC_IDS - 1
@@ -161,7 +161,7 @@ class PartitionLog:
         if len(produced) != 1:
             raise ConnectionLost(f"{what}: {len(produced)} partitions in the answer, asked for 1")
         if produced[0].error:
-            # REQUEST_TIMED_OUT carries a plausible base offset: the error first.
+            # REQUEST_TIMED_OUT carries a plausible base offset, so the error is checked first.
             self.cluster.failed("Produce", error_slug(produced[0].error))
             raise Refused(what, produced[0].error, produced[0].message)
         return produced[0].base_offset
@@ -171,14 +171,14 @@ class PartitionLog:
 
 
 class SourceLog(PartitionLog):
-    """A log to be copied batch by batch. Where it begins inside a batch (DeleteRecords can do that), it begins for a
-    mirror where that batch does: the batch is copied whole, and the copy's start is then moved to ``floor``, too."""
+    """A log to be copied batch by batch. If it begins inside a batch (DeleteRecords can do that), the mirror's start is
+    the beginning of that batch: the batch is copied whole, and the copy's start is then moved to ``floor``, too."""
 
     floor = 0
-    """The first offset that consumers find, and the least that the broker answers a Fetch for; as of ``start``."""
+    """The first offset that consumers find, and the least for which the broker answers a Fetch. Set by ``start``."""
 
     async def start(self) -> int:
-        """The base offset of the batch that holds the first offset."""
+        """Returns the base offset of the batch that holds the first offset."""
         self.floor = floor = await super().start()
         if not floor:
             return 0
@@ -191,5 +191,5 @@ class SourceLog(PartitionLog):
         return min(floor, found[0].base_offset) if found is not None else floor
 
     async def read(self, offset: int, *, max_bytes: int = ONE_BATCH, committed: bool = False) -> Segment:
-        """As ``PartitionLog`` does, also for the offsets before ``floor`` that its first batch has."""
+        """Reads as ``PartitionLog`` does, also from the offsets before ``floor`` that the first batch has."""
         return await super().read(max(offset, self.floor), max_bytes=max_bytes, committed=committed)

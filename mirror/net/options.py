@@ -1,14 +1,15 @@
-"""What a cluster is reached by: addresses, time limits, buffer sizes. Plain data, for whoever does not connect."""
+"""The options for reaching a cluster: addresses, time limits, buffer sizes. Plain data, also for code that does not
+connect."""
 
 from dataclasses import dataclass, field
 
 UP_FOR_S = 6.0
-"""A cluster of which not one byte came for so long is away."""
+"""A cluster from which no byte came for this long is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Settings shared by all connections to a cluster. Buffer sizes in bytes, -1 leaves the system's choice."""
+    """Settings shared by all connections to a cluster. Buffer sizes in bytes; -1 leaves the choice to the system."""
 
     client_id: str = "mirror"
     request_timeout_s: float = 30.0
@@ -16,7 +17,7 @@ class ConnectionOptions:
     receive_buffer: int = -1
     send_buffer: int = -1
     user_timeout_ms: int = 0
-    """TCP_USER_TIMEOUT: how long bytes of a dead process may still arrive. 0: the system's default (minutes)."""
+    """TCP_USER_TIMEOUT: how long bytes from a dead process may still arrive. 0: the system's default (minutes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whether a cluster is there: heard of lately on any connection, and asked when it was not."""
+"""Tells if a cluster is up: something was received lately on any connection. A quiet cluster is asked."""
 
 import asyncio
 import random
@@ -12,16 +12,16 @@ from mirror.net.errors import NetworkError
 from mirror.net.options import UP_FOR_S
 
 ASK_AFTER_S = 2.0
-"""Nothing came for so long: it is asked."""
+"""A cluster from which nothing came for this long is asked."""
 LOOK_EVERY_S = 0.5
 STOOD_STILL_S = 2.0
-"""A process that has not looked for so long was stopped itself, and could not hear anybody."""
+"""A process that has not looked for this long was stopped itself, and could not receive anything."""
 MOST_ASKED = 3
-"""Brokers that are asked at the same time: one of them may be frozen, and the cluster is there all the same."""
+"""Brokers that are asked at the same time: one of them may be frozen while the cluster is up."""
 
 
 class Pulse:
-    """Of one cluster. It asks nothing while data flows, so that watching costs the data path nothing."""
+    """The pulse of one cluster. It asks nothing while data flows, so that watching costs the data path nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -31,7 +31,7 @@ class Pulse:
 
     @property
     def up(self) -> bool:
-        """Whether the cluster was heard of lately."""
+        """True if something was received from the cluster lately."""
         self._look()
         return time.monotonic() - self._heard_at <= UP_FOR_S
 
@@ -58,7 +58,8 @@ class Pulse:
             self._received, self._heard_at = received, time.monotonic()
 
     async def _ask(self) -> None:
-        """The answers do not matter, only that some come. One that hangs is left behind: the next look asks again."""
+        """Asks a few brokers. Only the fact of an answer matters. A request that hangs is dropped, and the next look
+        asks again."""
         nodes = list(self._cluster.nodes)
         asked = [self._ask_one(node_id) for node_id in random.sample(nodes, min(len(nodes), MOST_ASKED))]
         tasks = [asyncio.ensure_future(each) for each in (*asked, self._ask_any())]
@@ -73,6 +74,6 @@ class Pulse:
             await self._cluster.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), node_id=node_id)
 
     async def _ask_any(self) -> None:
-        """Also at the bootstrap addresses, where no broker that is known answers."""
+        """Asks at the bootstrap addresses as well, in case none of the known brokers answers."""
         with suppress(NetworkError):
             await self._cluster.control_of_any()

@@ -1,6 +1,6 @@
-"""A piece of a partition's log, read off the data path: one Fetch, whole batches, copied.
+"""Reads a piece of a partition's log off the data path: one Fetch, whole batches, copied.
 
-All of it is verified here, so that nobody else has to think of it: checksums, and offsets as far as they can be told.
+All of it is verified here, so that callers need not: checksums, and offsets as far as they can be verified.
 """
 
 from typing import NamedTuple
@@ -30,18 +30,18 @@ _WAIT_MS = 100
 
 
 class Segment(NamedTuple):
-    """A piece of a log as it was read. The batches lie in one buffer of their own, which nobody else uses."""
+    """A piece of a log as it was read. The batches lie in one buffer, which nothing else uses."""
 
     batches: list[tuple[BatchHeader, memoryview]]
-    """Whole batches, header included, from the one that holds the offset asked for (or the first behind it)."""
+    """Whole batches with their headers, from the one that holds the offset asked for (or the first behind it)."""
     aborted: list[tuple[int, int]]
-    """(producer id, first offset) of each aborted transaction in reach; empty unless read committed."""
+    """(producer id, first offset) of each aborted transaction that the broker lists; empty unless read committed."""
     high_watermark: int
     last_stable_offset: int
     log_start: int
-    """-1 where the broker does not say (before Kafka 1.0)."""
+    """-1 if the broker does not say (before Kafka 1.0)."""
     next_base: int = NOT_SEEN
-    """Base offset of the batch behind the last one, of which only the beginning came; -1 if nothing did."""
+    """Base offset of the batch behind the last one, of which only the beginning came; -1 if none of it came."""
 
 
 async def read_segment(
@@ -55,14 +55,14 @@ async def read_segment(
     max_bytes: int = ONE_BATCH,
     committed: bool = False,
 ) -> Segment:
-    """The log from the batch that holds ``offset``, up to ``max_bytes`` of it but one whole batch at least; nothing
+    """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch. Nothing
     above the high watermark, or with ``committed`` above the last stable offset.
 
     Raises:
         Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
-        Unreadable: the broker fails at what it has there.
-        Damaged: a checksum is wrong, or offsets that cannot be.
-        NetworkError: it did not answer.
+        Unreadable: the broker fails to read its own log there.
+        Damaged: a checksum is wrong, or offsets are impossible.
+        NetworkError: the broker did not answer.
     """
     connection = await cluster.control(leader.node_id)
     most = FETCH_VERSIONS[1] if topic_id else FETCH_TOPIC_IDS - 1
@@ -99,7 +99,7 @@ async def read_segment(
     except CorruptBatch as error:
         raise Damaged(cluster.name, f"{what}: {error}") from error
     if batches and batches[-1][0].next_offset > (found.last_stable_offset if committed else found.high_watermark):
-        # The answer's ends are from before it was read, so batches may lie behind them; but not behind the log's end.
+        # The broker takes the ends before it reads the log, so batches may lie behind them, but not behind the log end.
         header = batches[-1][0]
         end = await leader_requests.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
         if header.next_offset > end:
@@ -110,16 +110,16 @@ async def read_segment(
 
 
 class OldFormat(Exception):
-    """The log has magic 0 or 1 there."""
+    """The log has magic 0 or 1 at the offset."""
 
 
 def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
-    """The whole batches from the one that holds ``offset``; a broker may answer with some before it. And the base
-    offset of what is cut off behind them, -1 if there is nothing.
+    """Returns the whole batches from the one that holds ``offset``, and the base offset of the batch that is cut off
+    behind them (-1 if there is none). A broker may answer with batches before ``offset``; these are left out.
 
     Raises:
-        CorruptBatch: one is not intact, or stands where it cannot.
-        OldFormat: the first is none of magic 2.
+        CorruptBatch: a batch is not intact, or is out of order.
+        OldFormat: the first batch is not of magic 2.
     """
     batches: list[tuple[BatchHeader, memoryview]] = []
     at = reached = 0
@@ -139,7 +139,7 @@ def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeade
             batches.append((header, batch))
         at += size
     if size is Tail.PARTIAL and at == 0:
-        # A Fetch brings its first batch whole (KIP-74). One that does not come whole has a length that cannot be.
+        # A Fetch brings its first batch whole (KIP-74). One that does not come whole has an impossible length.
         raise CorruptBatch(f"{end} bytes hold no whole batch")
     next_base = base_offset_at(record_set, at, end)
     if next_base != NOT_SEEN:
@@ -148,6 +148,6 @@ def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeade
 
 
 def _check_order(base_offset: int, reached: int) -> None:
-    """A base offset is not covered by the checksum; but in a log, offsets rise."""
+    """Raises CorruptBatch if offsets do not rise. The checksum does not cover base offsets, but in a log they rise."""
     if base_offset < reached:
         raise CorruptBatch(f"base offset {base_offset} behind a batch that ends at {reached - 1}")

@@ -1,15 +1,15 @@
-"""Brokers to which the last connection that was tried could not be had: named once the first attempt has failed."""
+"""The brokers to which the last attempt to connect failed. The first failure is enough to be named."""
 
 import time
 from collections.abc import Container
 from typing import NamedTuple
 
 FRESH_S = 45.0
-"""For so long an attempt says something of now: longer than a pause before the next one and that one's timeout."""
+"""How long a failed attempt counts: longer than the pause before the next one and the timeout of that."""
 
 
 class Failed(NamedTuple):
-    """The last attempt."""
+    """The last attempt to connect, which failed."""
 
     why: str
     at_s: float
@@ -17,26 +17,28 @@ class Failed(NamedTuple):
 
 
 class Unreached:
-    """Of the clusters that share it, by the names of their brokers."""
+    """The unreached brokers of the clusters that share this object, by name."""
 
     def __init__(self) -> None:
         self._failed: dict[str, Failed] = {}
 
     def failed(self, broker: str, why: str) -> None:
-        """A connection could not be had."""
+        """Takes note of a failed attempt to connect."""
         self._failed[broker] = Failed(why, time.monotonic())
 
     def reached(self, broker: str) -> None:
-        """One was."""
+        """Takes note of a successful attempt to connect."""
         self._failed.pop(broker, None)
 
     def keep(self, prefix: str, brokers: Container[str]) -> None:
-        """Of the brokers whose names begin so, only these are still part of their cluster."""
+        """Forgets the brokers whose names begin with ``prefix`` and that are not in ``brokers``: they are not part of
+        their cluster any more."""
         for broker in [each for each in self._failed if each.startswith(prefix) and each not in brokers]:
             del self._failed[broker]
 
     @property
     def now(self) -> dict[str, str]:
-        """Broker -> why, of those whose last attempt is not long ago: where nobody tries, nobody knows."""
+        """Broker -> error of its last attempt. Attempts older than ``FRESH_S`` are left out: nobody tried since then,
+        so the broker may be reachable by now."""
         fresh_from = time.monotonic() - FRESH_S
         return {broker: failed.why for broker, failed in sorted(self._failed.items()) if failed.at_s >= fresh_from}

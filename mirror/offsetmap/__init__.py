@@ -1,1 +1,1 @@
-"""The internal topic, and the map of ``offsets: mapped``: which source offset is which at the destination."""
+"""The internal topic, and the map of ``offsets: mapped`` from source offsets to destination offsets."""

@@ -1,11 +1,12 @@
-"""Which copy is of which original: all the ways in which a row of copies fits the source's log, narrowed down.
+"""Finds which copy is of which original: keeps all ways in which a row of copies fits the source's log, and narrows
+them down.
 
-A copy is the next original, byte for byte, or in the records that log cleaners have left of both. Two things leave a
-choice: originals that the source has deleted or cleaned away since they were copied, and copies that the destination
-has. Sequences count the offsets that were copied, so they bound where an original can have stood: only where the
-source's log has *room*, offsets that no batch takes any more.
-Equal batches fit in several places, and so does what was emptied. What decides then is told at ``Alignment.decide``;
-nothing is guessed.
+A copy equals the next original, byte for byte, or in the records that log cleaners have left of both. Two things leave
+a choice: originals that the source has deleted or cleaned away since they were copied, and copies that the destination
+has deleted or cleaned away. Sequences count the offsets that were copied, so they bound where an original can have
+stood: only where the source's log has *room*, offsets that no batch takes any more.
+Equal batches fit in several places, and so do emptied ones. ``Alignment.decide`` says what decides then; nothing is
+guessed.
 """
 
 import asyncio
@@ -18,18 +19,18 @@ from mirror.offsetmap.looks import Batch, Fit, Gap, fit
 from mirror.offsetmap.runs import Run
 
 MOST_PATHS = 256
-"""More ways to fit than anybody can tell apart."""
+"""The most ways to fit that are followed. Nobody could tell more of them apart."""
 LEAD = 16
 """A way that has matched so many batches more than another is the right one: so many in a row are no coincidence."""
 MOST_LEFT_OUT = 10_000
-"""More originals in a row that were not copied are not gone over."""
+"""The most originals in a row that were not copied and are gone over."""
 MOST_KEPT = 16 << 20
-"""Bytes of originals that are kept to be opened. Of those before, nothing is known but their looks."""
+"""Bytes of originals that are kept to be opened. Of earlier ones, only the looks are kept."""
 
 
 class Differs(Exception):
-    """The destination holds something under the flow's identity that the source does not hold there. ``missing``: so
-    many offsets at least were copied behind what is certain, where the source may be to blame."""
+    """The destination holds something under the flow's identity that the source does not hold there. ``missing``: the
+    least number of offsets that were copied behind what is certain, if the source may be to blame."""
 
     def __init__(self, detail: str, *, missing: int = 1) -> None:
         super().__init__(detail)
@@ -45,13 +46,13 @@ class NeverArrived(Differs):
 
 
 class _Step(NamedTuple):
-    """What a path has found, newest first."""
+    """One match of a path. The matches of a path are linked, newest first."""
 
     before: "_Step | None"
     run: Run | None
     """An original and its copy; None: an original without one."""
     lost: tuple[int, int] | None
-    """The original's offsets, where it never arrived."""
+    """The original's offsets, if it never arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class _Path:
     """One way to fit.
 
     ``at``: index of the original that comes next; ``used``: offsets of the room before it whose originals are gone;
-    ``begun``: the copy that is of the first original, -1 while there is none; ``matched``: copies that have their
-    original; ``whole``: of these, those that fit as a whole; ``sure_from``: from this original on, all did so, and no
-    copy in between has lost its own."""
+    ``begun``: index of the first copy that has its original, -1 while there is none; ``matched``: number of copies that
+    have their original; ``whole``: number of these that fit as a whole; ``sure_from``: index of the original from which
+    on all did so, and no copy in between has lost its own."""
 
     at: int = 0
     used: int = 0
@@ -73,10 +74,10 @@ class _Path:
 
 
 class Alignment:
-    """All ways that are left.
+    """Keeps all ways that are left.
 
     Attributes:
-        source_offset: of the way decided on: all originals below were copied.
+        source_offset: by the way decided on, all originals below were copied.
         source_epoch: leader epoch of the original before; -1 if not known.
         overtaken: the source's deletion reached beyond what was copied, as far as sequences prove.
         passed: copies whose originals are gone.
@@ -96,21 +97,21 @@ class Alignment:
     ) -> None:
         """
         Args:
-            fetch: the next original, from ``source_offset`` or where the source begins on; None: not now.
-            gaps: offsets behind the last original that no batch takes.
+            fetch: returns the next original, from ``source_offset`` or the source's start on; None: there is none now.
+            gaps: returns the offsets behind the last original that no batch takes.
             source_offset: all before it was copied.
             source_start: where the source begins.
             source_epoch: leader epoch of what was copied last.
             accept_gap: choose the earliest place instead of ``Ambiguous``, and go over batches that never arrived.
-            known_epoch: of a compacted source, a leader epoch under which it was read before: originals up to that one
-                may have come back, each replica's cleaner works by itself; later ones may be new. -1: none has.
+            known_epoch: for a compacted source, a leader epoch under which it was read before. Originals up to that one
+                may have come back, since each replica's cleaner works by itself; later ones may be new. -1: none has.
             opening: held while batches are open; by default, one of its own.
         """
         self.source_offset = source_offset
         self.source_epoch = source_epoch
         self.passed = 0
         self._unread: int | None = None
-        """Index of an original that was not to be read when a copy, or a gap, was sought there: it may be the one."""
+        """Index of an original that could not be read when a copy, or a gap, was sought there: it may be the one."""
         self._fetch = fetch
         self._last_gaps = gaps
         self._accept_gap = accept_gap
@@ -122,14 +123,14 @@ class Alignment:
         self._first = 0
         """Index of the first original that is kept."""
         self._ends = source_offset
-        """Where the one before it ended."""
+        """The end offset of the original before it."""
         self._kept_from = 0
         """Index of the first original whose records are kept."""
         self._kept_bytes = 0
         self._paths = [_Path()]
 
     async def next(self) -> Batch | None:
-        """The original that comes next, of the way decided on."""
+        """Returns the original that comes next, by the way decided on."""
         (path,) = self._paths
         return await self._original(path.at)
 
@@ -140,8 +141,9 @@ class Alignment:
         return path.at == 0 and path.used < self._deleted
 
     async def take(self, copy: Batch, *, follows: bool = False) -> bool:
-        """The next copy; False if it fits nowhere. ``follows``: its sequence is the next behind the copy before. What
-        stands between both originals was left out then; if it stood there already, it was cleaned away, and is back."""
+        """Takes the next copy; False if it fits nowhere. ``follows``: its sequence is the next one after the previous
+        copy's. Then originals that stand between those of both copies were left out. Any that is not new had been
+        cleaned away, and has come back."""
         found: dict[tuple[int, int, int], _Path] = {}
         fits: dict[int, Fit] = {}
         for path in self._paths:
@@ -167,7 +169,7 @@ class Alignment:
     async def _match(
         self, found: dict[tuple[int, int, int], _Path], fits: dict[int, Fit], path: _Path, at: int, copy: Batch
     ) -> Fit:
-        """Adds the way by which the copy is of this original, if it fits. ``fits``: what is known of others."""
+        """Adds the way by which the copy is of this original, if it fits. ``fits``: known results, by original."""
         original = self._originals[at - self._first]
         if at not in fits:
             fits[at] = await fit(original, copy, self._opening)
@@ -180,14 +182,14 @@ class Alignment:
         return fits[at]
 
     async def skip(self, missing: int, gaps: Iterable[int]) -> bool:
-        """So many offsets were copied whose copies are not there; False if that fits nowhere.
+        """Passes over offsets that were copied and whose copies are not there; False if that fits nowhere.
 
         Args:
-            missing: how many.
-            gaps: of the destination, in order: offsets in a row that no batch takes any more.
+            missing: how many offsets.
+            gaps: sizes of the destination's gaps, in order: offsets in a row that no batch takes any more.
 
         Raises:
-            NeverArrived: they were never there.
+            NeverArrived: the copies were never there.
         """
         found: dict[tuple[int, int, int], _Path] = {}
         refused = False
@@ -232,15 +234,15 @@ class Alignment:
         return True
 
     def decide(self) -> tuple[list[Run], list[tuple[int, int]]]:
-        """One way is left from here on.
+        """Decides on one way, which is the only one left from here on.
 
-        Where the source has deleted originals, it is the only one that fits. Where it has cleaned them away, it is the
-        one that finds most copies whole: an original of which another's copy is whole says the same about every key.
-        That holds for what it goes over beyond any other way; else, and where no copies are left that tell, there must
-        be one only.
+        If the source has deleted originals, it is the only one that fits. If it has cleaned them away, it is the one
+        that finds most copies whole: an original of which another's copy is whole says the same about every key. In all
+        that this way goes over beyond any other, every copy must be whole. Otherwise, and if no copies are left that
+        tell, only one way may be left.
 
         Returns:
-            What was found since the last time: originals and their copies, and source offsets that never arrived.
+            The findings since the last time: originals and their copies, and source offsets that never arrived.
 
         Raises:
             Ambiguous: several fit.
@@ -273,7 +275,7 @@ class Alignment:
         return runs[::-1], lost[::-1]
 
     async def told(self, source: str) -> str:
-        """What the next copy must be, for messages."""
+        """Returns what is wrong with the next copy, for messages."""
         original = await self._original(min(path.at for path in self._paths))
         if original is None:
             return f"is a batch of this flow, {source} has none from {self.certain} on"
@@ -281,11 +283,12 @@ class Alignment:
 
     @property
     def ended(self) -> bool:
-        """Whether a copy, or a gap, was sought behind all that could be read of the source."""
+        """True if a copy, or a gap, was sought behind all that could be read of the source."""
         return self._unread is not None
 
     async def goes_on(self) -> bool:
-        """Whether more of the source can be read by now than could when that was so, or has been."""
+        """Returns True if more of the source can be read by now than when ``ended`` became true, or, if it is not true,
+        than has been read."""
         at = self._first + len(self._originals) if self._unread is None else self._unread
         return at < self._first or await self._original(at) is not None
 
@@ -296,8 +299,8 @@ class Alignment:
         return self._originals[at - 1].header.next_offset if at else self._ends
 
     async def left_of(self, epoch: int, most: int) -> int:
-        """Offsets from there on that are, or were, of originals of this leader epoch or of earlier ones; counted until
-        there are ``most`` of them."""
+        """Counts the offsets from ``certain`` on that are, or were, of originals of this leader epoch or of earlier
+        ones, until there are ``most`` of them."""
         at, left = min(path.at for path in self._paths), 0
         while left < most:
             original = await self._original(at)
@@ -310,7 +313,7 @@ class Alignment:
     # -- the ways ----------------------------------------------------------------------------------------------------
 
     async def _sought(self, at: int) -> Batch | None:
-        """The original there, as what a copy may be of."""
+        """Returns the original there as a candidate for a copy. Notes its index if it cannot be read."""
         original = await self._original(at)
         if original is None and (self._unread is None or at < self._unread):
             self._unread = at
@@ -326,7 +329,8 @@ class Alignment:
         return self._originals[at - self._first]
 
     def _behind(self, path: _Path) -> int:
-        """Where the path's next original is sought: behind the offsets that it has gone over, wherever these are."""
+        """Returns where the path's next original is sought: behind the offsets that it has gone over, wherever these
+        are."""
         used = path.used
         deleted = self._deleted if path.at == 0 else 0
         if used <= deleted:
@@ -339,7 +343,7 @@ class Alignment:
         raise AssertionError(f"{used} offsets more than there is room for")
 
     def _room(self, path: _Path, original: Batch | None) -> int:
-        """Offsets before the path's next original that others may have taken."""
+        """Returns how many offsets before the path's next original others may have taken."""
         deleted = self._deleted if path.at == 0 else 0
         return (
             deleted
@@ -362,7 +366,7 @@ class Alignment:
         self._forget()
 
     def _forget(self) -> None:
-        """The records of originals that are behind all ways, or too many."""
+        """Drops the records of originals that are behind all ways, or too many."""
         behind, end = min(path.at for path in self._paths), self._first + len(self._originals)
         while self._kept_from < end and (self._kept_from < behind or self._kept_bytes > MOST_KEPT):
             at = self._kept_from - self._first
@@ -372,7 +376,7 @@ class Alignment:
 
 
 def _put(found: dict[tuple[int, int, int], _Path], path: _Path) -> None:
-    """Of two ways to the same place, the one with more whole copies, and of those the surer one."""
+    """Adds a path. Of two ways to the same place, keeps the one with more whole copies, and of those the surer one."""
     key = (path.at, path.used, path.begun)
     known = found.get(key)
     if known is None or (known.whole, -known.sure_from, known.matched) < (path.whole, -path.sure_from, path.matched):
@@ -380,7 +384,8 @@ def _put(found: dict[tuple[int, int, int], _Path], path: _Path) -> None:
 
 
 def _without(gaps: tuple[int, ...] | None, offsets: int, *, whole: bool) -> tuple[int, ...] | None:
-    """What is left of the gaps when so many offsets stood in the first of them that have them; ``whole``: in one."""
+    """Returns what is left of the gaps if so many offsets stood in the first of them that have room; None if none has.
+    ``whole``: all of them stood in one gap."""
     if gaps is None or not offsets:
         return gaps
     for at, gap in enumerate(gaps):

@@ -1,7 +1,7 @@
 """The pieces of a partition's offset map, as the internal topic has them (``offsetmap.records``).
 
 Each writer has a chain of its own, numbered from 0, which goes on from the chain that it took over. A map that lacks a
-piece would give offsets that are wrong, so only what hangs together, back to its beginning, is one map.
+piece would give wrong offsets. So only pieces that follow each other, back to the beginning, are one map.
 
 Pure.
 """
@@ -15,12 +15,12 @@ from mirror.offsetmap.keys import VERSION, Side, dump, key_of
 from mirror.offsetmap.runs import MapError, OffsetMap
 
 CHUNK_RUNS = 1024
-"""Runs of one map record. A full one is never written again; at most some 30 KB of JSON."""
+"""Runs of one map record: at most some 30 KB of JSON. A full record is never written again."""
 
 
 class Order(NamedTuple):
-    """Which of two accounts of a partition is the later one: takeovers counted, then who the coordinator gave it. For
-    two of one takeover, see ``Checkpoint.rank``."""
+    """Tells which of two accounts of a partition is the later one: by the count of takeovers, then by the identity that
+    the coordinator gave. For two of one takeover, see ``Checkpoint.rank``."""
 
     takeover: int
     producer_id: int
@@ -28,26 +28,26 @@ class Order(NamedTuple):
 
     @classmethod
     def load(cls, value: Mapping[str, Any]) -> Self:
-        """Of a record that has it as ``order``."""
+        """Reads it from a record that has it as ``order``."""
         return cls(*fields.numbers(value, "order", (0, fields.MOST), (-1, fields.MOST), (-1, fields.MOST_I16)))
 
 
 class ChunkId(NamedTuple):
-    """A chunk of a partition."""
+    """The identity of a chunk within its partition."""
 
     writer: str
     number: int
 
 
 NOT_NOTED = ChunkId("", -1)
-"""What a version that did not note it says of the chunk before."""
+"""``Chunk.follows`` in records of versions that did not note the chunk before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """A piece of a partition's map: what ``writer`` has copied, ``number`` counting its chunks from 0.
 
-    ``since`` is the source offset from which this writer's account counts, instead of all of lower order."""
+    ``since`` is the source offset from which this writer's account counts, instead of all accounts of lower order."""
 
     side: Side
     writer: str
@@ -56,30 +56,30 @@ class Chunk:
     since: int
     map: OffsetMap
     sealed: bool = False
-    """Full: nothing is added to it any more."""
+    """True if it is full: nothing more is added to it."""
     follows: ChunkId | None = NOT_NOTED
     """The chunk before this writer's first, of the account that it took over; None: the map begins with its first."""
     gone_to: int = 0
-    """The destination had deleted what is before this offset: the map may lack it."""
+    """The destination had deleted everything before this offset: the map may lack it."""
 
     @property
     def id(self) -> ChunkId:
-        """Which it is."""
+        """The identity of this chunk."""
         return ChunkId(self.writer, self.number)
 
     def key(self) -> bytes:
-        """One for each chunk of each writer."""
+        """Returns the key: one for each chunk of each writer."""
         return key_of("map", self.side, writer=self.writer, chunk=self.number)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         noted = {} if self.follows == NOT_NOTED else {"follows": self.follows, "gone_to": self.gone_to}
         known = {"v": VERSION, "order": self.order, "since": self.since, "sealed": self.sealed}
         return dump(known | noted | {"runs": self.map.pack()})
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them; older versions did not write ``follows`` and ``gone_to``."""
+        """Reads what ``key`` and ``value`` made. Older versions did not write ``follows`` and ``gone_to``."""
         return cls(
             side=Side.of(key),
             writer=fields.label(key, "writer"),
@@ -102,13 +102,13 @@ def _follows(value: Mapping[str, Any]) -> ChunkId | None:
 
 
 def linked(counted: Sequence[Chunk], every: Iterable[Chunk], *, writer: str, gone_to: int = 0) -> list[Chunk]:
-    """The chunks of one partition that make its map, in the order in which they count.
+    """Returns the chunks of one partition that make its map, in the order in which they count.
 
     Args:
-        counted: those that count, in that order.
-        every: all that there are.
+        counted: the chunks that count, in that order.
+        every: all chunks that there are.
         writer: of the account that counts.
-        gone_to: where the destination's log starts. What is before need not be there.
+        gone_to: where the destination's log starts. Chunks before that need not be there.
 
     Raises:
         MapError: one is missing.
@@ -134,7 +134,7 @@ def linked(counted: Sequence[Chunk], every: Iterable[Chunk], *, writer: str, gon
 
 
 def joined(chunks: Iterable[Chunk]) -> OffsetMap:
-    """The map that these chunks of one partition make together, given in the order in which they count."""
+    """Returns the map that these chunks of one partition make together, given in the order in which they count."""
     found = OffsetMap()
     writer = ""
     for chunk in chunks:
@@ -142,7 +142,7 @@ def joined(chunks: Iterable[Chunk]) -> OffsetMap:
             writer = chunk.writer
             found.truncate(chunk.since)
             if len(chunk.map):
-                # A log that lost its end and was written again: the older account says more than there is.
+                # If a log lost its end and was written again, the older account says more than there is.
                 found.truncate_destination(chunk.map[0].destination)
         found.extend(chunk.map)
     return found

@@ -1,6 +1,7 @@
 """The fields of the internal topic's keys and values, checked as they are read (``offsetmap.records``).
 
-Anybody who may write there may have written them. Each function raises ``ValueError`` for what no mirror writes."""
+Anybody who may write to the topic may have written them. Each function raises ``ValueError`` for what no mirror writes.
+"""
 
 import base64
 import re
@@ -8,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST = (1 << 63) - 1
-"""Of offsets and producer ids."""
+"""The largest offset or producer id."""
 MOST_I32 = (1 << 31) - 1
-"""Of partitions, leader epochs and sequences."""
+"""The largest partition, leader epoch or sequence."""
 MOST_I16 = (1 << 15) - 1
-"""Of producer epochs."""
+"""The largest producer epoch."""
 MOST_MS = 253_402_300_799_999
 """The last millisecond that can be shown as a date."""
 LONGEST_NAME = 500
@@ -24,12 +25,12 @@ Fields = Mapping[str, Any]
 
 
 def number(fields: Fields, name: str, *, least: int = 0, most: int = MOST) -> int:
-    """An integer within these bounds; true and false are none."""
+    """Returns an integer within these bounds; true and false are none."""
     return _number(fields[name], name, least, most)
 
 
 def numbers(fields: Fields, name: str, *bounds: tuple[int, int]) -> list[int]:
-    """A list of as many integers, each within its bounds (least, most)."""
+    """Returns a list of as many integers as there are bounds, each within its own (least, most)."""
     found = fields[name]
     if type(found) is not list or len(found) != len(bounds):
         raise ValueError(f"{name} is no list of {len(bounds)} numbers")
@@ -37,7 +38,7 @@ def numbers(fields: Fields, name: str, *bounds: tuple[int, int]) -> list[int]:
 
 
 def flag(fields: Fields, name: str) -> bool:
-    """True or false."""
+    """Returns true or false."""
     found = fields[name]
     if type(found) is not bool:
         raise ValueError(f"{name} is neither true nor false")
@@ -45,7 +46,7 @@ def flag(fields: Fields, name: str) -> bool:
 
 
 def label(fields: Fields, name: str) -> str:
-    """A name: printable, and not too long for a message."""
+    """Returns a name: printable, and not too long for a message."""
     found = _text(fields[name], name)
     if len(found) > LONGEST_NAME or not found.isprintable():
         raise ValueError(f"{name} is no name")
@@ -53,31 +54,31 @@ def label(fields: Fields, name: str) -> str:
 
 
 def prose(fields: Fields, name: str) -> str:
-    """A text, which may quote what a broker said. Halves of characters are replaced: nothing could show them."""
+    """Returns a text, which may quote what a broker said. Lone surrogates are replaced: nothing could show them."""
     return _text(fields[name], name).encode(errors="replace").decode()
 
 
 def topic(fields: Fields, name: str) -> str:
-    """A name that Kafka allows."""
+    """Returns a topic name that Kafka allows."""
     return _matching(_TOPIC, fields[name], name)
 
 
 def topic_id(fields: Fields, name: str) -> str | None:
-    """In hexadecimal; None where the cluster has none."""
+    """Returns a topic id in hexadecimal; None if the cluster has none."""
     return None if fields[name] is None else _matching(_TOPIC_ID, fields[name], name)
 
 
 def id_text(topic_id: bytes | None) -> str | None:
-    """A topic id as ``topic_id`` reads it: as it is stored and compared. People get ``id_shown``."""
+    """Returns a topic id as ``topic_id`` reads it: as it is stored and compared. People get ``id_shown``."""
     return topic_id.hex() if topic_id else None
 
 
 def id_shown(topic_id: bytes | str | None) -> str:
-    """A topic id for people, as Kafka's own tools print it (Uuid.toString: base64url without padding, 22 characters).
+    """Returns a topic id as Kafka's own tools print it (Uuid.toString: base64url without padding, 22 characters).
 
     Args:
-        topic_id: as the protocol has it, or as ``id_text`` makes it. None: the topic has none, which is shown as
-            nothing. Any other text stays as it is.
+        topic_id: as the protocol has it, or as ``id_text`` makes it. None: the topic has none, and the result is empty.
+            Any other text stays as it is.
     """
     if isinstance(topic_id, str):
         if not _TOPIC_ID.fullmatch(topic_id):
@@ -87,12 +88,12 @@ def id_shown(topic_id: bytes | str | None) -> str:
 
 
 def at_ms(fields: Fields) -> int:
-    """Milliseconds since 1970."""
+    """Returns milliseconds since 1970."""
     return number(fields, "at_ms", most=MOST_MS)
 
 
 def digest(found: object) -> str:
-    """``pins.header_digest``; empty: not known."""
+    """Returns a ``pins.header_digest``; empty: not known."""
     return _matching(_DIGEST, found, "digest")
 
 

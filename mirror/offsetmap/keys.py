@@ -11,7 +11,7 @@ _COMPACT = (",", ":")
 
 
 class Side(NamedTuple):
-    """What a record is about: a source partition and the destination topic that it is copied into."""
+    """The subject of a record: a source partition and the destination topic that it is copied into."""
 
     topic: str
     partition: int
@@ -19,12 +19,12 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The side in words, for messages."""
         return f"{self.topic}-{self.partition} in {self.destination}"
 
     @classmethod
     def of(cls, key: Mapping[str, Any]) -> "Side":
-        """That of a key that ``key_of`` made."""
+        """Returns the side of a key that ``key_of`` made."""
         return cls(
             fields.topic(key, "topic"),
             fields.number(key, "partition", most=fields.MOST_I32),
@@ -33,10 +33,10 @@ class Side(NamedTuple):
 
 
 def key_of(kind: str, side: Side, **rest: object) -> bytes:
-    """The key of a record about a partition."""
+    """Returns the key of a record about a partition."""
     return dump({"kind": kind, "topic": side.topic, "partition": side.partition, "into": side.destination} | rest)
 
 
 def dump(value: Mapping[str, Any]) -> bytes:
-    """JSON without spaces."""
+    """Returns the value as JSON without spaces."""
     return json.dumps(value, separators=_COMPACT).encode()

@@ -1,9 +1,9 @@
-"""Both logs read side by side, from a point at which they agreed: which source batch is which destination batch.
+"""Reads both logs side by side, from a point at which they agreed, and finds which batch is a copy of which.
 
-For ``offsets: mapped``, where the destination's log holds other writers' batches between the flow's own, and the
-source's log holds what is not copied. What the flow has written is known by its producer ids, and each of its batches
-is the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared; where a
-log cleaner or retention leaves a choice, ``offsetmap.alignment`` narrows it down.
+This is for ``offsets: mapped``: the destination's log holds other writers' batches between the flow's own, and the
+source's log holds batches that are not copied. The flow's batches are known by their producer ids, and each of them is
+the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared; where a log
+cleaner or retention leaves a choice, ``offsetmap.alignment`` narrows it down.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _HALF = SEQUENCES // 2
 
 
 class Found(NamedTuple):
-    """A batch as it stands in a log. ``gaps``: between it and the one before."""
+    """A batch as it stands in a log. ``gaps``: those between it and the one before."""
 
     header: BatchHeader
     batch: memoryview
@@ -36,8 +36,8 @@ class Found(NamedTuple):
 
 
 class Originals:
-    """What is copied of the source's log from ``offset`` on, one by one: all batches but markers, empty ones and, where
-    only what is committed is mirrored, those of aborted transactions. ``offset``: all before it was read."""
+    """The batches of the source's log from ``offset`` on that are copied, one by one: all but markers, empty ones and,
+    if only committed data is mirrored, those of aborted transactions. ``offset``: all before it was read."""
 
     def __init__(self, log: PartitionLog, offset: int, *, committed: bool) -> None:
         self._log = log
@@ -49,11 +49,11 @@ class Originals:
 
     @property
     def gaps(self) -> list[Gap]:
-        """Offsets behind the last of them that no batch takes, as of the last read."""
+        """The offsets behind the last of these batches that no batch takes, as of the last read."""
         return self._gaps + self._behind
 
     async def next(self) -> Found | None:
-        """None at the visible end of the moment; asked again, there may be more."""
+        """Returns the next one; None at the current visible end. A later call may return more."""
         while not self._read:
             segment = await self._log.read(self.offset, max_bytes=READ_BYTES, committed=self._committed)
             if not segment.batches:
@@ -78,20 +78,20 @@ class Originals:
         return self._read.popleft()
 
     async def next_batch(self) -> Batch | None:
-        """The same, as it is compared."""
+        """Returns the next one in the form in which it is compared."""
         found = await self.next()
         return None if found is None else Batch.of(*found)
 
 
 class LockStep:
-    """Goes through both logs; ``advance`` as often as the destination has grown, then ``decide``.
+    """Goes through both logs: ``advance`` as often as the destination has grown, then ``decide``.
 
     Attributes:
         destination_offset: all before was looked at.
         identity: of the batch that comes next; None as long as it is not known.
-        copies: that were seen so far.
-        map: what was matched so far, as of the last ``decide``.
-        lost: source offsets that never arrived and were gone over, likewise.
+        copies: how many were seen so far.
+        map: the matches so far, as of the last ``decide``.
+        lost: source offsets that never arrived and were gone over, as of the last ``decide``.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class LockStep:
     ) -> None:
         """
         Args:
-            identity: what the first of the flow's batches must have, if that is known.
+            identity: the one that the first of the flow's batches must have, if that is known.
             own: producer ids of the flow.
-            committed: whether only what is committed is mirrored.
+            committed: only committed data is mirrored.
             source_start: where the source begins.
-            log_start: where the destination does.
+            log_start: where the destination begins.
             accept_gap, known_epoch, opening: see ``Alignment``.
         """
         self.source = source
@@ -140,19 +140,19 @@ class LockStep:
             opening=opening,
         )
         self._gaps: list[tuple[int, int]] = []
-        """From and up to where, behind the last batch of the flow's, nothing at the destination takes offsets."""
+        """Ranges behind the flow's last batch, start and end, where nothing at the destination takes offsets."""
         self._fenced: int | None = None
-        """How many of them lie before the first marker that keeps out whoever ``identity`` is of."""
+        """How many of them lie before the first marker that keeps out the writer of ``identity``; None: no marker."""
         self._expected = destination_offset
 
     async def advance(self, end: int) -> int:
-        """Goes through everything of the flow's at the destination up to ``end``, which has to be visible.
+        """Goes through all of the flow's batches at the destination up to ``end``, which has to be visible.
 
         Returns:
-            How many batches.
+            How many batches of the flow it found.
 
         Raises:
-            Differs: the logs are no copies; the message says where.
+            Differs: the destination is no copy; the message says where.
             NetworkError: one of them cannot be read.
         """
         before = self.copies
@@ -174,7 +174,7 @@ class LockStep:
 
     def decide(self) -> None:
         """Settles what was found so far. ``map``, ``source_offset`` and all that follows from them are as of the last
-        time.
+        call.
 
         Raises:
             Ambiguous: see ``Alignment``.
@@ -185,7 +185,7 @@ class LockStep:
 
     @property
     def source_offset(self) -> int:
-        """Behind the last batch that was matched."""
+        """The source offset behind the last batch that was matched."""
         return self.alignment.source_offset
 
     @property
@@ -194,23 +194,23 @@ class LockStep:
         return self.alignment.source_epoch
 
     async def next_of_source(self) -> Batch | None:
-        """The batch that would be copied next; None if the source has none now."""
+        """Returns the batch that would be copied next; None if the source has none now."""
         return await self.alignment.next()
 
     @property
     def source_seen(self) -> int:
-        """The source was read up to here."""
+        """The offset up to which the source was read."""
         return self._originals.offset
 
     # -- copies that are not there -----------------------------------------------------------------------------------
 
     def unseen(self, end: int) -> list[int]:
-        """Gaps of the destination up to ``end`` in which batches of the flow may have stood, behind the last seen: none
-        behind a fence."""
+        """Returns the sizes of the destination's gaps up to ``end`` in which batches of the flow may have stood, behind
+        the last one seen. Gaps behind a fence do not count."""
         return [upto - start for start, upto in self._open(end)]
 
     def gone_to(self, end: int) -> int:
-        """Where the last of them ends; 0: there is none."""
+        """Returns where the last of these gaps ends; 0 if there is none."""
         return max((upto for _, upto in self._open(end)), default=0)
 
     def _open(self, end: int) -> list[tuple[int, int]]:
@@ -219,11 +219,11 @@ class LockStep:
         return [*self._gaps, (self._expected, end)] if end > self._expected else self._gaps
 
     async def count(self, last_sequence: int, end: int) -> None:
-        """The flow has written up to this sequence, and the copies that were not seen are gone from the destination,
-        which ends at ``end``.
+        """Passes over copies that were not seen: the flow has written up to this sequence, and they are gone from the
+        destination, which ends at ``end``.
 
         Raises:
-            Differs: they are not as many as can be gone.
+            Differs: not as many as that can be gone.
         """
         assert self.identity is not None
         missing = (last_sequence + 1 - self.identity.sequence) % SEQUENCES
@@ -237,7 +237,7 @@ class LockStep:
             self._fenced = None
 
     async def _match(self, copy: Batch) -> None:
-        """One batch of ours at the destination: the next of the source."""
+        """Matches one batch of ours at the destination with the next one of the source."""
         header = copy.header
         where = f"offset {header.base_offset} of {self.destination.name}"
         follows = await self._pass_cleaned(header, where)
@@ -247,11 +247,11 @@ class LockStep:
         self.copies += 1
 
     async def _pass_cleaned(self, header: BatchHeader, where: str) -> bool:
-        """Batches of ours before this one may have been cleaned away at the destination: its sequence says how many
-        offsets they took, and the destination's own offsets whether they were ever there.
+        """Passes over batches of ours that were cleaned away at the destination before this one. Its sequence says how
+        many offsets they took, and the destination's own offsets show whether they were ever there.
 
         Returns:
-            Whether there are none: it was written right behind the one before.
+            True if there are none: it was written right behind the one before.
         """
         expected = self.identity
         if expected is None:
@@ -282,12 +282,13 @@ def _unlike(where: str, missing: int) -> Differs:
 
 
 def is_fence(header: BatchHeader, last: Identity) -> bool:
-    """Whether it is a marker behind which whoever has written ``last`` is refused."""
+    """Returns True for a marker behind which the writer of ``last`` is refused."""
     return header.is_control and header.producer_id == last.producer_id and header.producer_epoch > last.epoch
 
 
 async def lost_from(log: PartitionLog, destination_end: int, own: Collection[int], end: int) -> bool:
-    """Whether the destination lost what was acknowledged: its log ends before, or has another's batch in that place."""
+    """Returns True if the destination lost what was acknowledged: its log ends before ``destination_end``, or has
+    another's batch in that place."""
     if destination_end > end:
         return True
     if destination_end <= 0:

@@ -1,4 +1,4 @@
-"""Batches of two logs, as far as they are compared: whether one may be the copy of the other, wherever both stand."""
+"""Compares batches of two logs: tells whether one may be the copy of the other, wherever both stand."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ _LOOK_SIZE = 16
 
 
 class Gap(NamedTuple):
-    """Offsets of a log that no batch takes, or an empty one."""
+    """Offsets of a log that no batch takes, or only an empty one."""
 
     start: int
     offsets: int
     is_batch: bool = False
-    """An empty batch: nothing can be read from its middle on."""
+    """True for an empty batch: nothing can be read from its middle on."""
 
     def behind(self, used: int) -> int:
-        """Where to read on when so many of its offsets are gone over."""
+        """Returns where to read on when so many of its offsets are gone over."""
         return self.start if self.is_batch and used < self.offsets else self.start + used
 
 
@@ -33,17 +33,17 @@ class Batch(NamedTuple):
 
     header: BatchHeader
     look: bytes
-    """Digest of all but where it stands and who wrote it."""
+    """Digest of everything but where it stands and who wrote it."""
     room: int = 0
-    """Of an original: offsets between it and the one before that no batch takes."""
+    """For an original: how many offsets between it and the one before no batch takes."""
     gaps: tuple[Gap, ...] = ()
-    """Where they are, in order. Batches that are not copied may stand between them."""
+    """These offsets, in order. Batches that are not copied may stand between them."""
     records: memoryview | None = None
-    """What follows the header; None: not kept."""
+    """The bytes after the header; None: not kept."""
 
     @classmethod
     def of(cls, header: BatchHeader, batch: memoryview, gaps: tuple[Gap, ...] = ()) -> "Batch":
-        """The checksum covers who wrote it, so the records are digested."""
+        """Makes one of a header and the whole batch. The checksum covers who wrote it, so the records are digested."""
         digest = blake2b(digest_size=_LOOK_SIZE)
         digest.update(
             b"%d %d %d %d %d %d;"
@@ -66,18 +66,18 @@ class Batch(NamedTuple):
 
 
 class Fit(Enum):
-    """Whether one batch may be the copy of another."""
+    """How well one batch fits as the copy of another."""
 
     WHOLE = "whole"
-    """The same bytes; or, where log cleaners have been, all that the original still has is in the copy. Whether it is
-    the copy of this original or of another: it says the same about every key of it."""
+    """The same bytes; or, where log cleaners have been, all that the original still has is in the copy. Even if that
+    was made of another original, it says the same about every key of this one."""
     OPEN = "open"
-    """Nothing speaks against it: as many offsets, and what log cleaners have left cannot tell."""
+    """Nothing speaks against it: it takes as many offsets, and what log cleaners have left cannot tell."""
     NONE = "none"
 
 
 async def fit(original: Batch, copy: Batch, opening: asyncio.Lock) -> Fit:
-    """``opening``: held while the batches are open, so that memory is bounded."""
+    """Returns how the copy fits. ``opening``: held while the batches are open, so that memory is bounded."""
     if original.look == copy.look:
         return Fit.WHOLE
     if original.length != copy.length or not (cleaned(original.header) or cleaned(copy.header)):
@@ -95,5 +95,5 @@ async def fit(original: Batch, copy: Batch, opening: asyncio.Lock) -> Fit:
 
 
 def _opened(header: BatchHeader, records: memoryview) -> Iterator[Record]:
-    """At offsets from 0 on, wherever the batch stands."""
+    """Yields the records at offsets from 0 on, wherever the batch stands."""
     return opened(header._replace(base_offset=0), bytes(records))

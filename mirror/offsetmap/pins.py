@@ -1,7 +1,7 @@
-"""What of a flow and its partitions outlives every process: who the flow is, what each partition is, why it halted.
+"""The records of a flow that outlive every process: who the flow is, what each partition is, why it halted.
 
-A group's metadata cannot hold it, since a deleted topic takes that along. These are records of the internal topic
-beside checkpoints and maps (``offsetmap.records``). A program that does not know them passes over them.
+A group's metadata cannot hold them, since a deleted topic takes that along. They stand in the internal topic beside
+checkpoints and maps (``offsetmap.records``). A program that does not know them ignores them.
 
 Pure.
 """
@@ -19,34 +19,34 @@ DIGEST_SIZE = 8
 
 
 def header_digest(header: bytes | memoryview) -> str:
-    """Of a batch's 61 header bytes as the source has them, without base offset, length and leader epoch; its checksum
-    is among them, so the records are covered as well. 16 hexadecimal digits."""
+    """Returns a digest of a batch's 61 header bytes as the source has them, without base offset, length and leader
+    epoch. The checksum is among them, so the records are covered as well. 16 hexadecimal digits."""
     return hashlib.blake2b(header[MAGIC_AT:HEADER_SIZE], digest_size=DIGEST_SIZE).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """A flow that writes to this destination. Its id and the source cluster's make the producer ids of its batches
-    (``records.identity``), so a batch of another flow can be told by name."""
+    (``records.identity``), so the flow of a foreign batch can be named."""
 
     flow: str
     """The flow's id (``flow.id``)."""
     source_cluster: str
-    """Cluster id of the source; empty where it has none."""
+    """Cluster id of the source; empty if it has none."""
     destination_cluster: str
     at_ms: int = 0
 
     def key(self) -> bytes:
-        """One for each flow id and source cluster."""
+        """Returns the key: one for each flow id and source cluster."""
         return dump({"kind": "flow", "flow": self.flow, "source_cluster": self.source_cluster})
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump({"v": VERSION, "destination_cluster": self.destination_cluster, "at_ms": self.at_ms})
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         return cls(
             flow=fields.label(key, "flow"),
             source_cluster=fields.label(key, "source_cluster"),
@@ -56,12 +56,13 @@ class Flow:
 
 
 class LastCopied(NamedTuple):
-    """What of a source partition was known to be copied at some moment."""
+    """The part of a source partition that was known to be copied at some moment."""
 
     offset: int
     """All before it was at the destination."""
     leader_epoch: int = -1
-    """Of the source's leader that it was read from: no record before ``offset`` had a higher one. -1: not known."""
+    """The epoch of the source's leader that it was read from: no record before ``offset`` had a higher one. -1: not
+    known."""
     digest: str = ""
     """``header_digest`` of the last batch; empty: not known."""
     digest_at: int = -1
@@ -69,12 +70,13 @@ class LastCopied(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The highest is the newest: what both sides have lost is copied again, from a later leader."""
+        """Sorts notes; the highest is the newest. Records that both sides have lost are copied again, from a later
+        leader."""
         return self.leader_epoch, self.offset
 
     @classmethod
     def load(cls, value: Mapping[str, Any]) -> Self | None:
-        """Of a record that has it as ``copied``."""
+        """Reads it from a record that has it as ``copied``."""
         if value["copied"] is None:
             return None
         offset, leader_epoch, digest, digest_at = value["copied"]
@@ -89,39 +91,39 @@ class LastCopied(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """What a partition is: the topics that it was copied from and into. Written before the first batch, padding or
-    marker; replaced when an operator resumes over a change."""
+    """The identity of a partition: the topics that it was copied from and into. It is written before the first batch,
+    padding or marker, and replaced when an operator resumes over a change."""
 
     side: Side
     source_id: str | None
-    """Topic id in hexadecimal, where the cluster has one."""
+    """Topic id in hexadecimal, if the cluster has one."""
     destination_id: str | None
     source_cluster: str = ""
     """Cluster id."""
     copied: LastCopied | None = None
-    """As of when this was written; see ``Note``. None: nothing yet, or not known."""
+    """The note of what was copied, as of when this was written; see ``Note``. None: nothing yet, or not known."""
     accepted: int = 0
-    """An operator has accepted what stands before this offset as it is: what was known of it before says nothing."""
+    """An operator has accepted what stands before this offset as it is: earlier notes of it do not count."""
     offsets: str = ""
-    """The setting of this name under which all of it was copied; empty: noted by a version that did not say."""
+    """The setting of this name under which all of it was copied; empty in records of versions that did not note it."""
     isolation_level: str = ""
     identity: str = ""
     gaps_to: int = 0
     """Records of the source that the destination lacks before this offset were given up by decision: markers stand, or
-    are to stand, in their place."""
+    will stand, in their place."""
     aborted_to: int = 0
     """The offsets of aborted transactions before this one are filled, whatever ``isolation_level`` says."""
     replaced: bool = False
-    """An operator has resumed over a source topic in another one's place: that what the destination held then is a copy
-    of it is to be shown, not assumed."""
+    """An operator has resumed over a source topic that took another one's place. It has to be shown, not assumed, that
+    the destination held a copy of it then."""
     at_ms: int = 0
 
     def key(self) -> bytes:
-        """One for each partition."""
+        """Returns the key: one for each partition."""
         return pin_key(self.side)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump(
             {
                 "v": VERSION,
@@ -142,7 +144,7 @@ class Pin:
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them; older versions did not write the settings, nor what was decided."""
+        """Reads what ``key`` and ``value`` made. Older versions wrote neither the settings nor the decisions."""
         value = {"offsets": "", "isolation_level": "", "identity": "", "gaps_to": 0, "aborted_to": 0} | dict(value)
         value.setdefault("replaced", False)
         return cls(
@@ -163,29 +165,29 @@ class Pin:
 
 
 HALTED = "halted"
-"""The writer of the note of a partition that halted, whichever worker it was: from ``copied.offset`` on, records were
+"""``writer`` in the note of a partition that halted, whichever worker wrote it: from ``copied.offset`` on, records were
 due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What one owner of a partition knows to be copied last of these topics. Several may write at the same time, so
-    each has a key of its own, and the newest by what it says counts, in whatever order they come."""
+    """A note of what one owner of a partition knows to be copied last of these topics. Several owners may write at the
+    same time, so each has a key of its own. The newest by its content counts, in whatever order they come."""
 
     side: Side
     writer: str
     source_id: str | None
-    """Topic ids, as in a ``Pin``: of other topics it says nothing."""
+    """Topic ids, as in a ``Pin``: about other topics the note says nothing."""
     destination_id: str | None
     copied: LastCopied
     at_ms: int = 0
 
     def key(self) -> bytes:
-        """One for each partition and writer."""
+        """Returns the key: one for each partition and writer."""
         return key_of("copied", self.side, writer=self.writer)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump(
             {
                 "v": VERSION,
@@ -198,7 +200,7 @@ class Note:
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         copied = LastCopied.load(value)
         if copied is None:
             raise ValueError("copied is nothing")
@@ -222,15 +224,15 @@ class Halt:
     remedy: str
     at_ms: int
     source_id: str | None = None
-    """Topic ids as they were then: of other topics the halt says nothing."""
+    """Topic ids as they were then: about other topics the halt says nothing."""
     destination_id: str | None = None
 
     def key(self) -> bytes:
-        """One for each partition."""
+        """Returns the key: one for each partition."""
         return halt_key(self.side)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump(
             {
                 "v": VERSION,
@@ -245,7 +247,7 @@ class Halt:
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         return cls(
             side=Side.of(key),
             reason=fields.label(value, "reason"),
@@ -266,49 +268,49 @@ class AcceptedLoop:
     by: str
     """That flow's internal topic: at the source, unless it says "at the destination"."""
     digest: str
-    """Of what it had written down of the partition by then. Whatever it writes later is not accepted."""
+    """Digest of what it had written down of the partition by then. Whatever it writes later is not accepted."""
 
     def key(self) -> bytes:
-        """One for each partition and flow."""
+        """Returns the key: one for each partition and flow."""
         return loop_key(self.side, self.by)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump({"v": VERSION, "digest": self.digest})
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         return cls(side=Side.of(key), by=fields.label(key, "by"), digest=fields.label(value, "digest"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What the destination's leader remembered of the last checkpoint's producer before a fence that makes it forget.
-    Written before that fence and behind it, for whoever takes over next if this takeover gets no further."""
+    """The state of the last checkpoint's producer that the destination's leader remembered before a fence that makes it
+    forget. Written before that fence and behind it, for whoever takes over next if this takeover gets no further."""
 
     side: Side
     producer_id: int
     epoch: int
     last_sequence: int
-    """Of the producer's last batch below ``end``; -1: it had written nothing in this epoch."""
+    """The last sequence of the producer below ``end``; -1: it had written nothing in this epoch."""
     end: int
-    """Of the destination's log: what was appended behind was not looked at."""
+    """The end of the destination's log at the look: batches that were appended behind it were not looked at."""
     fenced: bool
-    """Nothing of the producer can have been appended behind."""
+    """True if nothing of the producer can have been appended behind ``end``."""
 
     def key(self) -> bytes:
-        """One for each partition."""
+        """Returns the key: one for each partition."""
         return remembered_key(self.side)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         producer = [self.producer_id, self.epoch, self.last_sequence]
         return dump({"v": VERSION, "producer": producer, "end": self.end, "fenced": self.fenced})
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         producer_id, epoch, last_sequence = fields.numbers(
             value, "producer", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32)
         )
@@ -324,26 +326,26 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """What of a destination topic's settings is to be as it was, should the process die that has suspended its cleanup
+    """The settings that a destination topic has to get back if the process dies that has suspended its cleanup
     (``relay.leading.cleanup``). Written before that, and never taken away: each time there is a newer one."""
 
     topic: str
     topic_id: str | None
-    """Of another topic of this name it says nothing."""
+    """About another topic of this name it says nothing."""
     values: Mapping[str, str | None]
     """Config name -> the topic's own value; None: it has none, and follows its broker."""
 
     def key(self) -> bytes:
-        """One for each topic."""
+        """Returns the key: one for each topic."""
         return suspended_key(self.topic)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump({"v": VERSION, "topic_id": self.topic_id, "values": dict(self.values)})
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         values = value["values"]
         return cls(
             topic=fields.topic(key, "topic"),
@@ -353,25 +355,25 @@ class Suspended:
 
 
 def suspended_key(topic: str) -> bytes:
-    """Of a destination topic's ``Suspended``."""
+    """Returns the key of a destination topic's ``Suspended``."""
     return dump({"kind": "suspended", "topic": topic})
 
 
 def pin_key(side: Side) -> bytes:
-    """Of a partition's ``Pin``."""
+    """Returns the key of a partition's ``Pin``."""
     return key_of("partition", side)
 
 
 def halt_key(side: Side) -> bytes:
-    """Of a partition's ``Halt``."""
+    """Returns the key of a partition's ``Halt``."""
     return key_of("halt", side)
 
 
 def remembered_key(side: Side) -> bytes:
-    """Of a partition's ``Remembered``."""
+    """Returns the key of a partition's ``Remembered``."""
     return key_of("remembered", side)
 
 
 def loop_key(side: Side, by: str) -> bytes:
-    """Of a partition's ``AcceptedLoop``."""
+    """Returns the key of a partition's ``AcceptedLoop``."""
     return key_of("loop", side, by=by)

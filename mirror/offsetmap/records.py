@@ -1,11 +1,11 @@
-"""What the mirror writes down at the destination, record by record: checkpoints, offset maps, skipped ranges, and what
-flows and partitions are (``offsetmap.pins``).
+"""The records that the mirror writes down at the destination: checkpoints, offset maps, skipped ranges, and what flows
+and partitions are (``offsetmap.pins``).
 
 Each is one record of a compacted topic, key and value in JSON, so that operators can read it with any consumer. The
 newest record of a key counts, and one without a value takes the key away.
 
-Several workers may write about one partition at the same time: one that owns it and one that has lost it and does not
-know yet. So no two of them share a key (``writer``), and whatever order their records come in, ``Ledger`` finds the
+Several workers may write about one partition at the same time: one that owns it, and one that has lost it and does not
+know yet. So no two of them share a key (``writer``), and in whatever order their records come, ``Ledger`` finds the
 same truth: of two accounts of one partition the one with the higher ``order`` counts, from its first source offset on.
 
 Pure.
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 SHOWN = 500
-"""Bytes of a key in a message."""
+"""Bytes of a key that a message shows at most."""
 
 
 class StateError(ValueError):
@@ -68,8 +68,8 @@ class StateError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """All before ``source_offset`` is at the destination, before ``destination_offset``; what the flow wrote there from
-    then on are the source's batches from ``source_offset`` on. True at any time after: only ever superseded."""
+    """Says that all before ``source_offset`` is at the destination, before ``destination_offset``, and that the flow's
+    batches from there on are the source's from ``source_offset`` on. It stays true: it is only ever superseded."""
 
     side: Side
     writer: str
@@ -79,38 +79,38 @@ class Checkpoint:
     """Leader epoch of the source's batch before ``source_offset``; -1 if not known."""
     destination_offset: int
     identity: Identity
-    """Of the next batch."""
+    """The identity of the next batch."""
     source_id: str | None = None
-    """Topic id in hexadecimal, where the cluster has one."""
+    """Topic id in hexadecimal, if the cluster has one."""
     destination_id: str | None = None
     at_ms: int = 0
     own: tuple[int, ...] = ()
     """Producer ids under which the partition was ever written, that of ``identity`` among them; empty in records of
     versions that did not note them."""
     closed: bool = False
-    """Its writer sent nothing behind this: it stopped with nothing under way, or is not confirmed yet."""
+    """True if its writer sent nothing behind this: it stopped with nothing under way, or is not confirmed yet."""
     confirmed: bool = True
-    """The partition was still its writer's behind its first checkpoint; before that, nothing is sent."""
+    """True if the partition was still its writer's after its first checkpoint; before that, nothing is sent."""
     copied: LastCopied | None = None
-    """What shows that the source still has what was copied. None in records of versions that did not note it."""
+    """The note by which the source is checked for what was copied. None in records of versions that did not note it."""
     isolation_level: str = ""
     """The setting under which the partition is copied; empty in records of versions that did not note it."""
     unused: bool = False
-    """Nothing was copied up to here, by anybody; False in records of versions that did not note it."""
+    """True if nothing was copied up to here, by anybody; False in records of versions that did not note it."""
 
     @property
     def rank(self) -> tuple[int, bool, Order]:
-        """Which of two counts. Of those of one takeover, all but one were written by workers that had lost the
-        partition by then: that one is confirmed, or nobody has sent anything. Producer ids say nothing, since a later
-        one may be lower."""
+        """The checkpoint with the highest rank counts. All but one of a takeover's checkpoints were written by workers
+        that had lost the partition by then: that one is confirmed, or nobody has sent anything. Producer ids say
+        nothing, since a later one may be lower."""
         return self.order.takeover, self.confirmed, self.order
 
     def key(self) -> bytes:
-        """One for each writer."""
+        """Returns the key: one for each writer."""
         return key_of("checkpoint", self.side, writer=self.writer)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump(
             {
                 "v": VERSION,
@@ -133,7 +133,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them; older versions did not write the last six."""
+        """Reads what ``key`` and ``value`` made. Older versions did not write the last six."""
         older: dict[str, Any] = {"own": [], "closed": False, "confirmed": True, "copied": None, "isolation_level": ""}
         value = older | {"unused": False} | dict(value)
         return cls(
@@ -167,13 +167,14 @@ _WORDS = {
 
 
 def in_words(cause: str) -> str:
-    """The cause of a skipped range, for people."""
+    """Returns the cause of a skipped range in words, for people."""
     return _WORDS.get(cause, cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Source offsets that were not copied, by the operator's decision or policy: ``start`` up to before ``end``."""
+    """Source offsets that were not copied, or not shown to be copied: ``start`` up to before ``end``. That was decided,
+    or the source deleted them while the partition was halted."""
 
     side: Side
     start: int
@@ -183,16 +184,16 @@ class Skipped:
     at_ms: int
 
     def key(self) -> bytes:
-        """One for each range."""
+        """Returns the key: one for each range."""
         return key_of("skipped", self.side, start=self.start)
 
     def value(self) -> bytes:
-        """JSON."""
+        """Returns the value, in JSON."""
         return dump({"v": VERSION, "end": self.end, "cause": self.cause, "at_ms": self.at_ms})
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """As ``key`` and ``value`` made them."""
+        """Reads what ``key`` and ``value`` made."""
         start = fields.number(key, "start")
         return cls(
             side=Side.of(key),
@@ -219,10 +220,10 @@ _KINDS: dict[str, type[Entry]] = {
 
 
 def read_entry(key: bytes, value: bytes) -> Entry | None:
-    """The entry of one record; None for a kind that this version does not know, and for a key that is none of ours.
+    """Returns the entry of one record; None for a kind that this version does not know, and for a key that is not ours.
 
     Raises:
-        StateError: a key of ours, and a value that is not; or a key that is nearly one of ours.
+        StateError: the key is ours and the value is not, or the key is nearly one of ours.
     """
     try:
         named = json.loads(key)
@@ -243,14 +244,14 @@ def read_entry(key: bytes, value: bytes) -> Entry | None:
             raise
         raise StateError(f"{shown}: {type(error).__name__}: {error}") from error
     if entry.key() != key:
-        # Else two records would be of one entry, and neither of their tombstones would take the other away.
+        # Otherwise one entry could have two records, and the tombstone of either would not take the other away.
         raise StateError(f"{shown} is not written as {entry.key()!r}")
     return entry
 
 
 @dataclass(slots=True)
 class _Account:
-    """What is known of one side."""
+    """The checkpoints, chunks and notes of one side."""
 
     checkpoints: dict[bytes, Checkpoint] = field(default_factory=dict)
     chunks: dict[bytes, Chunk] = field(default_factory=dict)
@@ -261,7 +262,8 @@ class _Account:
 class Ledger:
     """All entries that count, by key. ``apply`` records in the order of the log.
 
-    A ``lean`` one keeps of each sealed chunk its first run only: what a worker needs, however long the maps are."""
+    A ``lean`` ledger keeps only the first run of each sealed chunk: a worker needs no more, however long the maps are.
+    """
 
     lean: bool = False
     _accounts: dict[Side, _Account] = field(default_factory=dict)
@@ -270,7 +272,7 @@ class Ledger:
     _pinned: dict[bytes, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """One record; ``value`` None takes the key away.
+        """Applies one record; ``value`` None takes the key away.
 
         Raises:
             StateError: see ``read_entry``.
@@ -281,7 +283,7 @@ class Ledger:
             self.put(entry)
 
     def put(self, entry: Entry) -> None:
-        """The newest of its key."""
+        """Keeps an entry, as the newest of its key."""
         key = entry.key()
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
@@ -301,7 +303,7 @@ class Ledger:
             account.chunks[key] = entry
 
     def forget(self, key: bytes) -> None:
-        """There is no such entry any more."""
+        """Drops the entry with this key, if there is one."""
         self._skipped.pop(key, None)
         self._pinned.pop(key, None)
         side = self._sides.pop(key, None)
@@ -311,17 +313,17 @@ class Ledger:
             self._accounts[side].notes.pop(key, None)
 
     def has(self, key: bytes) -> bool:
-        """Whether there is such an entry."""
+        """Returns True if there is an entry with this key."""
         return key in self._skipped or key in self._pinned or key in self._sides
 
     def about(self, sides: Container[Side]) -> list[Entry]:
-        """All entries of these partitions but checkpoints and maps."""
+        """Returns all entries of these partitions but checkpoints and maps."""
         pinned = [each for each in self._pinned.values() if not isinstance(each, Flow | Suspended)]
         notes = [note for account in self._accounts.values() for note in account.notes.values()]
         return [each for each in (*pinned, *self._skipped.values(), *notes) if each.side in sides]
 
     def of(self, side: Side) -> "Ledger":
-        """What it says of the accounts of one side now, whatever is applied to it later."""
+        """Returns a copy of the checkpoints and chunks of one side, which what is applied later does not change."""
         found = Ledger(lean=self.lean)
         account = self._accounts.get(side)
         if account is not None:
@@ -332,26 +334,26 @@ class Ledger:
 
     @property
     def sides(self) -> list[Side]:
-        """What there is a checkpoint of."""
+        """The sides that have a checkpoint, in order."""
         return sorted(side for side, account in self._accounts.items() if account.checkpoints)
 
     @property
     def known(self) -> set[Side]:
-        """What there is a checkpoint or a pin of."""
+        """The sides that have a checkpoint or a pin."""
         return {*self.sides, *(each.side for each in self._pinned.values() if isinstance(each, Pin))}
 
     def checkpoints(self, side: Side) -> list[Checkpoint]:
-        """All of this partition, the one that counts last."""
+        """Returns all checkpoints of this partition. The one that counts is the last."""
         account = self._accounts.get(side)
         return sorted(account.checkpoints.values(), key=lambda one: one.rank) if account else []
 
     def checkpoint(self, side: Side) -> Checkpoint | None:
-        """The one that counts."""
+        """Returns the checkpoint that counts."""
         found = self.checkpoints(side)
         return found[-1] if found else None
 
     def own(self, side: Side) -> set[int]:
-        """Every producer id under which this partition was ever written, as far as it was noted."""
+        """Returns every producer id under which this partition was ever written, as far as it was noted."""
         account = self._accounts.get(side)
         if account is None:
             return set()
@@ -361,12 +363,12 @@ class Ledger:
         return known
 
     def chunks(self, side: Side) -> list[Chunk]:
-        """All of this partition that count, in the order in which they do."""
+        """Returns all chunks of this partition that count, in the order in which they do."""
         return [one for one in self._all_chunks(side) if one.writer not in self._void(side)]
 
     def void(self, side: Side) -> list[Chunk]:
-        """Those of this partition that do not count: of workers that had lost it before their first checkpoint. Where
-        nobody of a takeover is confirmed, the last one counts, because the next account is built on it."""
+        """Returns the chunks of this partition that do not count: of workers that had lost it before their first
+        checkpoint. If no account of a takeover is confirmed, the last one counts, because the next is built on it."""
         return [one for one in self._all_chunks(side) if one.writer in self._void(side)]
 
     def _all_chunks(self, side: Side) -> list[Chunk]:
@@ -379,7 +381,7 @@ class Ledger:
         return {one.writer for one in accounts if not one.confirmed and last[one.order.takeover] != one.writer}
 
     def linked(self, side: Side, *, gone_to: int = 0) -> list[Chunk]:
-        """The chunks of the account that counts and those that it goes on from; see ``offsetmap.chunks.linked``.
+        """Returns the chunks of the account that counts and those that it goes on from. See ``chunks.linked``.
 
         Raises:
             MapError: one of them is missing.
@@ -390,7 +392,7 @@ class Ledger:
         return linked(counted, self._all_chunks(side), writer=checkpoint.writer, gone_to=gone_to)
 
     def map(self, side: Side) -> OffsetMap:
-        """The whole map as it was written down. Not to be had of a lean ledger.
+        """Returns the whole map as it was written down. A lean ledger does not have it.
 
         Raises:
             MapError: it is not whole.
@@ -399,23 +401,23 @@ class Ledger:
         return joined(self.linked(side))
 
     def skipped(self, topic: str | None = None) -> Iterator[Skipped]:
-        """Ranges that were not copied, of one source topic or of all, in order."""
+        """Yields the ranges that were not copied, of one source topic or of all, in order."""
         for entry in sorted(self._skipped.values(), key=lambda one: (one.side, one.start)):
             if topic in (None, entry.side.topic):
                 yield entry
 
     def pin(self, side: Side) -> Pin | None:
-        """What this partition is, if that was written down."""
+        """Returns the pin of this partition, if one was written down."""
         found = self._pinned.get(pin_key(side))
         return found if isinstance(found, Pin) else None
 
     def notes(self, side: Side) -> list[Note]:
-        """What was copied last of this partition, by each owner's word; the newest last."""
+        """Returns each owner's note of what was copied last of this partition; the newest last."""
         notes = [one for one in self._notes(side) if one.writer != HALTED]
         return sorted(notes, key=lambda one: (one.copied.rank, one.key()))
 
     def due(self, side: Side) -> Note | None:
-        """What was due when this partition halted."""
+        """Returns the note of what was due when this partition halted."""
         return next((one for one in self._notes(side) if one.writer == HALTED), None)
 
     def _notes(self, side: Side) -> Iterable[Note]:
@@ -423,31 +425,31 @@ class Ledger:
         return account.notes.values() if account else ()
 
     def suspended(self, topic: str) -> Suspended | None:
-        """What this destination topic had when its cleanup was suspended last."""
+        """Returns the settings that this destination topic had when its cleanup was last suspended."""
         found = self._pinned.get(suspended_key(topic))
         return found if isinstance(found, Suspended) else None
 
     def halt(self, side: Side) -> Halt | None:
-        """Why this partition has stopped, if it has."""
+        """Returns the halt of this partition, if it has halted."""
         found = self._pinned.get(halt_key(side))
         return found if isinstance(found, Halt) else None
 
     def accepted_loop(self, side: Side, by: str) -> AcceptedLoop | None:
-        """What of a flow the other way an operator has accepted; ``by``: its internal topic."""
+        """Returns what an operator has accepted of a flow the other way. ``by``: its internal topic."""
         found = self._pinned.get(loop_key(side, by))
         return found if isinstance(found, AcceptedLoop) else None
 
     def remembered(self, side: Side) -> Remembered | None:
-        """What was noted before this partition was last fenced."""
+        """Returns what was noted before this partition was last fenced."""
         found = self._pinned.get(remembered_key(side))
         return found if isinstance(found, Remembered) else None
 
     @property
     def halts(self) -> list[Halt]:
-        """Of all partitions, in order."""
+        """The halts of all partitions, in order."""
         return sorted((one for one in self._pinned.values() if isinstance(one, Halt)), key=lambda one: one.side)
 
     @property
     def flows(self) -> list[Flow]:
-        """Whose topic this is; more than one if it was shared, or the source cluster was replaced."""
+        """The flows that own this topic; more than one if it was shared, or the source cluster was replaced."""
         return [one for one in self._pinned.values() if isinstance(one, Flow)]

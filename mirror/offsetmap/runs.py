@@ -1,11 +1,11 @@
-"""Which source offset is which destination offset, where the two differ (``offsets: mapped``): exact, in runs.
+"""The exact map from source offsets to destination offsets, in runs, where the two differ (``offsets: mapped``).
 
 A run is a stretch in which both sides count alike: ``length`` offsets from ``source`` on are those from ``destination``
 on. Between runs lie offsets that only one side has: holes of the source, which are not copied, and batches of other
 writers at the destination. Runs ascend on both sides, since one partition is copied in order, so both look-ups are a
 binary search.
 
-Pure. 24 bytes of memory a run; a copy without holes and other writers is a single run however long it is.
+Pure. 24 bytes of memory per run. A copy without holes and other writers is a single run, however long it is.
 """
 
 from array import array
@@ -35,8 +35,8 @@ class Run(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an offset of one side is on the other. ``exact`` is False for an offset that the other side has not: it is
-    then the next one that it has, which is what a consumer that asks for a hole gets."""
+    """The place of one side's offset on the other side. ``exact`` is False if the other side does not have it. Then
+    ``offset`` is the next one that it has, which is what a consumer that asks for a hole gets."""
 
     offset: int
     exact: bool
@@ -89,7 +89,7 @@ class OffsetMap:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def append(self, source: int, destination: int, length: int) -> None:
-        """Adds offsets behind all others; one run with the last if both sides go on where it ends.
+        """Adds offsets behind all others. They extend the last run if both sides go on where it ends.
 
         Raises:
             MapError: they do not lie behind it on both sides, or there are none.
@@ -127,12 +127,12 @@ class OffsetMap:
 
     @staticmethod
     def _run_start(side: "array[int]", offset: int) -> int:
-        """The first offset of the run at or before ``offset``; ``offset`` if there is none."""
+        """Returns the first offset of the run at or before ``offset``; ``offset`` if there is none."""
         at = bisect_right(side, offset) - 1
         return side[at] if at >= 0 else offset
 
     def _keep_before(self, runs: int, length: int) -> None:
-        """Keeps so many runs, and at most so many offsets of the last of them."""
+        """Keeps the first ``runs`` runs, and at most ``length`` offsets of the last of them."""
         if runs and not length:
             runs, length = runs - 1, self._lengths[runs - 2] if runs > 1 else 0
         del self._sources[runs:], self._destinations[runs:], self._lengths[runs:]
@@ -142,17 +142,17 @@ class OffsetMap:
     # -- look-ups ----------------------------------------------------------------------------------------------------
 
     def to_destination(self, offset: int) -> Place | None:
-        """Where a source offset is at the destination; None behind the last run."""
+        """Returns where a source offset is at the destination; None behind the last run."""
         return _look_up(self._sources, self._destinations, self._lengths, offset)
 
     def to_source(self, offset: int) -> Place | None:
-        """Where a destination offset comes from; None behind the last run."""
+        """Returns where a destination offset comes from; None behind the last run."""
         return _look_up(self._destinations, self._sources, self._lengths, offset)
 
     # -- as plain numbers ----------------------------------------------------------------------------------------------
 
     def pack(self) -> list[int]:
-        """Three numbers a run, each run relative to the end of the one before: small numbers, short in JSON."""
+        """Returns three numbers per run, relative to the end of the one before: small numbers, short in JSON."""
         packed: list[int] = []
         source_end = destination_end = 0
         for run in self:
@@ -162,10 +162,10 @@ class OffsetMap:
 
     @classmethod
     def unpack(cls, packed: object) -> Self:
-        """What ``pack`` made.
+        """Returns the map that ``pack`` packed.
 
         Raises:
-            MapError: no such list.
+            MapError: it is no such list.
         """
         if type(packed) is not list or len(packed) % 3 or not all(type(number) is int for number in packed):
             raise MapError("a packed map is a list of three integers a run")

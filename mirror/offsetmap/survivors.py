@@ -1,8 +1,8 @@
-"""What log cleaners have left of a batch and of its copy: the records that both still have.
+"""Compares what log cleaners have left of a batch and of its copy, by the records that both still have.
 
 A cleaner removes records from inside a batch, notes in it when its tombstones may go (which changes its base
-timestamp), leaves an empty batch, or none at all. A record that it leaves keeps its offset, and a batch its first and
-its last.
+timestamp), leaves an empty batch, or none at all. A record that it leaves keeps its offset, and a batch that it leaves
+keeps its first and last offset.
 """
 
 import asyncio
@@ -13,23 +13,24 @@ from mirror.records.header import DELETE_HORIZON, BatchHeader
 from mirror.records.opening import Record
 
 STEPS = 1_000
-"""Records are compared so many at a time before other work has its turn."""
+"""Records that are compared before other work has its turn."""
 
 
 class Common(NamedTuple):
-    """``both``: records that both have; ``missing``: of the original's, those that the copy has not."""
+    """``both``: how many records both have; ``missing``: how many of the original's the copy does not have."""
 
     both: int
     missing: int
 
 
 def cleaned(header: BatchHeader) -> bool:
-    """Whether a log cleaner has removed records of the batch, or noted its horizon in it. No producer can do either."""
+    """Returns True if a log cleaner has removed records of the batch, or noted its horizon in it. No producer can do
+    either."""
     return not header.is_dense or bool(header.attributes & DELETE_HORIZON)
 
 
 async def in_common(copy: Iterator[Record], original: Iterator[Record]) -> Common | None:
-    """What both have; None if one of those records differs.
+    """Returns what both have in common; None if a record that both have differs.
 
     Raises:
         NotOpened: one of the batches cannot be read.

@@ -1,11 +1,11 @@
-"""What the mirror remembers between two lives, in a compacted internal topic at the destination.
+"""The mirror's memory across restarts: a compacted internal topic at the destination.
 
-Written with acks=all, a batch at a time, and read in full when it is opened. It holds what the destination's log alone
-does not say: checkpoints and offset maps of ``offsets: mapped``; in any mode, what flow and partitions are, why a
+It is written with acks=all, a batch at a time, and read in full when it is opened. It holds what the destination's log
+alone does not say: checkpoints and offset maps of ``offsets: mapped``; in any mode, what flow and partitions are, why a
 partition halted, and the ranges that were skipped.
 
-A batch may land twice (its answer was lost) or late. Checkpoints and maps carry keys of their writer alone, so that
-does no harm; the others say the same again, or are written by a partition's owner only.
+A batch may land twice (its answer was lost) or late. That does no harm to checkpoints and maps, whose keys are their
+writer's alone. The other records say the same again, or are written only by a partition's owner.
 """
 
 import asyncio
@@ -28,23 +28,24 @@ from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, Outcome, outcome_of
 
 PREFIX = "mirror-internal."
-"""Topics with such names are never mirrored (``service.config``)."""
+"""Topics whose names begin so are never mirrored (``service.config``)."""
 REPLICAS = 3
-"""Of the internal topic by default; fewer where there are fewer brokers."""
+"""Default replication factor of the internal topic; fewer if there are fewer brokers."""
 BATCH_BYTES = 256 * 1024
 """Most bytes of keys and values in a batch, unless a single entry has more: well below any ``max.message.bytes``."""
 READ_BYTES = 1 << 20
 TRIES = 6
 LOOKS = 200
 LOST = 1 << 63
-"""Behind any offset."""
+"""Above any offset."""
 PAUSE_S = 0.05
 _CREATE_TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
 _POLICY = "cleanup.policy"
 _COMPACT = "compact"
 SEGMENT_BYTES = 16 << 20
-"""Of the internal topic: what is superseded is not cleaned before its segment is rolled, and a start reads it all."""
+"""``segment.bytes`` of the internal topic. Superseded records are not cleaned before their segment is rolled, and a
+start reads them all."""
 
 _RESTORE = (
     "nobody but a mirror of this version may write there: restore the topic, or give the flow a new destination topic"
@@ -61,38 +62,38 @@ class StateUnusable(NetworkError):
 
 
 UNREADABLE = (Refused, StateUnusable, Damaged)
-"""Why another flow's internal topic cannot be read. It holds nobody up: see ``passes``."""
+"""Errors by which another flow's internal topic cannot be read. They hold nobody up: see ``passes``."""
 
 
 def passes(error: NetworkError) -> bool:
-    """Whether asking again may help: not where it is not permitted, nor where its log is damaged on a broker's disk."""
+    """Returns True if asking again may help: not if it is forbidden, nor if the log is damaged on a broker's disk."""
     return (
         isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Outcome.HALT
     )
 
 
 def state_topic(flow: str) -> str:
-    """The internal topic of a flow: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
+    """Returns the internal topic of a flow: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
     return PREFIX + flow.replace("->", "_to_")
 
 
 class Memory(Protocol):
-    """What the mirror remembers at the destination, as the relay needs it: ``State``, or a model of it in tests. Every
+    """The mirror's memory at the destination, as the relay needs it: ``State``, or a model of it in tests. Every
     coroutine raises ``NetworkError``."""
 
     topic: str
     ledger: Ledger
     lost: Ledger | None
-    """What was known when the topic was found to have lost some of it; None again once that is seen to."""
+    """The ledger as of when the topic was found to have lost some of it; None again once that is repaired."""
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
-        """Finds or creates it, and reads it; False if there is none."""
+        """Finds or creates the topic, and reads it; False if there is none."""
 
     async def load(self) -> None:
         """Reads what others have written since."""
 
     async def look(self, *, replication_factor: int = -1) -> None:
-        """Whether it still has all that was read."""
+        """Checks that it still has all that was read, and sets ``lost`` if not."""
 
     async def put(self, entry: Entry) -> None:
         """Writes one entry, together with those of others."""
@@ -101,11 +102,11 @@ class Memory(Protocol):
         """Writes entries, and takes keys away."""
 
     async def claim(self, flow: Flow) -> None:
-        """Writes down whose it is, unless that is known."""
+        """Writes down which flow it belongs to, unless that is known."""
 
 
 class Shared:
-    """Work that is done once for all who ask for it meanwhile: whoever asks gets a turn that began afterwards."""
+    """Does work once for all callers that wait for it. Each caller gets a run that began after its call."""
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -114,10 +115,10 @@ class Shared:
         self._failed: NetworkError | None = None
 
     async def run(self) -> None:
-        """Once, for this caller and all others who wait.
+        """Runs the work once, for this caller and all others that wait.
 
         Raises:
-            NetworkError: what the work raised, for each of them.
+            NetworkError: raised by the work, for each of them.
         """
         self._asked += 1
         wanted = self._asked
@@ -135,14 +136,14 @@ class Shared:
 
 
 class State:
-    """The flow's internal topic. ``open`` it; then ``ledger`` has what it says, as of the last ``load``.
+    """The flow's internal topic. Call ``open``; then ``ledger`` has its content, as of the last ``load``.
 
-    ``lean``: see ``Ledger``. Every coroutine raises ``NetworkError`` when the destination does not answer after some
-    tries, among them ``StateUnusable`` for a topic that holds something else than our records.
+    ``lean``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after some
+    tries, and its subclass ``StateUnusable`` if the topic holds something else than our records.
     """
 
     def __init__(self, cluster: Cluster, flow: str, *, topic: str = "", lean: bool = False) -> None:
-        """``topic``: another flow's, to be read only."""
+        """``topic``: another flow's internal topic, to be read only."""
         self.topic = topic or state_topic(flow)
         self._flow = "" if topic else flow
         self._lean = lean
@@ -151,12 +152,12 @@ class State:
         self._cluster = cluster
         self._topic_id: bytes | None = None
         self._next = 0
-        """All before was read, from a leader such as ``_leader`` or before."""
+        """All before this offset was read, from ``_leader`` or an earlier leader."""
         self._leader = Leader(-1, -1)
         self._start = 0
-        """Of the log, when it was read."""
+        """The log's start when it was read."""
         self._written = 0
-        """Behind what was acknowledged here."""
+        """The end of what was acknowledged here; ``LOST`` if the log has lost its end."""
         self._lock = asyncio.Lock()
         self._loads = Shared(self._load_once)
         self._puts = Shared(self._put_all)
@@ -166,14 +167,14 @@ class State:
         """Finds the topic, or creates it, and reads it to its end.
 
         Args:
-            create: whether to create it where it lacks.
+            create: create the topic if it is missing.
             replication_factor: of a new topic; -1 for three, or as many as there are brokers.
 
         Returns:
             False if there is none and none is to be created.
 
         Raises:
-            StateUnusable: it exists and its cleanup.policy is not compact, so that what it says would be deleted; or
+            StateUnusable: it exists and its cleanup.policy is not compact, so that its records would be deleted; or
                 it is another flow's.
         """
         await self._cluster.refresh([self.topic])
@@ -187,15 +188,15 @@ class State:
         return True
 
     async def claim(self, flow: Flow) -> None:
-        """Says that it is this flow's, unless that is known.
+        """Writes down that the topic is this flow's, unless that is known.
 
         Raises:
-            StateUnusable: another flow of the same name here has said so before.
+            StateUnusable: another flow, with the same topic name, has done so before.
         """
         if any(one.key() == flow.key() for one in self.ledger.flows):
             return
         await self.put(flow)
-        # Of two that do so at the same moment, each sees the other one behind its own word.
+        # If two flows do so at the same moment, each writes its own entry first and then sees the other's.
         await self.load()
         try:
             self._check_flow()
@@ -214,12 +215,12 @@ class State:
 
     async def load(self) -> None:
         """Reads what was written since the last time, by whomever, up to the log's true end. Calls that are made while
-        one is under way share the next."""
+        one is under way share the next one."""
         await self._loads.run()
 
     async def look(self, *, replication_factor: int = -1) -> None:
-        """Whether the topic is the one that was read, and has all of that. Where not, it is made again if it is gone,
-        and read anew; ``lost`` has what was known before then. Else nothing is read.
+        """Checks that the topic is the one that was read, and has all of that. If not, it is created again if it is
+        gone, and read from its start; ``lost`` then has what was known before. Otherwise nothing is read.
 
         Raises:
             StateUnusable: see ``open``.
@@ -229,7 +230,8 @@ class State:
         await self._check_policy()
 
     async def _is_same(self, replication_factor: int) -> bool:
-        """Looks beside whatever is written meanwhile: a broker that hangs must not keep that."""
+        """Returns True if the topic is the same and has lost nothing. It takes no lock: a broker that hangs must not
+        hold up what is written meanwhile."""
         failed = await self._cluster.refresh([self.topic])
         if failed.get(self.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             await self._create(replication_factor)
@@ -246,7 +248,7 @@ class State:
             await self._patiently(self._read)
 
     async def put(self, entry: Entry) -> None:
-        """``save`` for one entry: those of calls made while one is under way go together."""
+        """Saves one entry. Entries of calls that are made while a save is under way go together."""
         self._waiting.append(entry)
         await self._puts.run()
 
@@ -255,13 +257,13 @@ class State:
         try:
             await self.save(entries)
         except asyncio.CancelledError:
-            # Only one of those who asked gave up: the next turn is the others'.
+            # Only one of the callers gave up: the next turn writes the others' entries.
             self._waiting[:0] = entries
             raise
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
-        """Writes entries, and that the keys of ``forget`` are no more. What is small enough for one batch (a checkpoint
-        with its map, always) is there as a whole or not at all."""
+        """Writes entries, and takes the keys of ``forget`` away. If all fits into one batch (a checkpoint with its map
+        always does), it is written as a whole or not at all."""
         entries = list(entries)
         forget = list(forget)
         rows: list[Row] = [(entry.key(), entry.value()) for entry in entries]
@@ -269,7 +271,7 @@ class State:
         async with self._lock:
             for batch in _batches(rows):
                 base = await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
-                # The log has lost its end, where it does not grow: then everything is read anew.
+                # If the log does not grow, it has lost its end: then everything is read again.
                 behind = base + BatchHeader.read(batch).record_count
                 self._written = behind if base >= self._written else LOST
             for entry in entries:
@@ -312,7 +314,7 @@ class State:
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         for result in (await self._cluster.call(request)).results:
-            # Without the right to look it is taken to be as it was created.
+            # Without the right to describe it, it is taken to be as it was created.
             for entry in result.configs if not result.error_code else []:
                 if entry.name == _POLICY and entry.value != _COMPACT:
                     raise StateUnusable(
@@ -321,20 +323,20 @@ class State:
                     )
 
     def _log(self) -> PartitionLog:
-        """The partition at its leader of now."""
+        """Returns the partition's log at its current leader."""
         topic = self._cluster.topics.get(self.topic)
         leader = self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
             raise no_leader(self._cluster.name, self.topic, 0, topic)
         if topic.topic_id != self._topic_id:
-            # Another topic of that name: nothing is known any more.
+            # Another topic has that name now: nothing is known any more.
             self._keep_lost()
             self._topic_id, self.ledger = topic.topic_id, Ledger(lean=self._lean)
             self._next = self._written = self._start = 0
         return PartitionLog(self._cluster, topic, 0, leader)
 
     def _keep_lost(self) -> None:
-        """The topic may lack some of what is known."""
+        """Keeps what is known as ``lost``, because the topic may lack some of it."""
         if self._flow and self.lost is None and (self._next or self._written):
             self.lost = self.ledger
 
@@ -358,7 +360,7 @@ class State:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        # A topic that was made anew may have the leader epochs of the old one: only its id tells.
+        # A recreated topic may have the leader epochs of the old one: only its id tells.
         await self._cluster.refresh([self.topic])
         log = self._log()
         end = await log.true_end()
@@ -379,8 +381,8 @@ class State:
         self._leader, self._start = log.leader, start
 
     async def _is_cut(self, log: PartitionLog, end: int) -> bool:
-        """Whether the log, which ends at ``end``, has lost some of what was read or written here (an unclean election):
-        there are other entries at these offsets, or will be. A new leader that cannot be asked may have."""
+        """Returns True if the log, which ends at ``end``, has lost some of what was read or written here (an unclean
+        election): other entries stand at these offsets, or will. A new leader that cannot be asked may have lost it."""
         if end < max(self._next, self._written):
             return True
         if log.leader == self._leader:
@@ -389,8 +391,8 @@ class State:
         return found is None or found.offset < self._next
 
     async def _read_on(self, log: PartitionLog, end: int) -> bool:
-        """Applies what was written since the last time; False if offsets are missing there: among what the cleaner took
-        may be the word that a key is no more."""
+        """Applies what was written since the last time. Returns False if offsets are missing there: the cleaner may
+        have removed the tombstone of a key."""
         while self._next < end:
             found = (await log.read(self._next, max_bytes=READ_BYTES)).batches
             if not found:
@@ -403,7 +405,8 @@ class State:
         return True
 
     async def _read_all(self, log: PartitionLog, end: int) -> tuple[int, Ledger]:
-        """Up to where it was read, and what it says. The ledger of before stays as it is if that fails."""
+        """Reads the whole log. Returns the offset up to which it was read, and a new ledger. The previous ledger stays
+        as it is if that fails."""
         ledger = Ledger(lean=self._lean)
         offset = await log.start()
         while offset < end:
@@ -428,11 +431,11 @@ class State:
 
 
 def whole_map(topic: str, ledger: Ledger, side: Side, *, gone_to: int) -> OffsetMap:
-    """A partition's map, from the internal topic. Not to be had of a lean ledger.
+    """Returns a partition's map, from the internal topic. A lean ledger does not have it.
 
     Args:
         topic: the internal topic's name.
-        ledger: what it says.
+        ledger: the topic's content.
         side: the partition.
         gone_to: where the destination's log starts.
 
@@ -451,7 +454,7 @@ def whole_map(topic: str, ledger: Ledger, side: Side, *, gone_to: int) -> Offset
 
 
 def joined_map(topic: str, chunks: Iterable[Chunk]) -> OffsetMap:
-    """``joined``, for chunks that the internal topic has.
+    """Returns what ``joined`` does, for chunks that the internal topic has.
 
     Raises:
         StateUnusable: they do not make one map.
@@ -463,19 +466,19 @@ def joined_map(topic: str, chunks: Iterable[Chunk]) -> OffsetMap:
 
 
 def _records(batch: memoryview) -> list[DefaultRecord]:
-    """Those of a batch that anybody may have written.
+    """Returns the records of a batch that anybody may have written.
 
     Raises:
         StateError: they cannot be read.
     """
     try:
         return list(DefaultRecordBatch(bytes(batch)))
-    except Exception as error:  # what is in there is a stranger's, and each codec has errors of its own
+    except Exception as error:  # the bytes may be a stranger's, and each codec raises errors of its own
         raise StateError(f"unreadable: {type(error).__name__}: {error}") from error
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[bytes]:
-    """The rows as record batches, in order."""
+    """Yields the rows as record batches, in order."""
     builder, size, count = _builder(), 0, 0
     for key, value in rows:
         grown = len(key) + len(value or b"")

@@ -1,6 +1,6 @@
-"""Which offset is which, as of now: the map that was written down, and what the flow has copied since.
+"""Translates offsets as of now, by the map that was written down and what the flow has copied since.
 
-For whoever wants to know and writes nothing: ``mirror offsets translate``, the audit.
+It only reads, and is for ``mirror offsets translate`` and the audit.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from mirror.offsetmap.topic import State, whole_map
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """One partition of a flow with ``offsets: mapped``.
+    """The translation for one partition of a flow with ``offsets: mapped``.
 
     Attributes:
         map: every offset that is on both sides.
@@ -33,21 +33,21 @@ class Translation:
     log_start: int
 
     def to_destination(self, offset: int) -> Place | None:
-        """Where a reader of the source that goes on at ``offset`` goes on at the destination; None: what it would read
-        next may not be copied yet."""
+        """Returns where a reader of the source that goes on at ``offset`` goes on at the destination. None: the record
+        that it would read next may not be copied yet."""
         if offset > self.source_end:
             return None
         return self.map.to_destination(offset) or Place(self.seen, exact=False)
 
     def to_source(self, offset: int) -> Place:
-        """Where a reader of the destination that goes on at ``offset`` goes on at the source."""
+        """Returns where a reader of the destination that goes on at ``offset`` goes on at the source."""
         return self.map.to_source(offset) or Place(self.source_end, exact=False)
 
 
 async def translation(
     state: State, source: PartitionLog, destination: PartitionLog, *, committed: bool, own: Iterable[int] = ()
 ) -> Translation | None:
-    """How things stand, mirror running or not.
+    """Returns the translation for a partition, whether the mirror runs or not.
 
     Args:
         state: opened, not lean.
@@ -60,7 +60,7 @@ async def translation(
         None if nothing of this partition was ever copied there by the flow.
 
     Raises:
-        Differs: what the destination has of the flow is not what the source has; a topic is another than was copied.
+        Differs: the flow's batches at the destination are not the source's; a topic is not the one that was copied.
         StateUnusable: the internal topic has lost a part of the map.
         NetworkError: a cluster does not answer.
     """

@@ -1,8 +1,8 @@
 """The verdict on one batch: may it go to the destination as it is?
 
-Pure: a header, the offset that is due, and what the topic is like, give a ``Verdict``. A hole, that is offsets at which
-a consumer of the source finds no record, is filled, and only if it has a cause. Everything that is not ``Forward``,
-``Skip`` or ``Fill`` stops the partition with a named reason (rule "fail closed, and say why").
+Pure: a ``Verdict`` follows from a header, the offset that is due, and the topic's ``Terms``. A hole is a range of
+offsets at which a consumer of the source finds no record. It is filled only if it has a cause. Everything that is not
+``Forward``, ``Skip`` or ``Fill`` stops the partition with a named reason (rule "fail closed, and say why").
 """
 
 from dataclasses import dataclass
@@ -14,18 +14,19 @@ from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """Send it, restamped; ``attributes`` are those that it must carry at the destination."""
+    """Send the batch, restamped. ``attributes``: those that it must carry at the destination."""
 
     attributes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """It lies wholly before the offset that is due: a broker may answer a Fetch with it, and it was copied before."""
+    """The whole batch lies before the offset that is due. It was copied before; a broker may still answer a Fetch with
+    such a batch."""
 
 
 class Cause(Enum):
-    """Why offsets have no record at the source. The names are stable: metrics carry them."""
+    """The cause why offsets have no record at the source. The names are stable: metrics carry them."""
 
     MARKER = "marker"
     """A transaction marker."""
@@ -34,14 +35,14 @@ class Cause(Enum):
     COMPACTED = "compacted"
     """The cleaner removed the records: an empty batch, or none at all."""
     ACCEPTED = "accepted"
-    """A gap without a cause, that the operator has decided to go on behind."""
+    """A gap without a cause, which the operator has decided to skip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
     """There is no record from the offset that is due up to ``until``: markers take these offsets.
 
-    ``until`` is the batch's own base offset where the hole lies before it: the batch is then to be judged again."""
+    If the hole lies before the batch, ``until`` is the batch's own base offset: judge the batch again then."""
 
     until: int
     cause: Cause
@@ -49,7 +50,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """The partition stops here. ``detail`` has the values that led to it; ``size``: bytes of a batch too large."""
+    """The partition stops here. ``detail``: the values that led to it. ``size``: bytes of a batch that is too large."""
 
     reason: HaltReason
     detail: str
@@ -57,22 +58,23 @@ class Halt:
 
 
 Verdict = Forward | Skip | Fill | Halt
-"""Rewrite(reason) will be a new class here; the type checker then shows each place to handle it."""
+"""Rewrite(reason) will be a new class here; the type checker then shows each place that must handle it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the destination topic takes, and which holes its source topic can have.
+    """The batches that the destination topic accepts, and the holes that its source topic can have.
 
     Attributes:
         max_batch_size: the destination's ``max.message.bytes``; None if not known.
-        compacted: whether the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
-        compacted_there: whether the destination's has, so that its log cleaner changes what was copied.
-        append_times: whether the source topic has LogAppendTime: its times say when it was written, not what.
-        accept_gaps: whether gaps without a cause are gone over (``on.gap: continue``).
-        strict: whether batches go with the source's producer fields (``identity: strict``): nothing is filled then.
-        refuses: the configs by which the destination takes less than the source did, with both values. Brokers judge by
-            them.
+        compacted: True if the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
+        compacted_there: True if the destination's has ``compact``, so that its log cleaner changes what was copied.
+        append_times: True if the source topic has LogAppendTime: a timestamp is then the time of the append, and no
+            property of the record.
+        accept_gaps: True if gaps without a cause are skipped (``on.gap: continue``).
+        strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
+        refuses: the configs by which the destination accepts less than the source did: (config, the destination's
+            value, the value needed). Brokers judge by them.
     """
 
     max_batch_size: int | None = None
@@ -89,15 +91,15 @@ CODECS = frozenset(Codec)
 
 
 def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False) -> Verdict:
-    """The verdict for the batch with this header, when ``due`` is the next offset that the destination lacks.
+    """Returns the verdict for the batch with this header, when ``due`` is the next offset that the destination lacks.
 
-    The order matters: a batch is named by the first thing that is wrong with it, the gravest first.
+    The order of the checks matters: the first one that fails gives the reason, so the gravest comes first.
 
     Args:
-        header: as read; of a whole batch.
+        header: the header of a whole batch, as read.
         due: all offsets below are at the destination or on their way.
-        terms: of the topic.
-        aborted: whether the batch belongs to an aborted transaction (``records.transactions``).
+        terms: those of the topic.
+        aborted: True if the batch belongs to an aborted transaction (``records.transactions``).
     """
     span = f"offsets {header.base_offset} to {header.last_offset}"
     if header.magic != 2:
@@ -133,13 +135,13 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False)
             size=header.size,
         )
     # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
-    # id. The horizon is the cleaner's note to itself; a producer may not set it, and the deltas already relate to the
-    # base timestamp as it stands (Kafka's Produce).
+    # id. The delete horizon is the cleaner's note to itself. A producer may not set it, and the deltas already relate
+    # to the base timestamp as it stands (Kafka's Produce).
     return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
 
 
 def damaged(header: BatchHeader) -> Halt:
-    """The halt for a batch whose checksum is wrong: whatever its header says is not to be believed."""
+    """Returns the halt for a batch whose checksum is wrong: nothing in its header can be trusted."""
     return Halt(
         reason=HaltReason.CORRUPT,
         detail=f"the batch with base offset {header.base_offset} ({header.size} bytes, attributes "
@@ -148,7 +150,7 @@ def damaged(header: BatchHeader) -> Halt:
 
 
 def backwards(header: BatchHeader, due: int) -> Halt:
-    """The halt for a batch that stands behind one with the same or higher offsets."""
+    """Returns the halt for a batch that stands behind one with the same or higher offsets."""
     return Halt(
         reason=HaltReason.CORRUPT,
         detail=f"a batch of offsets {header.base_offset} to {header.last_offset} stands behind offset {due - 1}",
@@ -156,7 +158,7 @@ def backwards(header: BatchHeader, due: int) -> Halt:
 
 
 def _no_record(header: BatchHeader, *, aborted: bool) -> Cause | None:
-    """Why a consumer finds nothing in the batch, if so."""
+    """Returns the cause why a consumer finds no record in the batch, or None if it finds some."""
     if header.is_control:
         return Cause.MARKER
     if aborted:
@@ -165,8 +167,8 @@ def _no_record(header: BatchHeader, *, aborted: bool) -> Cause | None:
 
 
 def _gap(header: BatchHeader, due: int, span: str, terms: Terms) -> Fill | Halt:
-    """Offsets before the batch that no batch has. Only compaction makes such: of transactions, every offset has its
-    batch, also of aborted ones, and markers are batches."""
+    """Returns the verdict on the offsets before the batch, which no batch has. Only compaction makes such gaps: in
+    transactions, also aborted ones, every offset has its batch, and markers are batches."""
     if terms.compacted:
         return Fill(until=header.base_offset, cause=Cause.COMPACTED)
     if terms.accept_gaps:

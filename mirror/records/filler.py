@@ -1,11 +1,12 @@
 """Filler: batches that take the offsets before a source's first record, so that record N stays record N.
 
 A source whose log begins at offset N > 0 is copied into an empty log that has to begin there, too. No request moves an
-empty log's end, so the offsets before N are taken by records that say nothing (null key, null value), a million in a
-batch of some hundred kilobytes, and deleted again (``relay.leading.filler``).
+empty log's end. So the offsets before N are taken by empty records (null key, null value), a million in a batch of a
+few hundred kilobytes, which are deleted again (``relay.leading.filler``).
 
-Filler has an identity of its own, and the sequence of each record is its offset, so that whoever fills sends the same
-for the same offsets: a repeat is answered with the old offset, and nobody has to remember where another one stopped.
+Filler has an identity of its own, and the sequence of each record is its offset. So every worker that fills sends the
+same batch for the same offsets: a repeat is answered with the old offset, and no worker has to remember where another
+one stopped.
 """
 
 import struct
@@ -30,36 +31,36 @@ from mirror.records.header import (
 from mirror.records.identity import producer_id, same_owner
 
 STRIDES = (1_000_000, 100_000, 10_000, 1_000)
-"""Offsets in a batch: the first of these whose batches fit the destination topic. Batches end at multiples of it, so
-that two workers that fill at once agree on where each begins."""
+"""Offsets in a batch: the first of these whose batches fit the destination topic is used. Batches end at multiples of
+it, so that two workers that fill at the same time agree on where each batch begins."""
 _ZSTD_LEVEL = 5
-"""0.7 bytes an offset; higher levels are slower and give more."""
+"""0.7 bytes per offset. Higher levels are slower and produce more bytes."""
 _GZIP_LEVEL = 1
-"""1.4 bytes an offset at any level."""
+"""1.4 bytes per offset at any level."""
 _TWO_BYTES, _THREE_BYTES = 1 << 6, 1 << 13
-"""From these offset deltas on, the varint has so many; a million still fits in three."""
+"""The first offset deltas whose varints have two and three bytes. The delta of a million still fits in three."""
 _GZIP = 31
 """zlib's way to ask for gzip framing with the largest window."""
 
 
 def filler_id(*, flow: str, cluster_id: str, topic: str, partition: int) -> int:
-    """The producer id of a partition's filler: computed as the data's, over one part more."""
+    """Returns the producer id of a partition's filler: computed like that of its data, with one more part hashed."""
     return producer_id(flow=f"{flow}\0filler", cluster_id=cluster_id, topic=topic, partition=partition)
 
 
 def is_filler(header: BatchHeader, filler: int) -> bool:
-    """Whether the batch is filler of this id."""
+    """Returns True if the batch is filler of this producer id, whatever its rotation."""
     return not header.is_control and same_owner(header.producer_id, filler)
 
 
 def filler_batch(*, producer: int, offset: int, count: int, timestamp: int, codec: Codec = Codec.ZSTD) -> bytes:
-    """A batch for the offsets from ``offset`` on, as it is sent: base offset 0, to be assigned by the broker.
+    """Returns a batch for the offsets from ``offset`` on, as it is sent: with base offset 0, which the broker replaces.
 
     Args:
         producer: the partition's ``filler_id``.
-        offset: that the broker is going to assign; gives the sequence.
-        count: of records, 1 to 1,000,000.
-        timestamp: of each record, in ms.
+        offset: the base offset that the broker is going to assign; the sequence follows from it.
+        count: number of records, 1 to 1,000,000.
+        timestamp: that of each record, in ms.
         codec: ZSTD, or GZIP for brokers before 2.1.
     """
     payload = _payload(count, codec)
@@ -83,12 +84,13 @@ def filler_batch(*, producer: int, offset: int, count: int, timestamp: int, code
 
 
 def filler_size(count: int, codec: Codec = Codec.ZSTD) -> int:
-    """Bytes of such a batch."""
+    """Returns the size in bytes of a filler batch with ``count`` records."""
     return HEADER_SIZE + len(_payload(count, codec))
 
 
 def stride(most_bytes: int | None, codec: Codec = Codec.ZSTD) -> int:
-    """Offsets in a batch, for a topic that takes batches of ``most_bytes`` (None: not known)."""
+    """Returns the number of offsets in a batch, for a topic that accepts batches of up to ``most_bytes`` (None: not
+    known)."""
     for count in STRIDES:
         if most_bytes is None or filler_size(count, codec) <= most_bytes:
             return count
@@ -97,7 +99,7 @@ def stride(most_bytes: int | None, codec: Codec = Codec.ZSTD) -> int:
 
 @lru_cache(maxsize=4)
 def _payload(count: int, codec: Codec) -> bytes:
-    """The compressed records. A flow needs those of a full batch again and again, and few others once."""
+    """Returns the compressed records. A flow needs those of a full batch many times, and a few others once."""
     if not 1 <= count <= STRIDES[0]:
         raise ValueError(f"{count} records of filler, not 1 to {STRIDES[0]}")
     assert codec in (Codec.ZSTD, Codec.GZIP), codec
@@ -110,7 +112,7 @@ def _payload(count: int, codec: Codec) -> bytes:
 
 
 def _records(count: int) -> Iterator[bytes]:
-    """The records, some thousand at a time: 7 to 9 bytes each, as wide as their offset delta.
+    """Yields the records in blocks of up to 8,192: 7 to 9 bytes each, depending on the width of their offset delta.
 
     A record (KIP-98): length varint, attributes i8, timestamp delta varint, offset delta varint, key length varint
     (-1), value length varint (-1), count of headers varint. Varints are zigzag: 1 stands for -1, 2 n for n.
@@ -129,12 +131,13 @@ def _records(count: int) -> Iterator[bytes]:
 
 
 def _digits(first: int, count: int, digit: int, *, more: bool) -> bytes:
-    """The ``digit``-th byte of the varint of each offset delta from ``first`` on, a multiple of 64."""
+    """Returns the ``digit``-th byte of the varints of ``count`` offset deltas from ``first`` on, which is a multiple of
+    64. ``more``: True if another byte of the varint follows."""
     flag = 0x80 if more else 0
     if digit == 0:
         cycle = bytes(2 * delta & 0x7F | flag for delta in range(64))
         return (cycle * (count // 64 + 1))[:count]
-    run = 1 << 7 * digit - 1  # so many deltas in a row have the same
+    run = 1 << 7 * digit - 1  # this many deltas in a row have the same byte
     start, end = first // run, (first + count - 1) // run
     digits = b"".join(bytes([value & 0x7F | flag]) * run for value in range(start, end + 1))
     return digits[first - start * run :][:count]

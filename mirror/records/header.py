@@ -18,7 +18,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
 PREFIX = struct.Struct(">qi")
 PREFIX_SIZE = 12
-"""base_offset and length: what every magic has in front of the bytes that ``length`` counts."""
+"""Bytes of base_offset and length, which every magic has in front of the bytes that ``length`` counts."""
 assert HEADER.size == HEADER_SIZE
 assert PREFIX.size == PREFIX_SIZE
 
@@ -55,7 +55,7 @@ class Codec(IntEnum):
 
 
 class CorruptBatch(ValueError):
-    """Bytes that no broker writes: the message says which field, its value and where. Never holds payload."""
+    """Bytes that no broker writes. The message names the field, its value and its place, and never holds payload."""
 
 
 class BatchHeader(NamedTuple):
@@ -77,11 +77,11 @@ class BatchHeader(NamedTuple):
 
     @classmethod
     def read(cls, buf: bytes | bytearray | memoryview, at: int = 0) -> Self:
-        """The header at byte ``at``; the 61 bytes must be there (``struct.error`` if not: a bug of the caller)."""
+        """Returns the header at byte ``at``. The 61 bytes must be there (``struct.error`` if not: the caller's bug)."""
         return cls._make(HEADER.unpack_from(buf, at))
 
     def pack(self) -> bytes:
-        """The 61 bytes."""
+        """Returns the 61 bytes."""
         return HEADER.pack(*self)
 
     @property
@@ -96,7 +96,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the log goes on behind this batch."""
+        """The offset behind this batch, at which the log goes on."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -111,15 +111,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """A transaction marker: consumers never see it."""
+        """True for a transaction marker, which consumers never see."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
-        """Written inside a transaction (its markers are, too)."""
+        """True if it was written inside a transaction (so are the transaction's markers)."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_dense(self) -> bool:
-        """Every offset from the base to the last has its record: nothing was compacted away."""
+        """True if every offset from the base to the last has its record: nothing was compacted away."""
         return self.record_count == self.last_offset_delta + 1

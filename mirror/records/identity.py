@@ -1,6 +1,6 @@
-"""Who a batch says it comes from: a producer id, epoch and sequence that are computed, never allocated.
+"""The producer id, epoch and sequence that the mirror's batches carry: they are computed, never allocated.
 
-A restarted worker, a zombie's late request and a second worker all send the same three for the same batch, so the
+A restarted worker, a zombie's late request and a second worker all send the same three for the same batch. So the
 destination broker recognises a repeat and answers with the old offset instead of appending (docs/DESIGN.md#the-idea).
 """
 
@@ -10,38 +10,40 @@ from dataclasses import dataclass
 from mirror.records.header import SEQUENCES
 
 MIRROR_BIT = 1 << 62
-"""Brokers allocate ids from 0 upwards; these collide with none of them."""
+"""Brokers allocate ids from 0 upwards, so that ids with this bit collide with none of them."""
 _ROTATION_BITS = 16
 ROTATIONS = 1 << _ROTATION_BITS
-"""Producer ids of one partition. Each is good for 16,380 holes, all of them for a thousand million: by the time that
-the first comes round again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
+"""Number of producer ids of one partition. Each lasts for 16,380 holes, and all of them for a thousand million. By the
+time that the first is used again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
 MAX_EPOCH = 32_760
-"""Highest epoch used before the next rotation; data carry even epochs, markers odd ones."""
+"""Highest epoch that is used before the next rotation. Data carry even epochs, markers odd ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the next batch carries. ``sequence`` is its first record's."""
+    """The producer fields that the next batch carries. ``sequence`` is that of its first record."""
 
     producer_id: int
     epoch: int
     sequence: int
 
     def after(self, records: int) -> "Identity":
-        """The identity behind a batch of so many offsets: sequences advance by lastOffsetDelta + 1 and wrap."""
+        """Returns the identity behind a batch of ``records`` offsets: sequences advance by lastOffsetDelta + 1 and
+        wrap."""
         return Identity(self.producer_id, self.epoch, (self.sequence + records) % SEQUENCES)
 
     @property
     def marker(self) -> "Identity":
-        """Of the markers in a hole behind data of this identity: late data is refused from then on (47)."""
+        """The identity of the markers in a hole behind data of this identity. From then on, brokers refuse late data
+        (47)."""
         return Identity(self.producer_id, self.epoch | 1, 0)
 
     def behind_markers(self) -> "Identity":
-        """The identity of the data behind a hole, after data of this identity or after the markers: late markers are
-        refused from then on.
+        """Returns the identity of the data behind a hole. This identity may be that of the data before the hole or that
+        of its markers. From then on, brokers refuse late markers.
 
-        Past the last epoch, the partition's next producer id begins, with data: the markers have to be of the id
-        before, or they would not have its late data refused. Late markers are then refused by their coordinator epoch
+        Past the last epoch, the partition's next producer id begins, with data: the markers have to be of the previous
+        id, or brokers would not refuse that id's late data. Late markers are then refused by their coordinator epoch
         only.
         """
         epoch = (self.epoch | 1) + 1
@@ -51,17 +53,18 @@ class Identity:
         return Identity(self.producer_id & ~(ROTATIONS - 1) | rotation, 0, 0)
 
     def is_before(self, other: "Identity") -> bool:
-        """Whether ``other``, of the same partition, began later: a later producer id, or a higher epoch of this one."""
+        """Returns True if ``other``, of the same partition, began later: a later producer id, or a higher epoch of the
+        same one."""
         if self.producer_id == other.producer_id:
             return self.epoch < other.epoch
         return (other.producer_id - self.producer_id) % ROTATIONS < ROTATIONS // 2
 
 
 def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotation: int = 0) -> int:
-    """P = 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (docs/DESIGN.md#the-idea).
+    """Returns 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (docs/DESIGN.md#the-idea).
 
-    The hash has 46 bits: ids matter within one partition only, where a few flows write at most. The parts are joined by
-    a byte that occurs in none of their names, so no two lists of parts hash alike by their joints.
+    46 bits are enough for the hash: ids matter within one partition only, which a few flows write at most. The parts
+    are joined by a byte that occurs in none of them, so that no two lists of parts join to the same bytes.
     """
     if not 0 <= rotation < ROTATIONS:
         raise ValueError(f"rotation {rotation} is not in 0..{ROTATIONS - 1}")
@@ -71,5 +74,5 @@ def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotat
 
 
 def same_owner(producer: int, other: int) -> bool:
-    """Both ids belong to one flow and partition, whatever their rotations."""
+    """Returns True if both ids belong to the same flow and partition, whatever their rotations."""
     return producer | (ROTATIONS - 1) == other | (ROTATIONS - 1)

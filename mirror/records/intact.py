@@ -1,11 +1,11 @@
-"""Whether a batch is what was written: asked of every batch that is believed without being forwarded.
+"""Verifies the checksum of every batch that the mirror acts on without forwarding it.
 
-A forwarded batch takes its checksum along, and the destination broker verifies it. A batch that becomes a hole, is
-skipped or compared is judged here alone: without this, one flipped bit on the source's disk (control, a record count of
-0) would turn records into markers.
+A forwarded batch carries its checksum, and the destination broker verifies it. A batch that becomes a hole, is skipped
+or compared is verified here only: without this, one flipped bit on the source's disk (control, a record count of 0)
+would turn records into markers.
 
 The checksum does not cover base offset, length, leader epoch and magic. A wrong length or magic shows as a wrong
-checksum all the same; for base offsets see ``relay.holes.gaps``.
+checksum all the same. For base offsets see ``relay.holes.gaps``.
 """
 
 import struct
@@ -16,11 +16,11 @@ from mirror.records.restamp import checksum
 
 _CRC = struct.Struct(">I")
 _OLD_CRC_AT = 12
-"""Magic 0 and 1: the CRC-32 of all bytes from the magic on."""
+"""Position of the checksum in magic 0 and 1: the CRC-32 of all bytes from the magic on."""
 
 
 def is_intact(batch: bytes | memoryview) -> bool:
-    """Whether the checksum of a whole batch (or message of magic 0 or 1) matches its bytes."""
+    """Returns True if the checksum of a whole batch (or message of magic 0 or 1) matches its bytes."""
     if batch[MAGIC_AT] != MAGIC:
         return bool(_CRC.unpack_from(batch, _OLD_CRC_AT)[0] == zlib.crc32(batch[MAGIC_AT:]))
     return bool(_CRC.unpack_from(batch, CRC_AT)[0] == checksum(batch))

@@ -1,7 +1,7 @@
-"""A batch's records, read one by one.
+"""Reads a batch's records one by one.
 
-Batches go through the mirror closed. But what a log cleaner has rewritten has other bytes than were written, and only
-its records can still be compared. This is the one place where batches of a flow are opened.
+Batches go through the mirror unopened. But a batch that a log cleaner has rewritten has other bytes than were written,
+and only its records can still be compared. This is the only place where batches of a flow are opened.
 """
 
 import struct
@@ -16,17 +16,17 @@ from kafka.record.default_records import DefaultRecordBatch
 from mirror.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Codec
 
 MOST_OPENED = 16 << 20
-"""Bytes of a batch's records, decompressed: a megabyte of nothing can be a thousand times as much."""
+"""Limit for a batch's decompressed records in bytes: a megabyte of compressed zeros can grow a thousandfold."""
 _GZIP = 31
 """zlib's way to ask for gzip framing with the largest window."""
 _XERIAL = b"\x82SNAPPY\x00"
-"""Snappy as Java clients frame it: this, two i32 of versions, then blocks, each behind its size as i32."""
+"""How snappy begins as Java clients frame it. Two i32 of versions follow, then blocks, each behind its size as i32."""
 _XERIAL_HEADER_SIZE = 16
 _BLOCK_SIZE = struct.Struct(">i")
 
 
 class NotOpened(ValueError):
-    """The records cannot be read: the message says why. Never holds payload."""
+    """The records cannot be read. The message says why, and never holds payload."""
 
 
 class Record(NamedTuple):
@@ -40,11 +40,11 @@ class Record(NamedTuple):
 
 
 def opened(header: BatchHeader, records: bytes) -> Iterator[Record]:
-    """The records of a batch, in order.
+    """Yields the records of a batch, in order.
 
     Args:
-        header: of the batch.
-        records: what follows it, compressed as it says.
+        header: the header of the batch.
+        records: the bytes behind the header, compressed with its codec.
 
     Raises:
         NotOpened: damaged, larger than ``MOST_OPENED``, or no library for its codec; also while iterating.
@@ -68,7 +68,7 @@ def _decompressed(header: BatchHeader, records: bytes) -> bytes:
     except _DAMAGED as error:
         raise NotOpened(f"the batch at offset {header.base_offset} cannot be decompressed: {error}") from None
     except Exception as error:
-        # The snappy library's own errors: it is imported where it is needed only.
+        # The errors of the snappy library, which cannot be named here: it is imported only where it is needed.
         if type(error).__module__.partition(".")[0] not in ("snappy", "cramjam"):
             raise
         raise NotOpened(f"the batch at offset {header.base_offset} cannot be decompressed: {error}") from None
@@ -110,7 +110,7 @@ def _from_snappy(records: bytes) -> bytes:
 
 
 def _snappy_blocks(records: bytes) -> Iterator[bytes]:
-    """The blocks of a framed stream; one that is not framed is a block itself."""
+    """Yields the blocks of a framed stream. A stream that is not framed is one block."""
     if not records.startswith(_XERIAL):
         yield records
         return
@@ -125,7 +125,7 @@ def _snappy_blocks(records: bytes) -> Iterator[bytes]:
 
 
 def _snappy_size(block: bytes) -> int:
-    """What a block says that it holds: a varint of 32 bits before everything else."""
+    """Returns the decompressed size that a block declares: a 32-bit varint at its beginning."""
     size = 0
     for at, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << 7 * at

@@ -1,4 +1,4 @@
-"""A batch made the mirror's own, with its checksum carried over instead of recomputed.
+"""Gives a batch the mirror's identity, with its checksum carried over instead of recomputed.
 
 CRC-32C is linear: the checksum of a batch changes by an amount that depends only on the bytes that change and on how
 many bytes follow them. So the new checksum is
@@ -23,35 +23,35 @@ from mirror.records.identity import Identity
 
 FULL = 0xFFFFFFFF
 OWNER = struct.Struct(">qhi")
-"""producer_id, producer_epoch, base_sequence: bytes 43 to 56, all that changes in most batches."""
+"""producer_id, producer_epoch, base_sequence: bytes 43 to 56, the only ones that change in most batches."""
 CHECKED = struct.Struct(">hiqqqhi")
-"""From the attributes to the base sequence: bytes 21 to 56, when attribute bits change as well."""
+"""From the attributes to the base sequence: bytes 21 to 56, for changes of attribute bits as well."""
 OWNER_END = PRODUCER_ID_AT + OWNER.size
 assert CRC_FROM + CHECKED.size == OWNER_END
 
 NEAR = 48 * 1024
-"""Up to so many bytes behind the change, running the CRC over zeros is cheaper than ``advance``."""
+"""Up to this many bytes behind the change, running the CRC over zeros is cheaper than ``advance``."""
 BLOCK = 1024
-"""Zeros that ``blocks`` appends whole multiples of."""
+"""Size of a block in bytes: ``blocks`` appends whole multiples of it."""
 BARE = 4 * BLOCK
-"""Up to so many bytes behind the change, running the CRC over all of the zeros is cheaper than over those that are no
-whole block, and ``blocks`` for the rest."""
+"""Up to this many bytes behind the change, it is cheaper to run the CRC over all of the zeros than to run it over the
+incomplete block and use ``blocks`` for the rest."""
 _POWERS = 31
-"""Binary digits of the largest count of bytes behind a change: a batch is shorter than 2^31."""
+"""Binary digits of the largest number of bytes behind a change: a batch is shorter than 2^31."""
 
 
 def raw_crc(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32C of ``data`` from state 0 and without the final inversion: linear in its argument."""
+    """Returns the CRC-32C of ``data`` from state 0 and without the final inversion: linear in its argument."""
     return crc32c(data, FULL) ^ FULL
 
 
 def raw_crc_after_zero(state: int) -> int:
-    """One zero byte behind a raw CRC, by the library's own step."""
+    """Appends one zero byte to a raw CRC, by the library's own step."""
     return crc32c(b"\0", state ^ FULL) ^ FULL
 
 
 def _tables(images: Sequence[int]) -> "array[int]":
-    """The linear map that takes bit ``i`` of a raw CRC to ``images[i]``, as four tables of 256, one for each byte."""
+    """Returns the linear map that takes bit ``i`` of a raw CRC to ``images[i]``: four tables of 256, one per byte."""
     tables = array("I", bytes(4 * 1024))
     for byte in range(4):
         for value in range(1, 256):
@@ -71,7 +71,8 @@ def _map(tables: "array[int]", state: int) -> int:
 
 
 def _zeros_tables() -> list["array[int]"]:
-    """Table ``k`` appends 2^k zero bytes to a raw CRC; each map is the one before it, applied twice. 124 KB in all."""
+    """Returns tables of which the ``k``-th appends 2^k zero bytes to a raw CRC. Each map is the one before it, applied
+    twice. 124 KB in all."""
     images = [raw_crc_after_zero(1 << bit) for bit in range(32)]
     powers = [_tables(images)]
     while len(powers) < _POWERS:
@@ -84,7 +85,7 @@ _APPEND_ZEROS = _zeros_tables()
 
 
 def advance(state: int, zeros: int) -> int:
-    """The raw CRC ``state`` behind ``zeros`` further zero bytes, one step per binary digit (3 µs at 1 MB)."""
+    """Appends ``zeros`` zero bytes to the raw CRC ``state``, one step per binary digit (3 µs at 1 MB)."""
     if zeros >> _POWERS:
         raise ValueError("a batch is shorter than 2^31 bytes")
     for tables in _APPEND_ZEROS:
@@ -101,8 +102,8 @@ Map = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 @functools.cache
 def blocks(count: int) -> Map:
-    """The map that appends ``count`` blocks of zeros to a raw CRC, a table for each of its bytes, lowest first: 4 KB,
-    made once (1 ms). For counts of which there are few, up to ``NEAR``: see ``relay.hot.plain``."""
+    """Returns the map that appends ``count`` blocks of zeros to a raw CRC: a table for each of its bytes, lowest first,
+    4 KB, made once (1 ms). Only few different counts are asked for, up to ``NEAR``: see ``relay.hot.plain``."""
     tables = _tables([advance(1 << bit, count * BLOCK) for bit in range(32)])
     return tables[:256], tables[256:512], tables[512:768], tables[768:]
 
@@ -111,7 +112,7 @@ _ZEROS = memoryview(bytes(NEAR))
 
 
 def carry(crc: int, change: bytes, behind: int) -> int:
-    """``crc`` of a batch after ``change`` (old XOR new) to bytes that have ``behind`` more bytes after them."""
+    """Returns the batch's ``crc`` after ``change`` (old XOR new) to bytes that ``behind`` more bytes follow."""
     state = raw_crc(change)
     if behind <= NEAR:
         return crc ^ crc32c(_ZEROS[:behind], state ^ FULL) ^ FULL
@@ -119,7 +120,7 @@ def carry(crc: int, change: bytes, behind: int) -> int:
 
 
 def restamp(header: BatchHeader, identity: Identity, attributes: int) -> BatchHeader:
-    """The header that the batch carries to the destination.
+    """Returns the header that the batch carries to the destination.
 
     Base offset 0 (the broker assigns it, and refuses any other), no leader epoch, the mirror's identity, the given
     attributes, and the checksum carried over. Length, count, deltas and timestamps stay as they are.
@@ -145,7 +146,8 @@ def restamp(header: BatchHeader, identity: Identity, attributes: int) -> BatchHe
 
 
 def checksum(batch: bytes | bytearray | memoryview) -> int:
-    """The CRC-32C over the whole batch, recomputed: for the audit, for tests, never on the way to the destination."""
+    """Returns the CRC-32C of the whole batch, recomputed: for verification, the audit and tests, never for a batch on
+    the way to the destination."""
     return crc32c(memoryview(batch)[CRC_FROM:])
 
 

@@ -1,11 +1,11 @@
-"""A record set cut into batches, by their headers alone.
+"""Cuts a record set into batches, by their headers alone.
 
-What a broker answers to a Fetch is cut by bytes, so the end of a record set is often the beginning of a batch. Three
-things look alike there and are told apart here:
+Brokers cut a Fetch answer at a number of bytes, so a record set often ends with the beginning of a batch. Three things
+look alike there and are told apart here:
 
 * a partial batch: the next fetch brings it whole (Fetch v3+ always gives the first batch whole, KIP-74);
 * KIP-283's filler, put in by brokers that down-convert when nothing fits: base offset -1, length past the end;
-* a length that cannot be: corruption, never "wait for more".
+* an impossible length: corruption, never "wait for more".
 """
 
 import struct
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, PREFIX, PREFIX_SIZE, CorruptBatch
 
 MIN_LENGTH = {0: 14, 1: 22, 2: HEADER_SIZE - PREFIX_SIZE}
-"""Least ``length`` per magic: 0 has crc, magic, attributes, key, value; 1 a timestamp too; 2 the rest of its header."""
+"""Least ``length`` per magic. 0: crc, magic, attributes, key, value; 1: a timestamp, too; 2: the rest of its header."""
 
 _BASE_OFFSET = struct.Struct(">q")
 FILLER_OFFSET = -1
@@ -24,7 +24,7 @@ NOT_SEEN = -1
 
 
 class Tail(Enum):
-    """What stands behind the last whole batch of a record set."""
+    """The kind of bytes behind the last whole batch of a record set."""
 
     CLEAN = "nothing"
     PARTIAL = "the beginning of a batch: fetch again from its offset"
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 def measure(record_set: memoryview, at: int, end: int) -> int | Tail:
-    """Size in bytes of the batch at ``at``, or what it is instead. ``end`` is where the record set ends.
+    """Returns the size in bytes of the batch at ``at``, or the kind of tail there. ``end``: where the record set ends.
 
     Raises:
         CorruptBatch: a length, a base offset or a magic that no broker writes.
@@ -68,8 +68,8 @@ def measure(record_set: memoryview, at: int, end: int) -> int | Tail:
 
 
 def base_offset_at(record_set: memoryview, at: int, end: int) -> int:
-    """Base offset of the batch at ``at``, also if that is cut off; ``NOT_SEEN`` if it does not come so far, or is
-    KIP-283's filler."""
+    """Returns the base offset of the batch at ``at``, also of one that is cut off. ``NOT_SEEN`` if the base offset
+    itself is cut off, or that is KIP-283's filler."""
     if end - at < _BASE_OFFSET.size:
         return NOT_SEEN
     base_offset: int = _BASE_OFFSET.unpack_from(record_set, at)[0]
@@ -77,10 +77,10 @@ def base_offset_at(record_set: memoryview, at: int, end: int) -> int:
 
 
 def scan(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator[Place]:
-    """Every whole batch (or magic 0/1 message) of ``record_set[at:end]``, in order; a tail of any kind ends it.
+    """Yields every whole batch (or magic 0/1 message) of ``record_set[at:end]``, in order, up to a tail of any kind.
 
     Raises:
-        CorruptBatch: as ``measure``, when the iteration gets there; the batches before it were good.
+        CorruptBatch: as ``measure``, when the iteration gets there. The batches before it were good.
     """
     stop = len(record_set) if end is None else end
     while isinstance(size := measure(record_set, at, stop), int):
@@ -89,7 +89,7 @@ def scan(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterato
 
 
 def tail(record_set: memoryview, at: int = 0, end: int | None = None) -> Tail:
-    """What stands behind the last whole batch."""
+    """Returns the kind of bytes behind the last whole batch."""
     stop = len(record_set) if end is None else end
     while isinstance(size := measure(record_set, at, stop), int):
         at += size

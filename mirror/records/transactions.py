@@ -1,8 +1,8 @@
-"""Which batches a read_committed consumer passes over, judged whole: a transaction's batches are never mixed.
+"""Finds the batches that a read_committed consumer skips. Whole batches only: no batch mixes transactions.
 
-The broker sends the transactions that were aborted in reach of a fetch along with its answer, as (producer id, first
-offset). An aborted batch is one of such a producer from the first offset on, until that producer's ABORT marker. The
-list of each answer is complete for the offsets in it, so nothing is carried from one fetch to the next (KIP-98).
+A Fetch answer lists the aborted transactions within its offsets, as (producer id, first offset). A batch is aborted if
+it is one of such a producer, from the first offset on, until that producer's ABORT marker. The list of each answer is
+complete for the offsets in it, so that nothing is carried from one fetch to the next (KIP-98).
 """
 
 import struct
@@ -31,21 +31,23 @@ class Aborted:
         self._active: set[int] = set()
 
     def drops(self, header: BatchHeader) -> bool:
-        """Whether the data batch belongs to an aborted transaction. Ask for every transactional batch, in order."""
+        """Returns True if the data batch belongs to an aborted transaction. Ask for every transactional batch, in
+        order."""
         coming = self._coming
         while coming and coming[-1][1] <= header.last_offset:
             self._active.add(coming.pop()[0])
         return header.is_transactional and header.producer_id in self._active
 
     def ends(self, header: BatchHeader, kind: int) -> None:
-        """A marker: an ABORT ends its producer's aborted transaction; what that producer writes next is another."""
+        """Takes note of a marker. An ABORT ends its producer's aborted transaction: what that producer writes next
+        belongs to another one."""
         self.drops(header)
         if kind == ABORT:
             self._active.discard(header.producer_id)
 
 
 def marker_kind(batch: bytes | memoryview) -> int:
-    """ABORT or COMMIT for a whole control batch; NOT_A_MARKER for one that the cleaner has emptied or that is cut.
+    """Returns ABORT or COMMIT for a whole control batch, NOT_A_MARKER for one that the cleaner emptied or that is cut.
 
     A control batch holds one record, never compressed: length, attributes, timestamp delta, offset delta and key
     length, all but the attributes as varints, then the key.
@@ -60,7 +62,7 @@ def marker_kind(batch: bytes | memoryview) -> int:
 
 
 def _after_varint(batch: bytes | memoryview, at: int, most: int) -> int:
-    """Where the varint at ``at`` ends; past the end of the batch if it is cut."""
+    """Returns the position behind the varint at ``at``; past the end of the batch if it is cut."""
     for end in range(at, min(at + most, len(batch))):
         if batch[end] < 0x80:
             return end + 1

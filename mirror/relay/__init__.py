@@ -1,4 +1,4 @@
-"""From one cluster to the other: fetchers, partitions, sinks, and the one place that decides a partition's position.
+"""Copies from one cluster to the other: fetchers, partitions, sinks, and the only place that decides on a position.
 
 ::
 

@@ -1,8 +1,8 @@
-"""Which partitions are ours when a consumer group shares them out: adopted when assigned, drained when revoked.
+"""The partitions that a consumer group assigns to this process: adopted when assigned, drained when revoked.
 
-A partition that comes back after it was released is a new ``Partition`` and a takeover: somebody else may have had it
-in between. What is released is forgotten at once, but for batches that are still under way: their answers must find
-the partition they are of, which is let go of its lane when the last is in.
+A partition that comes back after it was released is a new ``Partition`` and a takeover: another worker may have had it
+in between. A released partition is forgotten at once, except for batches that are still under way: their answers must
+find their partition, so it leaves its lane only when the last answer is in.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ class Committable(NamedTuple):
 
     offset: int
     topic_id: str
-    """Of the source topic, hexadecimal; empty where topics have none."""
+    """The source topic's id, hexadecimal; empty if topics have no ids."""
     epoch: int
-    """Leader epoch of the source batch whose digest this is; -1: not known."""
+    """Leader epoch of the source batch that ``digest`` is of; -1: not known."""
     digest: str
-    """``header_digest`` of that batch, the last one known to be copied; empty: none known."""
+    """``header_digest`` of the last source batch that is known to be copied; empty: none is known."""
     digest_at: int
     """The offset behind that batch; at most ``offset``."""
     leader_epoch: int = -1
-    """Of the source's leader that it was read from; -1: not known."""
+    """Epoch of the source's leader from which the batch was read; -1: not known."""
 
     @property
     def metadata(self) -> str:
-        """As it is committed: JSON, a fixed order of short keys."""
+        """The metadata of the committed offset: JSON with short keys in a fixed order."""
         told = {
             "v": 1,
             "id": self.topic_id,
@@ -51,7 +51,7 @@ class Committable(NamedTuple):
 
 
 def read_committed(offset: int, metadata: str) -> Committed:
-    """What a group's committed offset says; metadata that is not ours says nothing."""
+    """Parses a group's committed offset and its metadata. Metadata that is not ours is ignored."""
     try:
         told = {"leader": -1} | json.loads(metadata)
         return Committed(
@@ -67,13 +67,13 @@ def read_committed(offset: int, metadata: str) -> Committed:
 
 
 def committable(partition: Partition) -> Committable | None:
-    """Up to where the partition is copied; None while that is not known."""
+    """Returns the offset up to which the partition is copied, or None while that is not known."""
     offset = partition.acknowledged
     return copied_to(partition, offset) if offset >= 0 else None
 
 
 def copied_to(partition: Partition, offset: int) -> Committable:
-    """What is known of the copy up to ``offset``."""
+    """Returns ``offset`` with the facts known of the copy up to there."""
     topic_id = id_text(partition.source_id) or ""
     leader = partition.source_leader_epoch
     mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)
@@ -81,13 +81,14 @@ def copied_to(partition: Partition, offset: int) -> Committable:
         return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset, leader)
     before = partition.committed
     if before is not None and before.topic_id == topic_id and before.digest_at <= offset:
-        # Nothing was copied since it was assigned: what its last owner knew still holds.
+        # Nothing was copied since it was assigned: the facts that its last owner committed still hold.
         return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at, leader)
     return Committable(offset, topic_id, partition.last_epoch, "", -1, leader)
 
 
 def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
-    """Up to where a partition was copied when its last owner committed; -1: not known, or said of another topic."""
+    """Returns the offset up to which the partition was copied when its last owner committed. -1: not known, or
+    committed for another topic."""
     ours = committed is not None and committed.topic_id == (id_text(topic_id) or "")
     return committed.offset if committed is not None and ours else -1
 
@@ -102,32 +103,32 @@ class Assignment:
 
     @property
     def keys(self) -> frozenset[Key]:
-        """What is assigned, adopted or not."""
+        """The assigned partitions, adopted or not."""
         return frozenset(self._wanted)
 
     def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
-        """These are ours from now on, in addition to what was. ``committed``: what the group had for them."""
+        """Adds partitions to those that are ours. ``committed``: the group's committed offsets for them."""
         for key in keys:
             self._wanted[key] = (committed or {}).get(key)
         self.adopt()
 
     @property
     def unknown(self) -> list[Key]:
-        """What is assigned and could not be adopted: the source has no such partition, as far as is known here."""
+        """Assigned partitions that could not be adopted: the source has no such partition, as far as is known here."""
         return [key for key in self._wanted if key not in self._relay.partitions]
 
     def adopt(self) -> None:
-        """Takes on what is assigned and known by now."""
+        """Adopts the assigned partitions that are known by now."""
         for key in self.unknown:
             self._relay.adopt(key, committed=self._wanted[key])
         if self.unknown:
             self._relay.look_soon()
 
     async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
-        """Stops fetching these, waits ``timeout_s`` at most for what is under way, and lets them go.
+        """Stops fetching these partitions, waits ``timeout_s`` at most for batches under way, and releases them.
 
         Returns:
-            What can be committed of them now that nothing more will come from here.
+            The offsets to commit for them, now that nothing more will be sent from here.
         """
         leaving = self._take(keys)
         loop = asyncio.get_running_loop()
@@ -144,19 +145,19 @@ class Assignment:
             done = {key: found for key, partition in leaving.items() if (found := committable(partition)) is not None}
             for key, partition in leaving.items():
                 self._leaving.pop(partition, None)
-                # It may have been lost, or the relay closed, in the meantime.
+                # In the meantime, the partition may have been lost, or the relay closed.
                 if self._relay.partitions.get(key) is partition and partition.phase is not Phase.STOPPED:
                     self._relay.release(partition)
         return done
 
     def lose(self, keys: Iterable[Key]) -> None:
-        """These are somebody else's already: dropped and let go, nothing is committed."""
+        """Releases partitions that another worker owns already. Nothing is committed."""
         for partition in self._take(keys).values():
             self._relay.release(partition)
         self.check()
 
     def _take(self, keys: Iterable[Key]) -> dict[Key, Partition]:
-        """No longer assigned; those that were adopted."""
+        """Removes partitions from the assigned ones. Returns those of them that were adopted."""
         taken: dict[Key, Partition] = {}
         for key in keys:
             self._wanted.pop(key, None)
@@ -166,7 +167,7 @@ class Assignment:
         return taken
 
     def check(self) -> None:
-        """Answers came, or a partition's phase changed: those that leave may be done."""
+        """Ends the wait for leaving partitions that are done. Call it after answers and changes of a phase."""
         for partition, done in self._leaving.items():
             if not done.done() and (
                 partition.phase is not Phase.ACTIVE or not (partition.outbox or partition.in_flight)

@@ -1,7 +1,7 @@
-"""What became of work on a partition beside its data path: done, or the partition halts, or its position is in doubt.
+"""Outcomes of work on a partition beside its data path: done, or the partition halts, or its position is in doubt.
 
-``attempted`` turns what such work raises into an outcome, and ``Relay.act`` acts on it: nobody else decides what an
-exception means for a partition.
+``attempted`` turns the exceptions of such work into an outcome, and ``Relay.act`` acts on it: nothing else decides what
+an exception means for a partition.
 """
 
 from collections.abc import Awaitable
@@ -16,17 +16,18 @@ Result = TypeVar("Result")
 
 
 class NotOurs(NetworkError):
-    """Another worker has taken the partition over, and goes on with it: it is left to it for a while."""
+    """Another worker has taken the partition over, and goes on with it. It is left to that worker for a while."""
 
     slug = NOT_OWNER
 
     def __init__(self, name: str, what: str = "has taken it over") -> None:
-        """``name``: of the partition. ``what``: what the other worker has done."""
+        """``name``: that of the partition. ``what``: what the other worker has done."""
         super().__init__(f"{name}: another worker {what}")
 
 
 class Moved(Exception):
-    """A log does not end where it should. ``cause`` is a stable name; ``unsettled``: what was sent may come yet."""
+    """A log does not end where it should, or may not, or differs from what was sent. ``cause``: a stable name.
+    ``unsettled``: True if something that was sent may still arrive."""
 
     def __init__(self, cause: str, detail: str, *, unsettled: bool = False) -> None:
         super().__init__(detail)
@@ -35,13 +36,13 @@ class Moved(Exception):
 
 
 class Doubt(NamedTuple):
-    """The position is not certain any more, and is sought again.
+    """The position is not certain any more, and is located again.
 
     Attributes:
         cause: a stable name, which metrics and logs carry.
         detail: the values at hand.
-        released: another worker has the partition; it is left to it for a while.
-        unsettled: something was sent that may still arrive, so that the next position is settled first.
+        released: another worker has the partition; it is left to that worker for a while.
+        unsettled: something that was sent may still arrive, so that the next position is settled first.
     """
 
     cause: str
@@ -51,14 +52,14 @@ class Doubt(NamedTuple):
 
     @classmethod
     def of(cls, error: NetworkError | Moved) -> Self:
-        """What the error means for the partition that met it."""
+        """Returns the doubt that the error causes for the partition that met it."""
         if isinstance(error, Moved):
             return cls(error.cause, str(error), unsettled=error.unsettled)
         return cls(error.slug, str(error), released=isinstance(error, NotOurs))
 
 
 async def attempted(work: Awaitable[Result]) -> Result | Halted | Doubt:
-    """The work's result; or, if it was stopped by what a log or a cluster is like, what follows for the partition.
+    """Returns the work's result, or the outcome for the partition if the state of a log or a cluster stopped the work.
 
     Other exceptions are bugs, and are not caught.
     """

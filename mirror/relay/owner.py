@@ -1,4 +1,4 @@
-"""The relay, as its parts know it: what they may look at, and what they report."""
+"""The relay's interface for its parts: the attributes that they may read, and the events that they report."""
 
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Who owns every task, and alone changes a partition's phase."""
+    """Owns every task. Only the owner changes a partition's phase."""
 
     source: "Cluster"
     destination: "Cluster"
@@ -43,51 +43,51 @@ class Owner(Protocol):
 
     @property
     def lanes(self) -> "list[Lane]":
-        """To all destination brokers."""
+        """The lanes to all destination brokers."""
 
-    # -- what a partition has come to ----------------------------------------------------------------------------------
+    # -- outcomes for a partition --------------------------------------------------------------------------------------
 
     def doubt(self, partition: "Partition", cause: str, detail: str) -> None:
-        """Its position is not certain any more: the queue is dropped; when nothing is under way, it is sought again.
-        ``cause`` is a stable name."""
+        """The partition's position is not certain any more: its queue is dropped. When nothing is under way, it is
+        located again. ``cause`` is a stable name."""
 
     def doubt_now(self, partition: "Partition", cause: str, detail: str) -> None:
-        """The same where no answer leads to it: with nothing under way, the position is sought at once."""
+        """As ``doubt``, for a doubt that no answer has caused: with nothing under way, it is located at once."""
 
     def emptied(self, partition: "Partition") -> None:
-        """In doubt, and nothing under way any more."""
+        """A partition in doubt has nothing under way any more."""
 
     def halt(self, partition: "Partition", halted: "Halted") -> None:
-        """It cannot go on; the others do."""
+        """The partition cannot go on. The others do."""
 
     def halt_when_drained(self, partition: "Partition", halted: "Halted") -> None:
-        """The same, once what was fetched before is acknowledged."""
+        """As ``halt``, but only once everything that was fetched before is acknowledged."""
 
     def act(self, partition: "Partition", outcome: "Halted | Doubt") -> None:
-        """What follows from work beside the data path that was stopped (``relay.outcome``)."""
+        """Acts on the outcome of work beside the data path that was stopped (``relay.outcome``)."""
 
     def place(self, partition: "Partition", location: "Location") -> None:
-        """Its position is found: it goes on there."""
+        """The partition was located: it goes on there."""
 
     def jump(self, partition: "Partition") -> None:
-        """All before offsets that are not copied may be acknowledged (``offsets: mapped``)."""
+        """Everything before offsets that are not copied may be acknowledged by now (``offsets: mapped``)."""
 
-    # -- what is to be looked at ---------------------------------------------------------------------------------------
+    # -- work beside the data path -------------------------------------------------------------------------------------
 
     def fill(self, partition: "Partition") -> None:
-        """The next thing to send is a hole, and nothing is under way."""
+        """A hole is next to be sent, and nothing is under way."""
 
     def confirmed(self, partition: "Partition", base_offset: int, batch: "Batch") -> None:
-        """The first batch after a resync was acknowledged where it belongs: it is read back."""
+        """The first batch after a resync was acknowledged at the expected offset: it is read back."""
 
     def reconfirm(self, partition: "Partition") -> None:
-        """Offers the partition to its lane once its log end was looked at again."""
+        """Looks at the destination's log end again, then offers the partition to its lane."""
 
     def settle(self, partition: "Partition") -> None:
-        """Seeks its position again and waits ``settle.ms``, before an old batch is sent (``Partition.must_settle``)."""
+        """Locates the partition again, settled, before an old batch is sent (``Partition.must_settle``)."""
 
     def look(self, partition: "Partition") -> None:
-        """What the source has at ``due`` is looked at from all sides (``relay.holes.gaps``)."""
+        """Looks from all sides at the batches that the source has around ``due`` (``relay.holes.gaps``)."""
 
     def diverged(self, partition: "Partition", truncated: "Halted") -> None:
         """The source's leader says that its log was truncated."""
@@ -95,37 +95,37 @@ class Owner(Protocol):
     def rewrites(self, partition: "Partition") -> None:
         """The destination answered with an append time: its topic has LogAppendTime now, or the batch is a repeat."""
 
-    # -- what goes on --------------------------------------------------------------------------------------------------
+    # -- the data path -------------------------------------------------------------------------------------------------
 
     def pump_sinks(self) -> None:
-        """There is something to send."""
+        """There may be something to send."""
 
     def drained(self) -> None:
-        """Frames were let go, or partitions have nothing under way any more: there may be something to fetch."""
+        """Frames were released, or partitions have nothing under way any more: there may be something to fetch."""
 
     def no_room(self) -> None:
         """A fetch waits for room."""
 
     def work(self, partition: "Partition", work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task that ends with the partition at the latest."""
+        """Runs a task, which is cancelled when the partition is released."""
 
     def forgets_before_ms(self) -> float:
-        """Batches whose newest record is older than this (ms since 1970) may be forgotten by the destination at any
-        time: their producer's state expires by it."""
+        """Returns a time in ms since 1970. If the newest record of a producer's last batch is older, the destination
+        may forget the producer at any time: its state expires by that record."""
 
     # -- topics and assignment -----------------------------------------------------------------------------------------
 
     def look_now(self) -> None:
-        """Topics, and flows the other way, are looked for at once."""
+        """Looks for topics, and for flows the other way, at once."""
 
     def look_soon(self) -> None:
-        """Asks for the topics again."""
+        """Asks for the topics again soon, because assigned partitions are not known here."""
 
     def adopt(self, key: "Key", *, committed: "Committed | None" = None) -> bool:
-        """Begins to copy a partition; False if no such partition is known (yet)."""
+        """Begins to copy a partition. Returns False if no such partition is known (yet)."""
 
     def stop_fetching(self, partition: "Partition") -> None:
-        """Nothing more of it is fetched; an answer under way is dropped."""
+        """Stops fetching the partition. An answer under way is dropped."""
 
     def release(self, partition: "Partition") -> None:
-        """Stops it at once and forgets it."""
+        """Stops the partition at once and forgets it."""

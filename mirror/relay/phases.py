@@ -26,4 +26,5 @@ MOVES: dict[tuple[Phase, str], Phase] = {
     (Phase.HALTED, "resumed"): Phase.LOCATING,
     (Phase.HALTED, "stopped"): Phase.STOPPED,
 }
-"""All transitions. Doubt is left only when nothing is under way any more; halted, only when an operator says so."""
+"""All transitions. A partition leaves DOUBT only when nothing is under way any more, and HALTED only when an operator
+resumes it, or when a reason that heals by itself is gone."""

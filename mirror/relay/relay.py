@@ -1,7 +1,7 @@
 """The life of a flow in one process: partitions are located, fetched, forwarded, doubted, located again, halted.
 
-The relay owns every task, so that nothing outlives ``close``. It is the only one who changes a partition's phase;
-fetchers and lanes report to it.
+The relay owns every task, so that nothing outlives ``close``. Only the relay changes a partition's phase: fetchers and
+lanes report to it.
 """
 
 import asyncio
@@ -53,7 +53,8 @@ from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
 LEAST_TO_WRITE_S = 1.0
-"""What a clean stop gives the internal topic at least. What is not written down is found out by the next start."""
+"""The least time that a clean stop leaves for writing to the internal topic. The next start finds out what is missing
+there."""
 
 
 class SameCluster(Exception):
@@ -67,7 +68,7 @@ class NothingToMirror(Exception):
 class Relay:
     """One flow. ``start`` it, look at ``partitions`` and ``stats``, ``drain`` it, ``close`` it.
 
-    Every partition of the flow is copied; with ``assigned``, only those that ``assignment`` is told of.
+    It copies every partition of the flow, or with ``assigned`` only those that ``assignment`` is given.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Relay:
         assigned: bool = False,
         state: Memory | None = None,
     ) -> None:
-        """``state``: instead of the internal topic at the destination."""
+        """``state``: used instead of the internal topic at the destination."""
         self.source = source
         self.destination = destination
         self.settings = settings
@@ -110,14 +111,14 @@ class Relay:
         self._ending: set[Partition] = set()
         self._released: set[Partition] = set()
         self.let_go: list[Partition] = []
-        """Released since the last snapshot, which takes them from here."""
+        """Partitions released since the last snapshot, which takes them from here."""
         self._working: dict[Partition, set[asyncio.Task[None]]] = {}
-        """What must not go on when the partition is somebody else's: looking for its position, filling its holes."""
+        """Tasks that must not go on when another worker owns the partition: locating it, filling its holes."""
         self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
         self.unmatched: list[str] | None = None
-        """Entries of ``topics`` that no topic of the source matches, by the last look; None: there was none yet."""
+        """Entries of ``topics`` that no topic of the source matched at the last look; None: there was no look yet."""
         self.gone = GoneTopics(source, destination, settings, self.books.state, log)
         self._narrower = Warnings(log, destination.name)
         self.memory = ProducerMemory(destination, log)
@@ -125,7 +126,7 @@ class Relay:
         self._nothing_pending = asyncio.Event()
         self._closed = False
         self.failed: asyncio.Future[None] | None = None
-        """Set with an exception when a task died of a bug; the service ends with it."""
+        """Gets the exception when a task fails by a bug. The service ends with it."""
 
     def _make_locator(self) -> Locator:
         source, destination, settings, log = self.source, self.destination, self.settings, self.log
@@ -151,11 +152,11 @@ class Relay:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Pairs the topics and begins to copy; positions are sought in the background.
+        """Pairs the topics and begins to copy. Partitions are located in the background.
 
         Raises:
             SameCluster, NothingToMirror: the flow makes no sense.
-            NetworkError: a cluster cannot be reached, or speaks no version that we do.
+            NetworkError: a cluster cannot be reached, or there is no common version of a request.
         """
         self.failed = asyncio.get_running_loop().create_future()
         if self.source.cluster_id and self.source.cluster_id == self.destination.cluster_id:
@@ -183,8 +184,8 @@ class Relay:
         self._spawn(self._ids.keep())
 
     async def _choose_produce_version(self) -> None:
-        """The highest that every broker speaks, as far as they can be reached: in the middle of an upgrade they differ,
-        and one of them may be down."""
+        """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
+        may be down."""
 
         async def speaks(node_id: int) -> int:
             connection = await self.destination.control(node_id)
@@ -219,13 +220,13 @@ class Relay:
         return len(pairs)
 
     def _note_due(self, partition: Partition) -> None:
-        """A halted partition of whose source topic nothing is noted: another one has its name by now, or it halted long
-        ago."""
+        """Writes down what is due of a halted partition, if there is no such note for its present source topic: another
+        topic has the name by now, or the partition halted long ago."""
         if partition.halted is not None and self.pins.due.note(partition) is None:
             self._spawn(self.pins.due.write_down(partition, partition.halted))
 
     def _heal(self, partition: Partition) -> None:
-        """A halted partition goes on by itself where its reason is of the kind that heals, and is gone."""
+        """Resumes a halted partition if its reason is of the kind that heals by itself, and is gone."""
         assert partition.halted is not None
         pair = self.pairs.get(partition.topic)
         if pair is None or pair.halt_of(partition.index) is not None or not _at_rest(partition):
@@ -236,7 +237,7 @@ class Relay:
             self._go_on(partition, pair)
 
     def _go_on(self, partition: Partition, pair: Pair | None, **accept: bool) -> None:
-        """A halted partition is looked at anew. ``accept``: see ``Partition.resume``."""
+        """Locates a halted partition again. ``accept``: see ``Partition.resume``."""
         if partition.lane is not None:
             partition.lane.detach(partition)
         if pair is not None:
@@ -246,11 +247,11 @@ class Relay:
 
     @property
     def keys(self) -> list[Key]:
-        """Every partition of the flow, whoever copies it."""
+        """All partitions of the flow, also those that other workers copy."""
         return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
 
     def _tell_unknown(self) -> None:
-        """Names and patterns that no topic has: told once, since a topic may come later."""
+        """Logs entries that no topic matches, each once. A topic may be created later, so this is not an error."""
         every_s = self.settings.refresh_topics_interval_ms / 1000
         wanted, topics = self.settings.wanted, self.source.topics
         self.unmatched = [entry for entry, matches in wanted.items() if not any(map(matches, topics))]
@@ -266,7 +267,8 @@ class Relay:
                 )
 
     def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
-        """A partition that was not ours before; False if the source has none such, as far as is known."""
+        """Begins to copy a partition that was not ours. Returns False if the source has no such partition, as far as is
+        known, or while draining."""
         pair = self.pairs.get(key[0])
         if pair is None or key[1] not in pair.source.leaders or self._draining:
             return False
@@ -284,7 +286,7 @@ class Relay:
         return True
 
     def release(self, partition: Partition) -> None:
-        """It is not ours any more: stopped at once. Answers that are still due find it by its lane."""
+        """Stops a partition at once that is not ours any more. Answers that are still due find it by its lane."""
         self.stop_fetching(partition)
         self._ending.discard(partition)
         for task in self._working.pop(partition, ()):
@@ -296,14 +298,14 @@ class Relay:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Partitions that were released and have nothing under way leave their lanes."""
+        """Takes released partitions with nothing under way off their lanes."""
         for partition in [each for each in self._released if not each.in_flight]:
             self._released.discard(partition)
             if partition.lane is not None:
                 partition.lane.detach(partition)
 
     def stop_fetching(self, partition: Partition) -> None:
-        """Nothing more of it is fetched; an answer under way is dropped."""
+        """Stops fetching the partition. An answer under way is dropped."""
         partition.generation += 1
         self._detach(partition)
 
@@ -313,14 +315,14 @@ class Relay:
             fetcher.detach(partition)
 
     async def resume(self, key: Key, **accept: bool) -> str:
-        """Looks for a halted partition anew: an operator says that the reason is gone. Its topics are the ones of now.
+        """Resumes a halted partition, because an operator says that the reason is gone. Its current topics count.
 
         Args:
-            key: of the partition.
+            key: topic and index of the partition.
             accept: what is accepted, this once; see ``Partition.resume``.
 
         Returns:
-            Why not, or nothing.
+            The reason why it was not resumed, or an empty string.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -328,12 +330,13 @@ class Relay:
         return (await self.resume_all([key], **accept))[key]
 
     async def resume_all(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
-        """The same for several partitions, with one look at the topics; partition -> why not, or nothing."""
+        """Resumes several partitions as ``resume`` does, with one look at the topics. Returns partition -> the reason
+        why it was not resumed, or an empty string."""
         halted = {(each.topic, each.index) for each in self.halted}
         await self._find_topics()
         told = {key: self._why_not(key) for key in keys}
         wanted = [self.partitions[key] for key, why_not in told.items() if not why_not]
-        # Some may have healed at that look, and go on already.
+        # Some may have healed at that look, and are resumed already.
         going = {key for key in halted if key in self.partitions and self.partitions[key].halted is None}
         told |= {key: "" for key in told if key in going}
         await self.loops.resumed(wanted, accept=accept.get("accept_unproven", False))
@@ -348,7 +351,7 @@ class Relay:
         return told
 
     def _why_not(self, key: Key) -> str:
-        """Why a partition cannot be resumed now; empty if it can."""
+        """Returns the reason why a partition cannot be resumed now, or an empty string."""
         partition, pair = self.partitions.get(key), self.pairs.get(key[0])
         if partition is None:
             return "not copied here"
@@ -363,12 +366,13 @@ class Relay:
         return f"still {halted.reason}: {halted.detail}"
 
     def look_soon(self) -> None:
-        """Partitions were assigned that are not known here: somebody else saw a new topic first."""
+        """Asks for the topics again soon: assigned partitions are not known here, since another worker saw a new topic
+        first."""
         if self._looking is None and not self._draining:
             self._looking = self._spawn(self._look_soon())
 
     def look_now(self) -> None:
-        """The topics seem to be others than at the last look."""
+        """Asks for the topics at once: they seem to have changed since the last look."""
         if not self._draining:
             self._spawn(self._look_again())
 
@@ -393,10 +397,10 @@ class Relay:
             self.log.warning("topics_not_refreshed", detail=str(error))
 
     async def drain(self) -> bool:
-        """Stops fetching and waits until what was fetched is acknowledged, ``drain_timeout_ms`` at most.
+        """Stops fetching and waits until all fetched batches are acknowledged, for at most ``drain_timeout_ms``.
 
         Returns:
-            Whether all of it was. If not, nothing is lost: the next start goes on where the destination's log ends.
+            True if all were acknowledged. If not, nothing is lost: the next start goes on at the destination's log end.
         """
         self._draining = True
         for fetcher in self._fetchers.values():
@@ -418,7 +422,7 @@ class Relay:
 
     @property
     def pending(self) -> int:
-        """Batches fetched and not acknowledged, of partitions that are not in doubt or halted."""
+        """Number of fetched and unacknowledged batches, of partitions that are not in doubt or halted."""
         return sum(
             len(partition.outbox) + len(partition.in_flight)
             for partition in self.partitions.values()
@@ -426,7 +430,7 @@ class Relay:
         )
 
     async def close(self) -> None:
-        """Ends every connection and task at once."""
+        """Closes all data connections and cancels all tasks, at once."""
         self._closed = self._draining = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -441,10 +445,11 @@ class Relay:
             if partition.phase is not Phase.STOPPED:
                 partition.stop()
 
-    # -- what is reported to it ----------------------------------------------------------------------------------------
+    # -- reports of its parts ------------------------------------------------------------------------------------------
 
     def doubt(self, partition: Partition, cause: str, detail: str) -> None:
-        """The position is not certain any more: the queue is dropped; when nothing is under way, it is sought anew."""
+        """The partition's position is not certain any more: its queue is dropped. When nothing is under way, it is
+        located again."""
         partition.doubt()
         partition.wait(f"{cause}: {detail}; answers that are due are waited for")
         self._ending.discard(partition)
@@ -455,7 +460,7 @@ class Relay:
         self._check_drained()
 
     def emptied(self, partition: Partition) -> None:
-        """A doubtful partition has nothing under way any more."""
+        """A partition in doubt has nothing under way any more."""
         partition.move("emptied")
         if partition.lane is not None:
             partition.lane.detach(partition)
@@ -463,7 +468,7 @@ class Relay:
             self._look_for(partition, takeover=partition.released)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition stops, the others go on. A verdict that rests on topics' configs is confirmed first."""
+        """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first."""
         if partition.phase is Phase.ACTIVE and not self._draining and self.verdicts.suspect(partition, halted):
             self.doubt_now(partition, halted.reason, halted.detail)
             return
@@ -473,7 +478,7 @@ class Relay:
             halted = of_mapped(halted, {*sharing} - {partition.topic})
         partition.stop_with(halted)
         if not halted.at_ms:
-            # Else it was counted, and written down, when it was found.
+            # Otherwise it was counted and written down when it was found.
             self.stats.halted(halted.reason)
             self._spawn(self.pins.halted(partition, halted))
             self.books.write_soon()
@@ -494,7 +499,7 @@ class Relay:
             self.assignment.check()
 
     def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
-        """Work beside the data path was stopped: the partition halts, or is sought again."""
+        """Acts on the outcome of work beside the data path: the partition halts, or is located again."""
         if isinstance(outcome, Halted):
             self.halt(partition, outcome)
             return
@@ -503,7 +508,7 @@ class Relay:
         self.doubt_now(partition, outcome.cause, outcome.detail)
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
-        """The same, once what was fetched before is at the destination."""
+        """Halts the partition once everything fetched before is at the destination."""
         if not partition.outbox and not partition.in_flight:
             self.halt(partition, halted)
         else:
@@ -516,7 +521,7 @@ class Relay:
 
     @property
     def lanes(self) -> list[Lane]:
-        """To all destination brokers."""
+        """The lanes to all destination brokers."""
         return [lane for sink in self._sinks.values() for lane in sink.lanes]
 
     def rewrites(self, partition: Partition) -> None:
@@ -528,7 +533,7 @@ class Relay:
             await self.verdicts.look(partition)
 
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """The first batch after a resync landed where it belongs, by the broker's answer. It is read back."""
+        """The broker acknowledged the first batch after a resync at the expected offset. It is read back."""
         self._proofs.read_back(partition, base_offset, batch)
 
     def reconfirm(self, partition: Partition) -> None:
@@ -544,25 +549,26 @@ class Relay:
         self._gaps.diverged(partition, truncated)
 
     def fill(self, partition: Partition) -> None:
-        """The next thing to send is a hole, and nothing is under way."""
+        """A hole is next to be sent, and nothing is under way."""
         self._holes.fill(partition)
 
     def _given_up(self, partition: Partition, start: int, end: int, cause: str) -> None:
-        """Counts what is not copied, and shows it. The log said so before it was written down (``relay.durable``)."""
+        """Counts and shows offsets that are not copied. They were logged when they were written down
+        (``relay.durable``)."""
         if start < end:
             self.stats.skip(partition.topic, partition.index, start, end, cause)
 
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
     def jump(self, partition: Partition) -> None:
-        """See ``Owner``: what is not copied is passed, once all before it is acknowledged."""
+        """See ``Owner``. Passes offsets that are not copied, once everything before them is acknowledged."""
         while (jump := partition.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self._given_up(partition, jump.start, jump.end, ON_GAP)
                 self.books.skip(partition.side, jump.start, jump.end)
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """Doubt from here, not from an answer: with nothing under way, the position is sought at once."""
+        """As ``doubt``, for a doubt that no answer has caused: with nothing under way, it is located at once."""
         if partition.phase is Phase.ACTIVE:
             self.doubt(partition, cause, detail)
             if partition.emptied():
@@ -579,7 +585,7 @@ class Relay:
         return self.memory.forgets_before_ms()
 
     def drained(self) -> None:
-        """Partitions may be done, and there may be something to fetch."""
+        """Partitions may have nothing left to send, and there may be something to fetch."""
         if self._ending:
             for partition in list(self._ending):
                 if partition.ending is not None and not partition.outbox and not partition.in_flight:
@@ -591,7 +597,7 @@ class Relay:
             fetcher.pump()
 
     def pump_sinks(self) -> None:
-        """There is something to send."""
+        """There may be something to send."""
         for sink in self._sinks.values():
             sink.pump()
 
@@ -601,7 +607,7 @@ class Relay:
         self.work(partition, self._seeking.seek(partition, takeover=takeover))
 
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
-        """A task that ends with the partition at the latest."""
+        """Runs a task, which is cancelled when the partition is released."""
         task = self._spawn(work)
         self._working.setdefault(partition, set()).add(task)
 
@@ -615,7 +621,7 @@ class Relay:
         task.add_done_callback(ended)
 
     def place(self, partition: Partition, location: Location) -> None:
-        """Its position is found: it is fetched and sent from there on."""
+        """The partition was located: it is fetched and sent from there on."""
         if self._draining or partition.phase is not Phase.LOCATING:
             return
         key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
@@ -654,27 +660,27 @@ class Relay:
             fetcher = self._fetchers[node_id] = Fetcher(self, node_id)
         return fetcher
 
-    # -- looking at it -------------------------------------------------------------------------------------------------
+    # -- watching ------------------------------------------------------------------------------------------------------
 
     @property
     def states(self) -> dict[str, int]:
-        """Partitions by phase."""
+        """Phase -> number of partitions."""
         return dict(Counter(partition.phase.value for partition in self.partitions.values()))
 
     @property
     def lag_records(self) -> int | None:
-        """Source offsets that the destination is not known to have; None while that is not known of every partition."""
+        """Source offsets that the destination is not known to have; None unless the lag of every partition is known."""
         lags = [partition.lag for partition in self.partitions.values()]
         return sum(lag for lag in lags if lag is not None) if None not in lags else None
 
     def committable(self) -> dict[Key, Committable]:
-        """Up to where each partition is copied, and what is known of the copy there; where that is certain."""
+        """Returns the offset to commit for each partition, where that is certain."""
         found = ((key, committable(partition)) for key, partition in self.partitions.items())
         return {key: position for key, position in found if position is not None}
 
     @property
     def halted(self) -> list[Partition]:
-        """The partitions that stopped with a reason."""
+        """The halted partitions."""
         return [partition for partition in self.partitions.values() if partition.halted is not None]
 
     # -- tasks -------------------------------------------------------------------------------------------------------
@@ -689,11 +695,11 @@ class Relay:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None or self.failed is None:
             return
-        # Not one of the errors that are handled: a bug. The service ends with it instead of limping on.
+        # Any error that is not handled is a bug. The service ends with it instead of limping on.
         if not self.failed.done():
             self.failed.set_exception(error)
 
 
 def _at_rest(partition: Partition) -> bool:
-    """Whether no answer of the destination is due any more."""
+    """Returns True if no answer of the destination is due any more."""
     return not partition.in_flight and not partition.filling

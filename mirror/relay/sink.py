@@ -1,10 +1,10 @@
-"""To one destination broker: produce requests with many partitions, one batch of each, on several connections.
+"""Sends to one destination broker: produce requests with many partitions, one batch of each, on several connections.
 
-A partition always uses the same connection (``Lane``), so its batches arrive in order; a broker takes one batch per
-partition per request, and never the same partition twice in one request (it would lose the first). A lane has at
-most ``max_in_flight`` requests under way, and with them no partition more than so many batches.
+A partition always uses the same connection (``Lane``), so its batches arrive in order. A broker takes one batch per
+partition in a request, and never the same partition twice in one request (it would lose the first batch). A lane has at
+most ``max_in_flight`` requests under way, so a partition has at most that many batches under way.
 
-An answer counts only if its base offset is the expected one. Everything else is doubt, and doubt is the relay's.
+An answer counts only if its base offset is the expected one. Everything else is doubt, and doubt is the relay's task.
 """
 
 import itertools
@@ -43,20 +43,20 @@ from mirror.wire.produce import (
 from mirror.wire.versions import PRODUCE_KEY
 
 ANSWER_MARGIN_S = 5.0
-"""The broker answers a produce request within its timeout; the connection is given up this much later."""
+"""The broker answers a produce request within its timeout. The connection is given up this much later."""
 ANSWERS_AT_ONCE = 4
-"""Answers waited for before more is sent, while the pipeline is full: one wake-up for so many requests. The broker has
-the last one to work on meanwhile."""
+"""While the pipeline is full, this many answers are waited for before more is sent: one wake-up for all of them. The
+broker still has the last request to work on meanwhile."""
 TRIES = 3
-"""Doubts in a row until the destination counts as one that will never take the batch: a sequence that is not ours
-(``identity: strict``), a checksum that is right here."""
+"""Consecutive doubts until it is certain that the destination will never take the batch: because of a sequence that is
+not ours (``identity: strict``), or because of a checksum that is right here."""
 SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
 class Lane(Link):
-    """One connection and the partitions pinned to it. Dialled when there is something to send. Waits for the answers to
-    all its requests, which come in their order."""
+    """One connection and the partitions pinned to it. Dialled when there is something to send. It is the waiter for
+    all of its requests, whose answers come in order."""
 
     def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
         super().__init__(node_id)
@@ -85,56 +85,57 @@ class Lane(Link):
         self._partitions.add(partition)
         partition.lane = self
         if self.stalled:
-            # What it had may have come into doubt before it was sent: then no answer will ever come.
+            # The batches of the lane may have come into doubt before they were sent. Then no answer will ever come that
+            # ends the stall.
             self._recover()
         if self.stalled:
             partition.parked = 1
 
     def detach(self, partition: Partition) -> None:
-        """Lets it go; nothing of it may be under way."""
+        """Unpins the partition. Nothing of it may be under way."""
         assert not partition.in_flight, partition.name
         self._partitions.discard(partition)
         partition.lane = None
         self.withhold(partition)
 
     def withhold(self, partition: Partition) -> None:
-        """It sends no more until it is offered again, which its next acknowledgement does."""
+        """Sends nothing more of the partition until it is offered again, which its next acknowledgement does."""
         if partition.queued:
             self._ready.remove(partition)
             partition.queued = False
 
     def offer(self, partition: Partition) -> None:
-        """The partition has batches in its outbox; ``pump`` sends them, but not while the log's end is being looked at:
-        it would be found to have moved."""
+        """Takes the partition among those with batches to send, which ``pump`` sends. Not while its log end is looked
+        at: the end would be found to have moved."""
         if not partition.queued and not partition.reconfirming and len(partition.in_flight) < partition.window:
             partition.queued = True
             self._ready.append(partition)
 
     @property
     def attached(self) -> list[Partition]:
-        """The partitions pinned to it."""
+        """The partitions pinned to the lane."""
         return list(self._partitions)
 
     # -- stalled -----------------------------------------------------------------------------------------------------
 
     @property
     def holds(self) -> bool:
-        """Whether its partitions keep frames from being reused."""
+        """True if its partitions keep frames from being reused."""
         return any(partition.frames for partition in self._partitions)
 
     @property
     def full(self) -> bool:
-        """Whether there are as many requests under way as may be."""
+        """True if the largest allowed number of requests is under way."""
         return len(self._under_way) >= self._max_in_flight
 
     @property
     def received(self) -> tuple[int, int]:
-        """What has changed when an answer came."""
+        """A value that changes when an answer comes: the connection's identity and its bytes received."""
         connection = self._connection
         return (id(connection), connection.bytes_received) if connection is not None else (0, 0)
 
     def stall(self, pool: FramePool) -> None:
-        """Its partitions let go of their frames, and are not fetched until all that is under way is answered."""
+        """Makes its partitions let go of their frames. They are not fetched until everything under way is answered."""
         self.stalled = True
         if self._connection is not None:
             before = self._unsent
@@ -150,7 +151,7 @@ class Lane(Link):
             set_aside(partition)
 
     def _recover(self) -> None:
-        """If it was stalled, and has got rid of all that was under way: fetched for again."""
+        """Ends the stall if nothing is under way any more: its partitions are fetched again."""
         connection = self._connection
         dials = self._dialling is not None
         throttled = connection is not None and not connection.closed and connection.throttled_s > 0
@@ -173,7 +174,7 @@ class Lane(Link):
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Sends as many requests as there are batches for and the connection takes, in one call to the kernel."""
+        """Sends as many requests as there are batches for and as may be under way, in one call to the kernel."""
         if self._closed:
             return
         if self.stalled:
@@ -194,7 +195,7 @@ class Lane(Link):
         self._pace(connection)
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
-        """As many requests as there are batches for: in each a batch of each partition that has one, in rotation, up to
+        """Builds up to ``most`` requests. Each has one batch of each partition that has one, in rotation, up to
         ``max.request.size`` or a single batch that is larger."""
         first = connection.next_correlation_id(most)
         around = framing(self._version, connection.options.client_id, self._timeout_ms)
@@ -211,7 +212,7 @@ class Lane(Link):
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def receive(self, response: memoryview | Frame) -> None:
-        """The answer to the oldest request."""
+        """Takes the answer to the oldest request."""
         assert isinstance(response, memoryview)
         taken, _, topic = self._under_way.popleft()
         likely = None if topic is None else expected(self._version, topic, len(taken))
@@ -228,7 +229,7 @@ class Lane(Link):
             if done[0] or done[1] or done[2]:
                 self._after(*done)
         except MalformedFrame as error:
-            # Nothing in this answer is believed; closing fails the other requests of this connection alike.
+            # Nothing in this answer is believed. Closing the connection fails its other requests in the same way.
             failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
             if self._connection is not None:
                 self._connection.close(failure)
@@ -249,23 +250,24 @@ class Lane(Link):
             self._confirm(partition, base_offset, batch)
 
     def _confirm(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """With one batch under way it is known which was appended last. Of the first after a resync, the owner reads
-        back what is there."""
+        """Takes note of an acknowledgement with a window of 1: with one batch under way, it is known which one was
+        appended last. The owner reads back the first batch after a resync."""
         partition.doubts = 0
         partition.confirmed_at = time.monotonic()
         if not partition.waits_old:
-            # The hot path builds plain tuples: no names.
+            # The hot path builds plain tuples, without field names.
             partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
             partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
         if partition.window == 1 and partition.in_flight:
-            # Sent before the window was 1: each answer would let go another one, so that there are never fewer.
+            # More were sent before the window became 1. Each answer would release another one, so that the number under
+            # way would never fall.
             self.withhold(partition)
         if partition.checking:
             partition.checking = False
             self._owner.confirmed(partition, base_offset, batch)
 
     def _unexpected(self, partition: Partition, base_offset: int) -> None:
-        """Appended (or found) somewhere else than expected; or the answer to a batch from before a doubt."""
+        """The batch was appended (or found) at another offset than expected, or it is one from before a doubt."""
         self._freed = True
         if partition.phase is Phase.ACTIVE:
             detail = f"the destination answered with base offset {base_offset}, expected {partition.acknowledged}"
@@ -278,7 +280,7 @@ class Lane(Link):
             self._owner.emptied(partition)
 
     def _answered_with_errors(self, taken: list[Partition], response: ProduceResponse) -> None:
-        """Anything but the plain case: errors, a throttle, new leaders."""
+        """Takes an answer that is not plain: errors, a throttle, new leaders."""
         self._freed = True
         version = self._version
         answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
@@ -298,7 +300,7 @@ class Lane(Link):
                 self._acknowledge_one(partition, answer.base_offset)
 
     def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
-        """An error code for one partition: halt where looking again cannot help, else doubt."""
+        """Takes an error code for one partition: it halts if looking again cannot help, else it comes into doubt."""
         owner = self._owner
         if answer.leader is not None:
             owner.destination.hint(partition.destination, partition.index, answer.leader, response.nodes)
@@ -315,7 +317,7 @@ class Lane(Link):
         self._let_go(partition)
 
     def _why_halt(self, partition: Partition, answer: Produced) -> Halted | None:
-        """Why looking again cannot help, if so."""
+        """Returns the halt if looking again cannot help, else None."""
         code, again = answer.error, partition.doubts < TRIES
         if partition.terms.strict and code in SEQUENCE_ERRORS and not again:
             where = f"{partition.name} at offset {partition.acknowledged}: {error_name(code)}"
@@ -323,14 +325,14 @@ class Lane(Link):
         if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             return None
         if partition.in_flight and isinstance(partition.in_flight[0][1], Sent):
-            return None  # its records are not here any more: it is fetched again, and judged then
+            return None  # its records are not here any more: the batch is fetched again, and judged then
         where = f"{self._owner.destination.name} refused the batch at offset {partition.acknowledged}"
         if partition.in_flight and not is_intact(_stored(partition.in_flight[0])):
-            # Whatever the broker calls it.
+            # Whatever error code the broker uses for it.
             detail = f"{where}, {error_name(code)}: it came with a wrong checksum"
             return Halted.of(HaltReason.CORRUPT, detail)
         if code == ErrorCode.CORRUPT_MESSAGE:
-            # It is whole here: damaged on its way, which may never happen again.
+            # It is intact here, so it was damaged on its way. That may never happen again.
             detail = f"{where}, {error_name(code)}: its checksum is right here"
             return None if again else Halted.of(HaltReason.DAMAGED_IN_TRANSIT, detail)
         return halted_by_error(code, where, answer.message) if outcome_of(code) is Outcome.HALT else None
@@ -343,7 +345,7 @@ class Lane(Link):
         self._unanswered(taken, error)
 
     def _unanswered(self, taken: list[Partition], error: NetworkError) -> None:
-        """Nobody knows what became of these partitions' oldest batches."""
+        """The outcome for the oldest batch of each of these partitions is unknown."""
         for partition in taken:
             if partition.phase is Phase.ACTIVE:
                 self._owner.doubt(partition, error.slug, str(error))
@@ -366,7 +368,8 @@ class Lane(Link):
                 self._let_go(partition)
 
     def _lost(self, _: NetworkError) -> None:
-        """What was under way is in doubt by now; other partitions may have batches that are still to be sent."""
+        """Goes on after the connection was lost. Partitions with batches under way are in doubt by now; others may have
+        batches that are still to be sent."""
         if self._closed:
             return
         self.pump()
@@ -379,7 +382,7 @@ class Lane(Link):
             self._owner.drained()
 
     def _pace(self, connection: Connection) -> None:
-        """With the pipeline full there is nothing to do at the first answer that would not be better done later, while
+        """Asks for a wake-up only after several answers while the pipeline is full: their work is cheaper together, and
         the broker still has another request to work on."""
         size = 0
         if len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
@@ -396,17 +399,17 @@ class Sink:
         self._lanes = [kind(owner, node_id, version=version) for _ in range(count)]
 
     def attach(self, partition: Partition) -> None:
-        """Pins the partition to the lane that has the fewest."""
+        """Pins the partition to the lane with the fewest partitions."""
         lane = min(self._lanes, key=lambda lane: len(lane.attached))
         lane.attach(partition)
 
     @property
     def lanes(self) -> list[Lane]:
-        """Its connections."""
+        """The lanes, one per connection."""
         return self._lanes
 
     def pump(self) -> None:
-        """Sends what there is on every lane."""
+        """Sends on every lane."""
         for lane in self._lanes:
             lane.pump()
 
@@ -417,5 +420,5 @@ class Sink:
 
 
 def _stored(batch: Batch | tuple[Any, ...]) -> bytes:
-    """As the destination's log would have it, but for the base offset."""
+    """Returns the batch as the destination would store it, except for the base offset."""
     return bytes(batch[0][-HEADER_SIZE:]) + bytes(batch[1])

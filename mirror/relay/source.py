@@ -1,6 +1,6 @@
-"""From one source broker: fetch requests that rotate through its partitions, received into pooled frames.
+"""Fetches from one source broker: requests that rotate through its partitions, received into pooled frames.
 
-KIP-74: partitions are asked for in rotation, and one that gave data goes to the end; the answer is bounded by
+KIP-74: partitions are asked for in rotation, and one that gave data goes to the end. The answer is bounded by
 ``fetch.max.bytes``, but its first batch comes whole whatever its size, so there is always progress. One request is
 under way at a time, and only with room reserved for its answer: memory is bounded before bytes arrive, not after.
 """
@@ -39,26 +39,27 @@ from mirror.wire.header import SIZE, request_header
 from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
 
 FRAMES_PER_PARTITION = 2
-"""A partition is fetched while fewer frames wait for its acknowledgements: one that goes out, one that comes in. More
-would let a slow destination broker keep the frames that the others need."""
+"""A partition is fetched while fewer frames than this wait for its acknowledgements: one goes out while the next comes
+in. More would let a slow destination broker keep the frames that the others need."""
 LEAST_FETCH = 512 * 1024
-"""Bytes that a broker with little to give is asked for. Its fetch may wait there for long, with room reserved for the
-answer, and there may be many such brokers."""
+"""Bytes that are requested from a broker with little data. Its fetch may wait there for long, with room reserved for
+the answer, and there may be many such brokers."""
 LEAST_SHARE = 64 * 1024
-"""Bytes asked for per partition however many there are: a slice that ends in a partial batch is waste."""
+"""Least bytes requested per partition, however many there are: a slice that ends in a partial batch is waste."""
 BATCHES_PER_SHARE = 16
 LEAST_EMPTIES = 4
-"""Empty answers in a row below the source's end, before its log is looked at; then after twice as many, and so on."""
+"""Consecutive empty answers below the source's end after which its log is looked at; then after twice as many, and so
+on."""
 UNREADABLE_DOUBTS = 8
-"""Doubts in a row until UNKNOWN_SERVER_ERROR counts as damage."""
+"""Consecutive doubts until UNKNOWN_SERVER_ERROR counts as damage."""
 HURRY_MS = 10
-"""``max_wait`` while some partition is left out for want of room: it must not wait for the others' data."""
+"""``max_wait_ms`` while a partition is left out of the request: it must not wait for the others' data."""
 FRESH_FOR_SETTLES = 2
-"""Old batches are sent without another look so many times ``settle.ms`` after the last."""
+"""Old batches are sent without another look at the log end for this many times ``settle.ms`` after the last look."""
 
 
 class Fetcher(Link):
-    """One broker's partitions, one connection."""
+    """One connection to a broker, and the partitions that the broker leads."""
 
     def __init__(self, owner: Owner, node_id: int) -> None:
         super().__init__(node_id)
@@ -74,12 +75,12 @@ class Fetcher(Link):
         self._backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
 
     def attach(self, partition: Partition) -> None:
-        """Begins to fetch it."""
+        """Begins to fetch the partition."""
         if partition not in self._rotation:
             self._rotation.append(partition)
 
     def detach(self, partition: Partition) -> None:
-        """Fetches it no longer; an answer under way is dropped by its generation."""
+        """Stops fetching the partition. An answer under way is dropped by its generation."""
         if partition in self._rotation:
             self._rotation.remove(partition)
 
@@ -126,15 +127,17 @@ class Fetcher(Link):
         self._ask(connection, asked, HURRY_MS if hurry else settings.fetch_max_wait_ms)
 
     def _has_room(self) -> None:
-        """There may be room for an answer; called once."""
+        """Called once when there may be room for an answer."""
         self._waits = False
         self.pump()
 
     def _enough(self, wanted: list[Partition], share: int) -> list[tuple[Partition, int]]:
-        """From the front of the rotation as many as should fill the answer, each with the bytes asked of it.
+        """Returns as many partitions from the front of the rotation as should fill the answer, and the bytes to request
+        for each.
 
-        The others would come back empty, and cost as much to ask and to read as those that do not. They keep their
-        turn. Who is not known to have data is asked along, so nobody waits longer than without this.
+        The others would come back empty, and an empty slice costs as much to ask for and to read as a full one. They
+        keep their turn. Partitions with an unknown backlog are included, so that no partition waits longer because of
+        this.
         """
         most, room = self._owner.settings.max_partition_fetch_bytes, self._most
         asked: list[tuple[Partition, int]] = []
@@ -197,7 +200,7 @@ class Fetcher(Link):
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def receive(self, response: memoryview | Frame) -> None:
-        """A fetch response: forwards what it holds, then asks for more, then has it sent."""
+        """Takes a fetch response: forwards its batches, then asks for more, then has the batches sent."""
         assert isinstance(response, Frame)
         asked, self._asked = self._asked or {}, None
         try:
@@ -207,12 +210,13 @@ class Fetcher(Link):
         finally:
             self._adapt(len(response.body))
             response.release()
-        # The broker works on the next answer while this one is sent on.
+        # Ask first: the broker works on the next answer while this one is sent on.
         self.pump()
         self._owner.pump_sinks()
 
     def _adapt(self, size: int) -> None:
-        """Twice as much is asked of a broker that has it, and half as much of one that does not."""
+        """Doubles the bytes to request from the broker after an answer that is at least half full, and halves them
+        after one that is less than a quarter full."""
         if 2 * size >= self._most:
             self._most = min(2 * self._most, self._owner.settings.fetch_max_bytes)
         elif 4 * size < self._most:
@@ -233,7 +237,7 @@ class Fetcher(Link):
         gave: list[Partition] = []
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
-            # Unpacked once: a named field costs more than all of this.
+            # Unpacked at once: access to a single named field costs more than all of this.
             topic, index, error, high_watermark, last_stable, _, _, diverging, _, _, start, end = fetched
             partition, generation = asked.get((topic, index), (None, 0))
             if partition is None or partition.generation != generation or partition.phase is not Phase.ACTIVE:
@@ -257,8 +261,8 @@ class Fetcher(Link):
                 due = partition.due
                 self._forward_partition(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
                 if partition.due != due:
-                    # A slice without a whole batch gave nothing: the partition keeps its turn, and comes to be the
-                    # first one, whose batch comes whole.
+                    # Otherwise the slice had no whole batch. The partition keeps its turn, until it is the first one in
+                    # a request: then its batch comes whole.
                     gave.append(partition)
             elif 2 * len(frame.body) < self._most:
                 self._gave_nothing(partition, alone=first_at < 0)
@@ -286,7 +290,7 @@ class Fetcher(Link):
                 if partition.phase is not Phase.ACTIVE:
                     return
         if found is None and first and measure(frame.body, start, end) is Tail.PARTIAL:
-            # The first batch of an answer comes whole (KIP-74). One that does not has a length that cannot be.
+            # The first batch of an answer comes whole (KIP-74). One that does not has an impossible length.
             found = Halt(reason=HaltReason.CORRUPT, detail=f"{end - start} bytes at offset {due} hold no whole batch")
         if now_due > due:
             partition.record_size = (end - start) / (now_due - due)
@@ -306,7 +310,8 @@ class Fetcher(Link):
             self._owner.look(partition)
 
     def _widen(self, partition: Partition, forgotten_ms: float) -> None:
-        """What came may be old: then as much goes at once as is safe, or nothing before the position is settled."""
+        """Adapts the window to what came. With old batches it is as wide as is safe, or nothing is sent before the
+        position is settled."""
         partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
         if partition.must_settle:
             self._owner.settle(partition)
@@ -314,25 +319,27 @@ class Fetcher(Link):
             partition.lane.withhold(partition)
 
     def _gave_nothing(self, partition: Partition, *, alone: bool) -> None:
-        """Not for want of room. ``alone``: nor did any other partition of the answer."""
-        # It has nothing to give for now, whatever its end says, and must not keep others from being asked.
+        """Takes note of an empty answer for a partition, which was not for lack of room. ``alone``: True if no other
+        partition of the answer had data either."""
+        # It has no data for now, whatever its end says, and must not take room in the request from others.
         partition.record_size = 0.0
         if alone and partition.due < partition.high_watermark:
-            # Once is a broker that is slow to say so. A damaged batch is never found.
+            # A single empty answer may come from a broker that is slow to update its end. A damaged batch is never
+            # found.
             partition.empties += 1
             if partition.empties >= LEAST_EMPTIES and not partition.empties & (partition.empties - 1):
                 self._owner.look(partition)
 
     def _check_epoch(self, partition: Partition, before: int) -> None:
-        """A leader epoch, which no checksum covers, neither falls nor is above the leader's. One that cannot be is not
-        sent back to the broker, which would call the log truncated."""
+        """Checks that the leader epoch of batches neither falls nor is above the leader's: no checksum covers it. An
+        impossible epoch is not sent back to the broker, which would call the log truncated."""
         epoch, most = partition.last_epoch, partition.source_leader_epoch
         if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
             partition.last_epoch = NO_LEADER_EPOCH
             epoch_damaged(self._owner.log, partition, f"{epoch}, behind {before}, of {most}")
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
-        """An error code for one partition."""
+        """Takes an error code for one partition: it halts, or comes into doubt."""
         owner = self._owner
         code = fetched.error or fetch.error
         if fetched.leader is not None:
@@ -348,7 +355,7 @@ class Fetcher(Link):
             self._doubt(partition, error_slug(code), f"{owner.source.name} broker {self.node_id}: {error_name(code)}")
 
     def _refuse_all(self, code: int, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]) -> None:
-        """An error code for the whole request, which names no partition."""
+        """Takes an error code for the whole request, in an answer without partitions."""
         self._owner.source.failed("Fetch", error_slug(code))
         for partition, generation in asked.values():
             if partition.generation == generation and partition.phase is Phase.ACTIVE:
@@ -361,7 +368,7 @@ class Fetcher(Link):
             self._owner.emptied(partition)
 
     def fail(self, error: NetworkError) -> None:
-        """The connection ended with the fetch unanswered: nothing was lost, it is asked again."""
+        """The connection ended with the fetch unanswered. Nothing is lost: the fetch is sent again."""
         if not self._closed:
             self._owner.source.failed("Fetch", error.slug)
         self._asked = None
@@ -382,7 +389,7 @@ class Fetcher(Link):
     def _unreachable(self, error: NetworkError) -> None:
         owner = self._owner
         owner.log.warning("source_unreachable", cluster=owner.source.name, broker=self.node_id, detail=str(error))
-        # Its partitions may be led by others by now: they look for themselves, each with its own backoff.
+        # Other brokers may lead its partitions by now: each is located again, with its own backoff.
         for partition in list(self._rotation):
             if partition.phase is Phase.ACTIVE:
                 self._doubt(partition, error.slug, str(error))
@@ -393,14 +400,15 @@ class Fetcher(Link):
         owner = self._owner
         owner.log.warning("source_connection_lost", cluster=owner.source.name, broker=self.node_id, detail=str(error))
         for partition in list(self._rotation):
-            # By name, another topic may answer from here on: one that was made anew meanwhile. Nothing else tells.
+            # Without topic ids, the topic may have been recreated meanwhile, and the new one would answer to the name
+            # from here on. Nothing else shows that.
             if partition.source_id is None and partition.phase is Phase.ACTIVE:
                 self._doubt(partition, error.slug, str(error))
         self._pump_later(self._backoff.next_s())
 
 
 def _unparked(partition: Partition) -> bool:
-    """Whether what was parked is done with."""
+    """Returns True, and ends the parking, if everything that was parked is acknowledged and the lane is not stalled."""
     if partition.outbox or partition.in_flight or (partition.lane is not None and partition.lane.stalled):
         return False
     partition.parked = 0
@@ -408,6 +416,6 @@ def _unparked(partition: Partition) -> bool:
 
 
 def _stale(partition: Partition, settings: RelaySettings) -> bool:
-    """Whether its log end was last looked at so long ago that this process may have been stopped, and another may have
-    copied what is in the outbox: a broker that has forgotten the producer would take it twice."""
+    """Returns True if the last look at its log end was so long ago that this process may have been stopped, and another
+    may have copied the batches in the outbox: a broker that has forgotten the producer would append them twice."""
     return time.monotonic() - partition.confirmed_at > FRESH_FOR_SETTLES * settings.settle_ms / 1000

@@ -1,4 +1,4 @@
-"""Plain counters: an increment is all that the data path pays for being watched."""
+"""Plain counters: an increment is all that watching costs the data path."""
 
 import time
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Skipped(NamedTuple):
-    """Source offsets, ``first`` to ``next - 1``, that will never be copied: somebody decided so."""
+    """Source offsets ``first`` to ``next - 1``, which will never be copied: given up by a decision or a setting."""
 
     topic: str
     partition: int
@@ -14,7 +14,7 @@ class Skipped(NamedTuple):
     next: int
     reason: str
     at_ms: int
-    """When that was decided, ms since 1970."""
+    """When that was decided, in ms since 1970."""
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Stats:
     """Since the start. Bytes are those of whole batches, as stored."""
 
     fetched_bytes: int = 0
-    """Received in fetch responses, partial tails and all."""
+    """Received in fetch responses, including partial tails."""
     opened_batches: int = 0
     """Batches that had to be decompressed. Zero, as long as there is no deep path."""
     produce_requests: int = 0
@@ -35,28 +35,28 @@ class Stats:
     halts: dict[str, int] = field(default_factory=dict)
     """Partitions that halted, by reason; one that is resumed and halts again counts again."""
     skipped: list[Skipped] = field(default_factory=list)
-    """Here, and as far as the internal topic told at the start."""
+    """Ranges skipped here, and those that the internal topic listed at the start."""
     filled: int = 0
     """Offsets without a record at the source that were filled at the destination."""
     unproven: int = 0
-    """Positions found where the last batch could not be compared with the source."""
+    """Positions at which the last batch could not be compared with the source."""
 
     def throttled(self, cluster: str, throttle_ms: int) -> None:
-        """The cluster asked for a pause."""
+        """Counts a pause that the cluster asked for."""
         self.throttled_s[cluster] = self.throttled_s.get(cluster, 0.0) + throttle_ms / 1000
 
     def resynced(self, cause: str) -> None:
-        """A partition was in doubt for this cause."""
+        """Counts a doubt for this cause."""
         self.resyncs[cause] = self.resyncs.get(cause, 0) + 1
 
     def halted(self, reason: str) -> None:
-        """A partition halted for this reason."""
+        """Counts a halt for this reason."""
         self.halts[reason] = self.halts.get(reason, 0) + 1
 
     def skip(self, topic: str, partition: int, first: int, next_offset: int, reason: str) -> None:
-        """Source offsets ``first`` to ``next_offset - 1`` are not copied."""
+        """Lists source offsets ``first`` to ``next_offset - 1`` as skipped now."""
         self.recall(topic, partition, first, next_offset, reason, round(time.time() * 1000))
 
     def recall(self, topic: str, partition: int, first: int, next_offset: int, reason: str, at_ms: int) -> None:
-        """The same, decided at another time: before this process began, or by another worker."""
+        """Lists offsets as skipped at another time: before this process began, or by another worker."""
         self.skipped.append(Skipped(topic, partition, first, next_offset, reason, at_ms))

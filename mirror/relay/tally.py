@@ -1,8 +1,8 @@
-"""What of one partition was replicated, for metrics: nothing is counted batch by batch while all goes well.
+"""Counts what was replicated of one partition, for metrics, without counting batch by batch while all goes well.
 
-Records follow from positions: the destination's log end now, less where it was when the partition was first located,
-less what was filled in between. Batches and bytes are counted as record sets are put on their way, less what of them
-still is; only a doubt, which is rare, looks at single batches.
+Records follow from positions: the destination's log end now, minus its end when the partition was first located, minus
+the offsets filled in between. Batches and bytes are counted when record sets are put into the outbox, minus those that
+are not acknowledged yet. Only a doubt, which is rare, looks at single batches.
 """
 
 import time
@@ -14,29 +14,29 @@ from mirror.relay.hot.native import Outbox
 
 
 class Counts(NamedTuple):
-    """Since the partition was adopted. Bytes are those of whole batches, as stored."""
+    """Counts since the partition was adopted. Bytes are those of whole batches, as stored."""
 
     records: int = 0
     batches: int = 0
     bytes: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Both together."""
+        """Returns the sums."""
         return Counts(self.records + other.records, self.batches + other.batches, self.bytes + other.bytes)
 
 
 class Origin(NamedTuple):
-    """Where a partition was first located after it was adopted, which is where its counts begin."""
+    """The first position of a partition after it was adopted, at which its counts begin."""
 
     offset: int
     holes_from: int
-    """Nothing but markers stands from here up to ``offset``."""
+    """From here up to ``offset``, the destination has only markers."""
     at_s: float
-    """By the machine's monotonic clock, which all of its processes share."""
+    """When it was located, by the machine's monotonic clock, which all of its processes share."""
 
 
 class Tally:
-    """Of one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.hot.forward``)."""
+    """Counts for one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.hot.forward``)."""
 
     __slots__ = ("_doubtful", "_filled_before", "_first", "_position", "origin", "put_batches", "put_bytes")
 
@@ -44,26 +44,26 @@ class Tally:
         self.put_batches = 0
         self.put_bytes = 0
         self.origin: Origin | None = None
-        """None: it was not located yet."""
+        """None: the partition was not located yet."""
         self._first: int | None = None
         self._position = 0
         self._filled_before = 0
         self._doubtful: list[tuple[int, int]] = []
-        """End offset and size of batches whose answers were not believed: the next position says which are there."""
+        """(end offset, size) of batches whose answers were not believed: the next position tells which were copied."""
 
     def located(self, offset: int, filled: int, holes_from: int) -> int:
-        """The destination's log ends at ``offset``, with nothing but markers from ``holes_from`` on; ``filled`` offsets
-        of it were filled from here so far.
+        """Takes a new position. The destination's log ends at ``offset``, with only markers from ``holes_from`` on;
+        ``filled`` offsets of it were filled from here so far.
 
         Returns:
-            Offsets that were filled without an answer, since the position was last known.
+            The number of offsets that were filled without an answer since the position was last known.
         """
         unseen = 0
         if self._first is None:
             self._first, self._filled_before = offset, filled
             self.origin = Origin(offset, holes_from, time.monotonic())
         else:
-            # The destination lost what it had acknowledged: it is copied again, and counted again.
+            # If the destination lost offsets that it had acknowledged, they are copied again, and counted again.
             self._first -= max(0, self._position - offset)
             unseen = max(0, offset - max(self._position, holes_from))
         self._position = offset
@@ -75,7 +75,7 @@ class Tally:
         return unseen
 
     def dropped(self, acknowledged: int, in_flight: Iterable[Any], outbox: Iterable[Any]) -> None:
-        """The position is not known any more: neither what is under way nor what waits counts as replicated."""
+        """The position is not known any more. Batches under way and in the outbox do not count as replicated."""
         self._position = end = acknowledged
         for batch in in_flight:
             end += batch[2]
@@ -85,7 +85,7 @@ class Tally:
         self.returned(outbox)
 
     def returned(self, outbox: Iterable[Any]) -> None:
-        """These were put on their way, and are not any more: they will be fetched again."""
+        """Takes back batches that leave the outbox unsent: they will be fetched again."""
         for batch in outbox:
             if batch[0]:
                 self._take_back(_size(batch))
@@ -95,7 +95,7 @@ class Tally:
         self.put_bytes -= size
 
     def counts(self, acknowledged: int, filled: int, waiting: Iterable[Outbox]) -> Counts:
-        """What is at the destination. ``waiting``: the queues of batches that are not acknowledged yet."""
+        """Returns the counts of what is at the destination. ``waiting``: the queues of unacknowledged batches."""
         if self._first is None:
             return Counts()
         position = acknowledged if acknowledged >= 0 else self._position

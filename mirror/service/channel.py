@@ -1,7 +1,7 @@
-"""Between the supervisor and a worker: one message a line, JSON, over a pair of connected sockets, both ways.
+"""The channel between the supervisor and a worker: JSON messages, one per line, both ways over a pair of sockets.
 
-Neither side ever waits for the other: what a stuck reader does not take is dropped beyond a bound, and counted. The end
-of the stream is the other's end.
+Neither side ever waits for the other: beyond a bound, messages to a stuck reader are dropped and counted. The end of
+the stream means that the other process ends.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 LINE_MAX: Final = 256 << 20
-"""Bytes of a message: a snapshot of a million partitions."""
+"""Most bytes of a message: enough for a snapshot of a million partitions."""
 UNSENT_MAX: Final = 16 << 20
-"""Bytes that wait for a reader; a message beyond that is dropped."""
+"""Most bytes that may wait for a reader; a message beyond that is dropped."""
 
 # From the supervisor.
 HANDOVER: Final = "handover"
@@ -37,7 +37,7 @@ Message = dict[str, Any]
 
 
 class Channel:
-    """One side. Every message has a ``kind``, one of the names above."""
+    """One side of the channel. Every message has a ``kind``, one of the names above."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -52,7 +52,7 @@ class Channel:
         return cls(reader, writer)
 
     def send(self, kind: str, **fields: object) -> None:
-        """Hands a message on; values that JSON does not know become text."""
+        """Sends a message without waiting; values that JSON does not know become text."""
         transport = self._writer.transport
         if transport.is_closing():
             return
@@ -62,7 +62,7 @@ class Channel:
         self._writer.write(json.dumps({"kind": kind, **fields}, separators=(",", ":"), default=str).encode() + b"\n")
 
     async def receive(self) -> Message | None:
-        """The next message; None when there will be no more."""
+        """Returns the next message; None when there will be no more."""
         try:
             line = await self._reader.readline()
         except (OSError, ValueError):
@@ -73,7 +73,7 @@ class Channel:
         return message
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Closes it once what was handed on is sent, or the time is over."""
+        """Closes the channel once everything is sent; each of the two steps takes ``timeout_s`` at most."""
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.drain(), timeout_s)
         self._writer.close()
@@ -82,19 +82,19 @@ class Channel:
 
 
 class ChannelLog:
-    """A logger whose lines the supervisor writes."""
+    """A logger that sends its lines to the supervisor, which writes them."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     def info(self, event: str, **fields: object) -> None:
-        """Something happened."""
+        """Logs a normal event."""
         self._channel.send(LOG, level="info", event=event, fields=fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something needs a look."""
+        """Logs an event that needs a look."""
         self._channel.send(LOG, level="warning", event=event, fields=fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Something failed."""
+        """Logs a failure."""
         self._channel.send(LOG, level="error", event=event, fields=fields)

@@ -1,4 +1,4 @@
-"""One worker as the supervisor has it: its process, its channel, its end, and when it may start again."""
+"""The supervisor's side of one worker: its process, its channel, its end, and when it may start again."""
 
 import asyncio
 import os
@@ -17,20 +17,20 @@ from mirror.service.worker_settings import Handover
 RESTART_LEAST_MS = 200
 RESTART_MOST_MS = 30_000
 GOOD_LIFE_S = 10.0
-"""A worker that ran for so long after it was ready has started well: its next restart is quick again."""
+"""A worker that ran for this long after it was ready has started well: its next restart is quick again."""
 END_S = 10.0
-"""A worker that has closed its channel has so long to end."""
+"""Time that a worker has to end after it has closed its channel."""
 
 
 def program(module: str, *numbers: int, name: str) -> list[str]:
-    """The command that runs ``main`` of one of our modules in an interpreter of its own.
+    """Returns the command that runs ``main`` of one of our modules in an interpreter of its own.
 
-    With the paths of this process, so that both run the same code; -P, so that none is looked up before.
+    It has the import paths of this process, so that both run the same code, and -P, so that no other comes before.
 
     Args:
-        module: whose ``main``.
-        numbers: what it is called with.
-        name: what `ps` and `pgrep` find it by.
+        module: the module with ``main``.
+        numbers: the arguments of ``main``.
+        name: the name by which `ps` and `pgrep` find the process.
     """
     start = (
         f"import sys; sys.path[:] = sys.argv[1].split(chr(10)); from {module} import main; "
@@ -40,15 +40,15 @@ def program(module: str, *numbers: int, name: str) -> list[str]:
 
 
 class Child:
-    """A worker's process, started again and again. Everything happens in the event loop's thread."""
+    """A worker's process, restarted again and again. Everything happens in the event loop's thread."""
 
     def __init__(self, settings: Handover, hear: Callable[["Child", Message], None]) -> None:
         self.number = settings.number
         self.pid = 0
         self.code: int | None = None
-        """Of the last process that ended; negative: the signal that ended it."""
+        """Exit code of the last process if it has ended; negative: the signal that ended it."""
         self.stopped = False
-        """It has said that it stopped as it was told."""
+        """True if the process has reported that it stopped as told."""
         self.ready_at: float | None = None
         self._settings = settings
         self._hear = hear
@@ -58,7 +58,7 @@ class Child:
         self._backoff = Backoff(least_ms=RESTART_LEAST_MS, most_ms=RESTART_MOST_MS)
 
     async def run(self, on_start: Callable[["Child"], None]) -> int:
-        """One process, from its start to its end; its exit code. ``on_start`` is called once it has a pid."""
+        """Runs one process from its start to its end. Returns its exit code. ``on_start``: called once it has a pid."""
         self.ready_at, self.stopped, self.code = None, False, None
         process, mine = self._start()
         self._process, self.pid = process, process.pid
@@ -75,7 +75,7 @@ class Child:
                 if message["kind"] == say.READY:
                     self.ready_at = asyncio.get_running_loop().time()
                 self._hear(self, message)
-            # Its end of the channel is closed: it has ended, or is about to. If not, it is ended below.
+            # Its end of the channel is closed: it has ended, or is about to. If not, it is killed below.
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(process.wait, END_S)
         finally:
@@ -90,7 +90,7 @@ class Child:
         return self.code
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
-        """A process, and our end of its channel."""
+        """Starts a process. Returns it, and our end of its channel."""
         mine, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
@@ -98,16 +98,16 @@ class Child:
                     "mirror.service.worker", theirs.fileno(), os.getpid(), name=f"mirror-worker-{self.number}"
                 ),
                 stdin=subprocess.DEVNULL,
-                # Nothing of a worker may get among the log's lines.
+                # A worker's output must not get among the log's lines.
                 stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                # A terminal's signals are for the supervisor, which tells its workers.
+                # A terminal's signals are for the supervisor, which tells its workers to stop.
                 process_group=0,
             )  # fmt: skip
         return process, mine
 
     def send(self, kind: str, **fields: object) -> bool:
-        """Tells the worker; False if there is none. One that is just being started is told to stop all the same."""
+        """Sends a message. Returns False if no worker runs. A stop also reaches one that is just being started."""
         self._stop_asked = self._stop_asked or kind == say.STOP
         if self._channel is None:
             return False
@@ -115,13 +115,13 @@ class Child:
         return True
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the process at once."""
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
 
     def pause_s(self) -> float:
-        """Until it may start again: longer each time, unless the last one had a good life."""
+        """Returns the seconds until it may start again: longer each time, unless the last process had a good life."""
         if self.ready_at is not None and asyncio.get_running_loop().time() - self.ready_at > GOOD_LIFE_S:
             self._backoff.reset()
         return self._backoff.next_s()

@@ -1,8 +1,8 @@
-"""The commands that messages name, as they have to be typed here: program, configuration file, topic and partition.
+"""Completes the commands in messages as they have to be typed here: program, configuration file, topic, partition.
 
-Halts are found, and kept in the internal topic, where none of that is known: their remedies say ``mirror partition
-resume TOPIC PARTITION``. Another machine may show them, started with another file. So the supervisor renders them, here
-and nowhere else, when they are shown.
+None of that is known where halts are found and kept in the internal topic: their remedies say ``mirror partition resume
+TOPIC PARTITION``. Another machine, started with another file, may show them. So the supervisor renders them when they
+are shown, here and nowhere else.
 """
 
 import re
@@ -24,17 +24,17 @@ _BY_ITSELF = (
     f"`mirror {_RESUME} TOPIC PARTITION`"
 )
 _ASKS = frozenset({_RESUME, "status"})
-"""Commands that ask the running mirror, and have to know where it listens."""
+"""Commands that ask the running mirror, and have to know its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """How the mirror's commands are typed here.
+    """The mirror's commands as they are typed here.
 
     Attributes:
-        program: what runs them.
+        program: the program, as it is typed.
         config: the configuration file that this mirror was started with; empty: not known.
-        at: HOST:PORT, where the file does not say where the mirror listens; empty: it does.
+        at: HOST:PORT of the mirror, if the file does not say it; empty if it does.
     """
 
     program: str = "mirror"
@@ -43,11 +43,11 @@ class Commands:
 
     @classmethod
     def of(cls, config: Path) -> Self:
-        """As this process was started."""
+        """Returns the commands for the program that this process was started with, and a configuration file."""
         return cls(program=_program(), config=str(config.absolute()))
 
     def rendered(self, text: str, topic: str = "", partition: int | None = None) -> str:
-        """The text with its commands as they have to be typed. ``topic``, ``partition``: what it is about."""
+        """Returns the text with its commands as they have to be typed. ``topic``, ``partition``: its subject."""
 
         def typed(found: re.Match[str]) -> str:
             command, of_topic, of_partition, every = found.groups()
@@ -66,14 +66,14 @@ class Commands:
         return _COMMAND.sub(typed, text)
 
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
-        """A halt's remedy; it ends with the command that has the partition go on, unless that is in it."""
+        """Returns a halt's remedy. It ends with the command that resumes the partition, unless that is in it."""
         if text and _RESUME not in text:
             by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
         return self.rendered(text, topic, partition)
 
     def line(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a log line, those rendered that may say what to do."""
+        """Returns the fields of a log line, with the commands in ``detail`` and ``remedy`` rendered."""
         topic, partition = fields.get("topic", ""), fields.get("partition")
         found = dict(fields)
         if "mirror " in found.get("detail", ""):
@@ -86,7 +86,7 @@ class Commands:
 
 
 def _program() -> str:
-    """What was typed to start this process, such that it works in every directory."""
+    """Returns what was typed to start this process, in a form that works in every directory."""
     started = Path(sys.argv[0])
     if started.name != "mirror":
         return f"{shlex.quote(sys.executable)} -m mirror"

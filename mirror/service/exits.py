@@ -2,9 +2,9 @@
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""It could not be done, or is not being done: no mirror answers, or it is not ready."""
+"""The command could not do it, or the mirror does not: none answers, or it is not ready."""
 EXIT_HALTED = 2
-"""A difference, or a halted partition."""
+"""The audit found a difference, or a partition is halted."""
 EXIT_USAGE = 64
 """The command line is wrong: EX_USAGE of sysexits.h."""
 EXIT_CONFIG = 78

@@ -1,4 +1,4 @@
-"""Which topics a flow mirrors: its entries, names or regular expressions, against a topic's whole name.
+"""Selects the topics that a flow mirrors: matches its entries, names or regular expressions, against whole names.
 
 Imports nothing of the configuration: a worker, which gets its settings as data, has to select as well.
 """
@@ -10,24 +10,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 INTERNAL_PREFIXES = ("__", "mirror-internal")
-"""Topics whose names begin like this belong to Kafka (group offsets, transactions) or to us: never mirrored."""
+"""Topics with these prefixes belong to Kafka (group offsets, transactions) or to us, and are never mirrored."""
 
 GROUP_REFERENCE = re.compile(r"\\([1-9])")
-"""In the name that `topic.rename` gives: what the expression's first group matched, and so on."""
+"""In the name that `topic.rename` gives, backslash and 1 stand for what the expression's first group matched, and so
+on."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def is_topic_name(entry: str) -> bool:
-    """Whether an entry of `topics` is a name (matched as it is) rather than a regular expression."""
+    """Returns True if an entry of `topics` is a name (matched as it is) rather than a regular expression."""
     return _TOPIC_NAME.fullmatch(entry) is not None
 
 
 @lru_cache(maxsize=1024)
 def topic_pattern(entry: str) -> re.Pattern[str]:
-    """What an entry of `topics` or `exclude` matches, to be used with `fullmatch`.
+    """Returns the pattern for an entry of `topics` or `exclude`, to be used with `fullmatch`.
 
-    An entry of nothing but the characters of topic names is a name, so that "orders.v1" does not take "orders-v1"
-    along; any other entry is a regular expression. Raises ValueError with the reason if it is not a valid one.
+    An entry that has only the characters of topic names is a name, so that "orders.v1" does not match "orders-v1"; any
+    other entry is a regular expression. Raises ValueError with the reason if it is not a valid one.
     """
     if is_topic_name(entry):
         return re.compile(re.escape(entry))
@@ -40,7 +41,7 @@ def topic_pattern(entry: str) -> re.Pattern[str]:
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a topic belongs to Kafka or to us."""
+    """Returns True if a topic belongs to Kafka or to us."""
     return topic.startswith(INTERNAL_PREFIXES)
 
 
@@ -53,7 +54,7 @@ class Selection:
     renames: tuple[tuple[str, str], ...] = ()
 
     def selects(self, topic: str) -> bool:
-        """Whether the flow mirrors this topic: matched by `topics`, by nothing in `exclude`, and not internal."""
+        """Returns True if the flow mirrors this topic: it matches `topics`, not `exclude`, and is not internal."""
         return not is_internal(topic) and _any(self.topics, topic) and not _any(self.exclude, topic)
 
     @property
@@ -62,7 +63,7 @@ class Selection:
         return tuple(entry for entry in self.topics if is_topic_name(entry) and self.selects(entry))
 
     def destination_of(self, topic: str) -> str:
-        """The topic that a source topic is copied into: by the first of `renames` that matches, or itself."""
+        """Returns the topic that a source topic is copied into: by the first of `renames` that matches, or itself."""
         for entry, name in self.renames:
             match = topic_pattern(entry).fullmatch(topic)
             if match is not None:

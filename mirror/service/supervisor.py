@@ -1,9 +1,9 @@
-"""``mirror run``: starts the workers, again when they die, tells them to stop, and says how all fares.
+"""``mirror run``: starts the workers, restarts them when they die, stops them, and reports on all of them.
 
-The supervisor has the configuration, the signals, the log and the HTTP server, and copies nothing. Workers join the
-group together, once each is ready or has failed, so that partitions are shared out once. It gives up only where waiting
-cannot help (a worker says so before any has begun), or, with ``fail_fast``, at the first thing that keeps it from
-starting. The first signal drains, the second does not wait. No worker outlives the supervisor (``service.worker``).
+The supervisor has the settings, the signals, the log and the HTTP server, and copies nothing. Workers join the group
+together, once each is ready or has failed, so that partitions are assigned only once. The supervisor gives up only if
+waiting cannot help (a worker says so before any has begun), or, with ``fail_fast``, at the first problem that keeps it
+from starting. The first signal drains, the second does not wait. No worker outlives it (``service.worker``).
 """
 
 import asyncio
@@ -33,18 +33,18 @@ from mirror.service.worker_settings import Supervision
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
-"""Beyond the drain: a worker leaves its group and says goodbye; one that does not is killed."""
+"""Time beyond the drain for a worker to leave its group and report its end; after that it is killed."""
 MISCONFIGURED = frozenset({"SameCluster"})
-"""Failures that only another configuration cures."""
+"""Failures that only another configuration can fix."""
 RELOAD = "reloading is not supported yet: a restart reads the configuration anew; nothing stops"
 ONCE = frozenset({"topic_unknown", "topic_gone"})
-"""What every worker finds out by itself and is told once."""
+"""Events that every worker finds out by itself, and that are logged once."""
 
 
 class Supervisor:
     """Runs one flow until a signal, or until it cannot start and never will.
 
-    With ``fail_fast``, for scripts, also until it cannot start for now, or until every partition has halted.
+    With ``fail_fast``, for scripts, it also ends if it cannot start for now, or if every partition has halted.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Supervisor:
         *,
         commands: Commands = Commands(),  # noqa: B008 (frozen)
     ) -> None:
-        """``commands``: as they are typed here."""
+        """``commands``: the mirror's commands as they are typed here."""
         self._settings = told
         self.commands = commands
         self._count = len(told.workers)
@@ -65,13 +65,13 @@ class Supervisor:
         self.group = told.group.group_id
         self.address = ""
         self.started = False
-        """Whether the workers were told to join the group: both clusters were reached, with something to copy."""
+        """True once the workers were told to join the group: both clusters were reached, with something to copy."""
         self._begun_with: Message | None = None
-        """What the last worker to be ready said of the flow, before all are."""
+        """The last READY message from before the workers were told to join the group."""
         self._died: set[int] = set()
-        """Workers that have had an end already: the others do not wait for them."""
+        """Numbers of workers whose process has ended at least once: the others do not wait for them."""
         self._waits: dict[str, float] = {}
-        """What workers wait for, in words, since when (monotonic): told once, until nobody waits any more."""
+        """Reason why workers wait -> since when (monotonic). Each is logged once, until no worker waits any more."""
         self._failed: Message | None = None
         self._reports = Reports(self.fleet, self._log)
         self._digest: Digest | None = None
@@ -80,12 +80,13 @@ class Supervisor:
         self._pending = 0
         self._drained = True
         self._orphans: list[str] = []
-        """Members whose process has died while no worker could have them leave the group."""
+        """Members whose process died while no worker could have them leave the group."""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """The exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions, 78 misconfigured."""
+        """Runs the flow. Returns the exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions,
+        78 misconfigured."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
@@ -107,13 +108,13 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     def _show_commands(self) -> None:
-        """Whoever tells what to do knows from here on how that is typed."""
+        """Adds the address to the commands if the port was any free one, and shares them with the reports."""
         if not self._settings.http_listen[1]:
             self.commands = replace(self.commands, at=self.address)
         self._reports.commands = self.commands
 
     def digest(self) -> None:
-        """From now on, what workers have to tell of many partitions is told as their number; not at level debug."""
+        """From now on, condenses workers' lines about many partitions into their number; not at level debug."""
         if self._settings.log_level != "debug":
             self._digest = Digest(self._log)
 
@@ -142,7 +143,7 @@ class Supervisor:
         return EXIT_HALTED if halted else EXIT_OK
 
     async def _watch(self, keeping: "list[asyncio.Task[None]]") -> None:
-        """Until there is a reason to stop; reports on the way."""
+        """Waits until there is a reason to stop; logs reports meanwhile."""
         interval_s = self._settings.progress_interval_ms / 1000
         report_at = time.monotonic() + interval_s
         while not self._stop.is_set() and self._failed is None:
@@ -160,7 +161,7 @@ class Supervisor:
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
 
     async def _wait_ended(self, keeping: "list[asyncio.Task[None]]") -> None:
-        """Until every worker has ended by itself; those that do not are killed."""
+        """Waits until every worker has ended by itself; kills those that do not."""
         self._stop.set()
         timeout_s = self._settings.drain_timeout_ms / 1000 + STOP_MARGIN_S
         _, late = await asyncio.wait(keeping, timeout=timeout_s)
@@ -175,12 +176,12 @@ class Supervisor:
     # -- workers -----------------------------------------------------------------------------------------------------
 
     async def _keep(self, child: Child) -> None:
-        """One worker, process after process, until the supervisor stops."""
+        """Runs one worker, process after process, until the supervisor stops."""
         while True:
             code = await child.run(self._begun)
             member = self.fleet.workers[child.number].member
             if self._stop.is_set() or self._failed is not None:
-                # What it told last, when it had drained, is the last there is to say of its partitions.
+                # Its last report, from after the drain, stays in the fleet: it is the final one on its partitions.
                 self._drained = self._drained and child.stopped
                 return
             self.fleet.ended(child.number)
@@ -205,7 +206,8 @@ class Supervisor:
         self._log.info("worker_started", worker=child.number, pid=child.pid)
 
     def _expel(self, member: str) -> None:
-        """Its partitions need not wait for its session to end: another worker has it leave the group."""
+        """Has another worker expel a dead member from the group, so that its partitions need not wait for its session
+        to end."""
         if not member or self._settings.group.instance_id:
             return
         for child in self._children:
@@ -242,7 +244,7 @@ class Supervisor:
                 self._pending += message["pending"]
 
     def _join(self, child: Child, message: Message) -> None:
-        """All of them at once the first time; later each as soon as it is ready."""
+        """Has workers join the group: the first time all at once, later each as soon as it is ready."""
         if self.started:
             child.send(say.JOIN)
             return
@@ -250,7 +252,7 @@ class Supervisor:
         self._begin_together()
 
     def _begin_together(self) -> None:
-        """Once every worker is ready, or has ended at least once: it joins later."""
+        """Has the ready workers join once every other one has ended at least once: those join later."""
         message, workers = self._begun_with, self.fleet.workers.values()
         if self.started or message is None or not any(worker.ready for worker in workers):
             return
@@ -268,7 +270,7 @@ class Supervisor:
                     child.send(say.JOIN)
 
     def _worker_waits(self, worker: WorkerView, message: Message) -> None:
-        """It cannot start yet, and tries again: said once, whichever workers and however often."""
+        """Notes that a worker cannot start yet and tries again. Each reason is logged once for all workers."""
         reason, detail = message["reason"], message["detail"]
         worker.waits = f"{reason}: {detail}"
         if self._fail_fast and not self.started:
@@ -286,7 +288,7 @@ class Supervisor:
             self._log.info("waiting_over", duration_s=round(waited_s, 3))
 
     def _write(self, child: Child, message: Message) -> None:
-        """A worker's line in our log."""
+        """Writes a worker's line to our log."""
         event, fields = message["event"], message["fields"]
         if event in ONCE:
             told = f"{event} {fields}"
@@ -297,15 +299,15 @@ class Supervisor:
         write(event, worker=child.number, **self.commands.line(fields))
 
     def _worker_failed(self, child: Child, message: Message) -> None:
-        """It cannot go on. If no wait heals that, and before any has begun, it is everybody's end; else it is started
-        again."""
+        """Handles a worker that cannot go on. If no wait heals that (or with ``fail_fast``), and none has begun to
+        copy, the run ends; else the worker is restarted."""
         if not self.started and (message.get("final") or self._fail_fast):
             self._fail(message)
         else:
             self._log.error("worker_failed", worker=child.number, **self.commands.line(_told(message)))
 
     def _fail(self, message: Message) -> None:
-        """The run ends with this."""
+        """Ends the run with this failure."""
         if self._failed is None and not self._stop.is_set():
             self._failed = message
             self._log.error("failed", **self.commands.line(_told(message)))
@@ -313,7 +315,7 @@ class Supervisor:
     # -- signals -----------------------------------------------------------------------------------------------------
 
     def _signalled(self, number: signal.Signals) -> None:
-        """The first asks for a clean stop, the second does not wait."""
+        """Handles a signal: the first asks for a clean stop, the second kills the workers and does not wait."""
         if self._stop.is_set():
             self._log.warning("killed", signal=number.name, detail="second signal: not drained")
             for child in self._children:
@@ -324,12 +326,12 @@ class Supervisor:
         self._stop.set()
 
     def _hung_up(self) -> None:
-        """A terminal that is closed, or a wish to reload: neither ends what copies."""
+        """Handles SIGHUP, from a terminal that is closed or as a wish to reload: neither ends what copies."""
         self._log.warning("not_reloaded", signal="SIGHUP", detail=RELOAD, remedy="restart the mirror")
 
 
 def _told(message: Message) -> dict[str, object]:
-    """Of a failure, what goes into the log."""
+    """Returns the fields of a failure that go into the log."""
     return {key: message[key] for key in ("reason", "detail", "exception") if key in message}
 
 
@@ -342,14 +344,14 @@ def _ending(code: int) -> str:
 
 
 def become(told: Supervision, *, commands: Commands) -> NoReturn:
-    """Go on as the supervisor: in the same process, with the memory of another program, which has not read the
-    configuration. What that takes (YAML, pydantic) would stay for as long as the service runs.
+    """Replaces this program by the supervisor, in the same process. The new program has not read the configuration: the
+    memory that this takes (YAML, pydantic) would stay for as long as the service runs.
 
     Args:
-        told: its settings.
-        commands: as they are typed here.
+        told: the supervisor's settings.
+        commands: the mirror's commands as they are typed here.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a loop that can say something
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an event loop that can log it
     descriptor = os.memfd_create("supervision", 0)
     with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
         json.dump({"told": told.pack(), "commands": asdict(commands)}, file)
@@ -358,7 +360,7 @@ def become(told: Supervision, *, commands: Commands) -> NoReturn:
 
 
 def main(descriptor: int) -> NoReturn:
-    """The supervisor's program. ``descriptor``: of its settings, inherited."""
+    """Runs the supervisor. ``descriptor``: of the file with its settings, inherited."""
     with os.fdopen(descriptor, encoding="utf-8") as file:
         file.seek(0)
         data = json.load(file)

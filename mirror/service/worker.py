@@ -1,12 +1,12 @@
-"""A worker process: it copies the partitions that the group gives it, and tells the supervisor how it fares.
+"""A worker process: it copies the partitions that the group assigns to it, and reports to the supervisor.
 
-What keeps it from starting and may heal (a cluster that cannot be reached, a pattern that matches nothing yet, a right
-that is missing) is waited for, and told. What cannot heal ends the process (``FINAL``).
+If something keeps it from starting that may heal (a cluster that cannot be reached, a pattern that matches nothing yet,
+a missing right), the worker reports it and tries again. A problem that cannot heal ends the process (``FINAL``).
 
 Small on purpose: no configuration model, no metrics, no terminal. Settings come over its channel, log lines and
-snapshots go over it, and its end is the process's end: a worker does not outlive its supervisor.
+snapshots go over it. The end of the channel ends the process: a worker does not outlive its supervisor.
 
-Shutdown order, here and nowhere else: stop fetching -> drain what is under way (``drain.timeout.ms``) -> commit and
+Shutdown order, here and nowhere else: stop fetching -> drain what is in flight (``drain.timeout.ms``) -> commit and
 leave the group -> close.
 """
 
@@ -45,22 +45,22 @@ JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
 WATCH_S = 0.5
 MOST_WATCH_S = 4 * WATCH_S
-"""A look that took longer than this was not waiting: the process was stopped."""
+"""Most seconds that one look adds to the time without a seat: after a longer gap, the process itself was stopped."""
 CONTAINERS_MORE = 50_000
-"""The collector runs when so many more containers live than at its last run. The batches that wait at any time are
-thousands, none of them in a cycle; by Python's own measure (700) it would walk through all of them again and again."""
+"""The garbage collector runs when this many more containers live than at its last run. Thousands of batches wait at any
+time, none of them in a cycle; with Python's default (700) the collector would walk all of them again and again."""
 
 
 FINAL = (SameCluster, Unsupported)
-"""No wait heals these: the configuration, or the brokers' version, has to change."""
+"""Errors that no wait heals: the configuration, or the brokers' version, has to change."""
 
 
 class NotJoined(Exception):
-    """The consumer group does not take this worker in."""
+    """The consumer group has given this worker no assignment for too long."""
 
 
 class Member(Protocol):
-    """A seat in the group (``membership.Membership``)."""
+    """A seat in the group (``service.group.member.Membership``)."""
 
     committed: dict[Key, int]
     counters: dict[str, float]
@@ -70,20 +70,20 @@ class Member(Protocol):
     on_unknown_topic: Callable[[], None]
 
     def start(self, topics: Any) -> None:
-        """Joins."""
+        """Joins the group."""
 
     def subscribe(self, topics: Any) -> None:
-        """The topics of now."""
+        """Subscribes to these topics instead."""
 
     def commit(self, positions: Any) -> None:
-        """Commits these soon."""
+        """Commits these positions soon."""
 
     async def stop(self) -> None:
-        """Leaves."""
+        """Leaves the group."""
 
 
 def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
-    """The seat that a worker takes."""
+    """Returns the worker's seat in the group, not joined yet."""
     assert relay.assignment is not None
     return Membership(
         relay.assignment,
@@ -106,7 +106,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._may_join = asyncio.Event()
         self._ready = False
-        """Whether it has started: both clusters were reached, and there is something to copy."""
+        """True once it has started: both clusters were reached, and there is something to copy."""
         self._bug: BaseException | None = None
         self._running: asyncio.Task[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,7 +120,7 @@ class Worker:
         self._watching = Watching()
 
     async def run(self) -> int:
-        """The exit code: 0 stopped as told, 1 could not go on."""
+        """Runs the worker. Returns the exit code: 0 stopped as told, 1 could not go on."""
         first = await self._channel.receive()
         if first is None:
             return EXIT_FAILED
@@ -181,7 +181,7 @@ class Worker:
             try:
                 await relay.start()
                 self._source = source
-                # What is loaded by now stays: no collector needs to walk it again.
+                # Everything loaded by now stays for good: the collector need not walk it again.
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(CONTAINERS_MORE)
@@ -217,7 +217,7 @@ class Worker:
 
     @asynccontextmanager
     async def _both(self, handover: Handover) -> AsyncIterator[tuple[Cluster, Cluster]]:
-        """Source and destination, opened at the same time: that one of them is away says nothing of the other."""
+        """Opens source and destination at the same time: if one of them is away, that says nothing about the other."""
         here, _, there = handover.flow.partition("->")
         found = await asyncio.gather(
             self._open(here, handover.source), self._open(there, handover.destination), return_exceptions=True
@@ -237,9 +237,9 @@ class Worker:
                     await each.close()
 
     async def _copy(self, relay: Relay, handover: Handover) -> None:
-        """Joins the group, copies what it gives, leaves it."""
+        """Joins the group, copies the partitions that it assigns, and leaves it."""
         await self._may_join.wait()
-        # From here on a stop is a clean one.
+        # From here on, a stop drains and does not cancel.
         self._running = None
         self._member = member = self._join(relay, handover, self._log)
         member.on_joined = lambda member_id: self._channel.send(say.JOINED, member=member_id)
@@ -252,7 +252,7 @@ class Worker:
             drained, pending = await relay.drain(), relay.pending
             positions: dict[Key, Committable] = relay.committable()
             member.commit(positions)
-            # The last word on the partitions: when the group is left they are nobody's here.
+            # The last report on the partitions: once the group is left, nobody here has them.
             telling.cancel()
             self._send_snapshot(relay, member)
             await member.stop()
@@ -262,7 +262,7 @@ class Worker:
             await asyncio.gather(telling, return_exceptions=True)
 
     async def _watch(self, relay: Relay, member: Member, commit_interval_s: float) -> None:
-        """Until it is told to stop; has commits made on the way."""
+        """Waits until the worker is told to stop. Until then, commits regularly and raises what has failed."""
         loop = asyncio.get_running_loop()
         commit_at = loop.time() + commit_interval_s
         unseated = Overdue(loop.time, most_step_s=MOST_WATCH_S)
@@ -273,7 +273,7 @@ class Worker:
                     raise failed
             if relay.failed.done():
                 relay.failed.result()
-            # A source that is away gives nobody a seat, and a new process would get none either.
+            # While the source is away nobody gets a seat, and a new process would get none either.
             could_join = bool(self._watching.clusters.get(relay.source.name))
             if unseated.look(missing=could_join and not member.joined) >= self._join_patience_s():
                 raise NotJoined(
@@ -288,14 +288,14 @@ class Worker:
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, commit_interval_s))
 
     def _join_patience_s(self) -> float:
-        """Longer than the other members take to drain and to join again; then it is this one's own connection or
-        library that hangs, and a new process has neither."""
+        """Returns the seconds to wait for an assignment: longer than the other members take to drain and to join again.
+        After that, this worker's own connection or library hangs, and a new process has new ones."""
         assert self._handover is not None
         group = self._handover.group
         return (self._handover.relay.drain_timeout_ms + JOIN_SESSIONS * group.session_timeout_ms) / 1000 + JOIN_MARGIN_S
 
     async def _breathe(self, interval_ms: int) -> None:
-        """Until there are snapshots, this says that the event loop turns."""
+        """Until there are snapshots, tells the supervisor that the event loop runs."""
         while self._member is None:
             watching = self._watching
             self._channel.send(
@@ -327,7 +327,7 @@ class Worker:
     # -- commands ----------------------------------------------------------------------------------------------------
 
     async def _obey(self) -> None:
-        """What the supervisor says, until it is gone; then this process is, too."""
+        """Obeys the supervisor's messages. When the supervisor is gone, this process ends too."""
         while (message := await self._channel.receive()) is not None:
             kind = message["kind"]
             if kind == say.JOIN:
@@ -341,21 +341,21 @@ class Worker:
         self.abandon()
 
     def abandon(self) -> None:
-        """The supervisor is gone: so is this process. Nothing is lost, the position is at the destination."""
+        """Ends the process at once, as the supervisor is gone. Nothing is lost: the position is at the destination."""
         os._exit(EXIT_FAILED)
 
     def stop(self) -> None:
-        """Drains and ends; at once, if nothing was begun."""
+        """Drains and ends; ends at once if copying has not begun."""
         self._stop.set()
         if self._running is not None:
             self._running.cancel()
 
     def hung_up(self) -> None:
-        """SIGHUP is the supervisor's: here it changes nothing."""
+        """Handles SIGHUP, which is the supervisor's and changes nothing here."""
         self._log.info("not_reloaded", signal="SIGHUP", detail="a worker reads no configuration; nothing stops")
 
     async def _resume(self, message: Message) -> None:
-        """An operator has decided that halted partitions shall go on: told is what came of it, if it comes soon."""
+        """Resumes halted partitions at an operator's request, and replies with the outcomes, as far as known soon."""
         keys: list[Key] = [(str(topic), int(partition)) for topic, partition in message["keys"]]
         why_not = dict.fromkeys(keys, "the worker is still starting; try again")
         if self._relay is not None and self._member is not None:
@@ -366,7 +366,7 @@ class Worker:
         self._channel.send(say.REPLY, id=message["id"], outcomes=[(*key, why) for key, why in why_not.items()])
 
     async def _expel(self, message: Message) -> None:
-        """A worker of this machine has died: the group need not wait for its session to end."""
+        """Has a dead worker of this machine leave the group, which then need not wait for its session to end."""
         assert self._handover is not None
         if self._source is None or self._handover.group.protocol != "classic":
             return
@@ -387,14 +387,15 @@ class Worker:
             self._bug = self._bug or error
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception in a callback has nobody to go to: a bug, and what it interrupted hangs. The watch ends it."""
+        """Keeps an exception from a callback, which nobody awaits. It is a bug, and what it interrupted hangs:
+        ``_watch`` raises it."""
         error = context.get("exception")
         self._bug = self._bug or (error if isinstance(error, Exception) else RuntimeError(context["message"]))
 
 
 def die_with(parent_pid: int) -> None:
-    """Has the kernel kill this process when its parent ends, however that comes about (Linux): also when it is stopped
-    or stuck, and cannot see the end of its channel."""
+    """Has the kernel kill this process when its parent ends, for whatever reason (Linux). That works even if this
+    process is stopped or stuck, and cannot see the end of its channel."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -410,12 +411,12 @@ async def _serve(sock: socket.socket) -> int:
 
 
 def main(descriptor: int, parent_pid: int) -> None:
-    """The process. ``descriptor``: its end of the channel, inherited."""
+    """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the supervisor's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with(parent_pid)
     code = asyncio.run(_serve(socket.socket(fileno=descriptor)))
-    # Everything is told and closed; what librdkafka may still wait for is not worth waiting for.
+    # Everything is reported and closed; whatever librdkafka still waits for is not worth waiting for.
     with suppress(OSError, ValueError):
         sys.stderr.flush()
     os._exit(code)

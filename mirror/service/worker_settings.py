@@ -1,7 +1,7 @@
-"""What the service's processes are told at their start: their settings, resolved, as plain data.
+"""The settings that the service's processes get at their start: resolved, as plain data.
 
 Neither a worker nor the supervisor loads the configuration's model or its file (``service.config`` ends with the
-program that read it): they are small, and what they run with is what was checked.
+program that read it). So they stay small, and run with exactly what was checked.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from mirror.relay.settings import RelaySettings
 from mirror.service.selection import Selection, topic_pattern
 
 _MADE_HERE = ("selects", "wanted", "destination_of")
-"""Fields of the relay's settings that are functions: made from the selection on the other side."""
+"""Fields of the relay's settings that are functions: the process that unpacks makes them from the selection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """The consumer group at the source. ``instance_id``: static membership, empty for dynamic. ``flow``: its id."""
+    """The consumer group at the source. ``instance_id``: empty for dynamic membership. ``flow``: the flow's id."""
 
     group_id: str
     protocol: str = "classic"
@@ -29,7 +29,7 @@ class GroupSettings:
 
     @property
     def mark(self) -> str:
-        """How the client ids of the flow's members end, and nobody else's: only they copy what the group gives them."""
+        """The suffix of the client ids of the flow's members and of nobody else's: only they copy what they get."""
         return f"-group-of-{self.flow}"
 
 
@@ -47,7 +47,7 @@ class Handover:
     snapshot_interval_ms: int = 1_000
 
     def pack(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
+        """Returns the settings as plain data, for JSON."""
         return {
             "number": self.number,
             "flow": self.flow,
@@ -65,7 +65,7 @@ class Handover:
 
     @classmethod
     def unpack(cls, data: Mapping[str, Any]) -> "Handover":
-        """Back from ``pack``, also through JSON, which knows lists and no tuples."""
+        """Restores what ``pack`` returned, also through JSON, which has lists but no tuples."""
         chosen = data["selection"]
         renames = tuple((entry, name) for entry, name in chosen["renames"])
         selection = Selection(tuple(chosen["topics"]), tuple(chosen["exclude"]), renames)
@@ -87,12 +87,12 @@ class Supervision:
 
     Attributes:
         flow, flow_id: name and id of the flow.
-        http_listen: host and port.
-        log_level: of its log.
-        progress_interval_ms: between two lines about progress.
-        drain_timeout_ms: workers have so long to end.
-        workers: what each of them is told, in the order of their numbers.
-        fail_fast: end where waiting might help.
+        http_listen: host and port of the HTTP server.
+        log_level: least level that is logged.
+        progress_interval_ms: time between two lines about progress.
+        drain_timeout_ms: time that workers have to drain.
+        workers: the settings of each worker, in the order of their numbers.
+        fail_fast: give up even if waiting might help.
     """
 
     flow: str
@@ -106,23 +106,23 @@ class Supervision:
 
     @property
     def group(self) -> GroupSettings:
-        """Of the first worker."""
+        """The group settings of the first worker."""
         return self.workers[0].group
 
     def pack(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
+        """Returns the settings as plain data, for JSON."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**plain, "workers": [worker.pack() for worker in self.workers]}
 
     @classmethod
     def unpack(cls, data: Mapping[str, Any]) -> "Supervision":
-        """Back from ``pack``, also through JSON."""
+        """Restores what ``pack`` returned, also through JSON."""
         workers = tuple(Handover.unpack(worker) for worker in data["workers"])
         return cls(**{**_tuples(data), "workers": workers})
 
 
 def selecting(selection: Selection) -> dict[str, Any]:
-    """The fields of the relay's settings that follow from the selection."""
+    """Returns the fields of the relay's settings that follow from the selection."""
     return {
         "selects": selection.selects,
         "wanted": {entry: topic_pattern(entry).fullmatch for entry in selection.topics},

@@ -1,6 +1,6 @@
-"""Kafka's error codes: their names, and what each means for a partition that meets it.
+"""Kafka's error codes: their names, and what each means for the partition that gets it.
 
-One table decides. Three outcomes only: look again (the position is recomputed from the destination), refresh the
+One table decides between three outcomes: look again (the position is recomputed from the destination), refresh the
 metadata first, or halt because looking again cannot help.
 """
 
@@ -10,7 +10,7 @@ from mirror.reasons import HaltReason
 
 
 class ErrorCode(IntEnum):
-    """Codes that a client of Fetch, Produce, Metadata, ListOffsets and the admin requests can meet."""
+    """Codes that a client of Fetch, Produce, Metadata, ListOffsets and the admin requests can get."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -81,7 +81,7 @@ class ErrorCode(IntEnum):
 
 
 class Outcome(Enum):
-    """What a partition does about an error of the destination or the source."""
+    """The reaction of a partition to an error of the destination or the source."""
 
     LOOK_AGAIN = "recompute the position from the destination"
     FIND_LEADER = "refresh the metadata, then recompute the position"
@@ -104,7 +104,7 @@ _FIND_LEADER = frozenset(
 )
 
 UNREADABLE = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
-"""What brokers answer to a Fetch that meets a length, a checksum or a magic that cannot be."""
+"""The codes with which brokers answer a Fetch that meets an impossible length, checksum or magic."""
 
 HALTING: dict[int, HaltReason] = {
     ErrorCode.CORRUPT_MESSAGE: HaltReason.CORRUPT,
@@ -120,18 +120,18 @@ HALTING: dict[int, HaltReason] = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: HaltReason.UNSUPPORTED_CODEC,
     ErrorCode.INVALID_RECORD: HaltReason.REFUSED,
 }
-"""The errors that no second look can cure."""
+"""The errors that looking again cannot cure, and the reason with which a partition halts for each."""
 
 
 def outcome_of(code: int) -> Outcome:
-    """What the error means for the partition that met it. Codes not in any table are looked at again, with backoff."""
+    """Returns the outcome for the partition that got the error. Codes in no table are looked at again, with backoff."""
     if code in HALTING:
         return Outcome.HALT
     return Outcome.FIND_LEADER if code in _FIND_LEADER else Outcome.LOOK_AGAIN
 
 
 def error_slug(code: int) -> str:
-    """The same as a metric label: Kafka's name in lower case."""
+    """Returns Kafka's name for the code in lower case, as a metric label."""
     try:
         return ErrorCode(code).name.lower()
     except ValueError:
@@ -139,7 +139,7 @@ def error_slug(code: int) -> str:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name for the code, with the number, for messages."""
+    """Returns Kafka's name for the code with the number, for messages."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:

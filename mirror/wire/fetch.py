@@ -1,6 +1,7 @@
-"""Fetch, versions 4 to 17: the request written, the response read where it lies.
+"""Fetch, versions 4 to 17: writes the request, and reads the response in place.
 
-The records of a response are not copied and not looked at: each partition tells where in the frame they begin and end.
+The records of a response are neither copied nor looked at: each partition has the positions in the frame at which they
+begin and end.
 
 Sources: FetchRequest.json and FetchResponse.json of Apache Kafka; KIP-74 (order, limits), KIP-227 (sessions, unused
 here: id 0, epoch -1), KIP-320 (leader epochs), KIP-392 (rack), KIP-516 (topic ids), KIP-595 (tagged fields),
@@ -29,7 +30,7 @@ from mirror.wire.primitives import (
 from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_TOPIC_IDS
 
 TopicKey = str | bytes
-"""How a version names a topic: by name, or from v13 by its 16-byte id."""
+"""A topic in a request or response: its name, or from v13 its 16-byte id."""
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -40,7 +41,7 @@ NO_REPLICA = -1
 
 _LIMITS = struct.Struct(">iiib")
 _ASKED_V12 = struct.Struct(">iiqiqiB")
-"""From v12 one partition of a request, with its (no) tags."""
+"""One partition of a request from v12 on, with its empty tags."""
 _SESSIONLESS = struct.pack(">ii", 0, -1)
 _UUID_SIZE = 16
 _ABORTED = struct.Struct(">qq")
@@ -72,9 +73,9 @@ class Fetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]]
-    """(producer id, first offset) of each aborted transaction in reach."""
+    """(producer id, first offset) of each aborted transaction that the broker lists for these records."""
     diverging: tuple[int, int] | None
-    """(epoch, end offset): the log that we read was truncated there (KIP-595)."""
+    """(epoch, end offset): the log was truncated there since we read it (KIP-595)."""
     leader: tuple[int, int] | None
     """(node id, epoch) of the current leader, with NOT_LEADER (KIP-951)."""
     preferred_replica: int
@@ -83,7 +84,7 @@ class Fetched(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Where a broker listens."""
+    """A broker and the address at which it listens."""
 
     node_id: int
     host: str
@@ -92,7 +93,7 @@ class Node(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class FetchResponse:
-    """``throttle_ms``: wait so long before the next request on this connection."""
+    """A whole response. ``throttle_ms``: time to wait before the next request on this connection."""
 
     throttle_ms: int
     error: int
@@ -110,7 +111,7 @@ def fetch_request(
     isolation_level: int,
     rack: str = "",
 ) -> bytes:
-    """The request's body. Partitions are asked for in the given order: the broker fills the answer in it (KIP-74).
+    """Returns the request's body. The broker fills the answer in the order of the partitions (KIP-74).
 
     Neighbours of one topic share its entry; a topic may have several, as the Java consumer does.
     """
@@ -165,10 +166,10 @@ def _request_partition(version: int, wanted: FetchPartition) -> bytes:
 
 
 def read_fetch_response(version: int, frame: memoryview) -> FetchResponse:
-    """The whole response frame (behind its size), records left where they are.
+    """Reads the whole response frame (behind its size). The records stay where they are.
 
     Raises:
-        MalformedFrame: anything that does not follow the schema, a partition's records past the frame's end included.
+        MalformedFrame: the frame does not follow the schema, or a partition's records reach past the frame's end.
     """
     compact = version >= FETCH_FLEXIBLE
     at = after_response_header(frame, flexible=compact)
@@ -198,7 +199,7 @@ def read_fetch_response(version: int, frame: memoryview) -> FetchResponse:
 
 
 def read_topic(frame: memoryview, at: int, *, by_id: bool, compact: bool) -> tuple[TopicKey, int]:
-    """A topic as a response names it: by its 16-byte id (KIP-516), or by name."""
+    """Reads a topic of a response: its 16-byte id (KIP-516), or its name."""
     if by_id:
         span, at = read_span(frame, at, _UUID_SIZE)
         return bytes(span), at
@@ -218,8 +219,8 @@ records' size as most answers need."""
 
 
 def _read_plain(frame: memoryview, at: int, topic: TopicKey) -> tuple[Fetched, int] | None:
-    """A partition of v12+ with no aborted transactions, up to 2 MiB of records and no tags: one unpack instead of ten
-    reads. None if it is not like that, or the frame ends first; ``_read_partition`` has the say then."""
+    """Reads a partition of v12+ with no aborted transactions, up to 2 MiB of records and no tags: one unpack instead of
+    ten reads. None if it is not like that, or the frame ends first: ``_read_partition`` decides then."""
     if at + _PLAIN_V12.size > len(frame):
         return None
     fields = _PLAIN_V12.unpack_from(frame, at)
@@ -303,14 +304,14 @@ def _read_divergence(tags: dict[int, memoryview]) -> tuple[tuple[int, int] | Non
 
 
 def read_leader(span: memoryview) -> tuple[int, int] | None:
-    """LeaderIdAndEpoch (KIP-951); None where the broker does not know it."""
+    """Reads LeaderIdAndEpoch (KIP-951). None if the broker does not know the leader."""
     fields, _ = read_span(span, 0, _LEADER.size)
     node_id, epoch = _LEADER.unpack(fields)
     return (node_id, epoch) if node_id >= 0 else None
 
 
 def read_nodes(span: memoryview) -> list[Node]:
-    """NodeEndpoints (KIP-951): where the leaders that the answer names listen."""
+    """Reads NodeEndpoints (KIP-951): the addresses of the leaders that the answer names."""
     count, at = read_array_size(span, 0, compact=True)
     nodes: list[Node] = []
     for _ in range(count):

@@ -15,7 +15,8 @@ MAX_UVARINT_BYTES = 5
 
 
 class MalformedFrame(ValueError):
-    """A frame that does not follow the protocol. Says the field, the value and the byte; never holds payload."""
+    """A frame that does not follow the protocol. The message names the field, the value and the byte, and never holds
+    payload."""
 
 
 def cut_short(at: int, wanted: int, end: int) -> NoReturn:
@@ -68,7 +69,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_span(buf: memoryview, at: int, size: int) -> tuple[memoryview, int]:
-    """``size`` bytes, borrowed."""
+    """Returns ``size`` bytes, borrowed, and the next position."""
     if size < 0:
         raise MalformedFrame(f"negative size {size} at byte {at}")
     if size > len(buf) - at:
@@ -77,7 +78,7 @@ def read_span(buf: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 
 
 def read_size(buf: memoryview, at: int, *, compact: bool, wide: bool = True) -> tuple[int, int]:
-    """A length in front of bytes or of an array; -1 is null.
+    """Returns a length in front of bytes or of an array (-1: null), and the next position.
 
     Compact: varint of length + 1. Otherwise INT32, or INT16 when not ``wide`` (strings). A length that the rest of the
     frame cannot hold is refused here, so that no caller loops or allocates by it: an element has at least one byte.
@@ -93,7 +94,7 @@ def read_size(buf: memoryview, at: int, *, compact: bool, wide: bool = True) -> 
 
 
 def read_array_size(buf: memoryview, at: int, *, compact: bool) -> tuple[int, int]:
-    """The element count of an array that may not be null."""
+    """Returns the element count of an array that may not be null, and the next position."""
     count, after = read_size(buf, at, compact=compact)
     if count < 0:
         raise MalformedFrame(f"null array at byte {at}")
@@ -122,12 +123,12 @@ def string(value: str | None, *, compact: bool) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def array_size(count: int, *, compact: bool) -> bytes:
-    """The count in front of an array."""
+    """Returns the count in front of an array."""
     return uvarint(count + 1) if compact else _I32.pack(count)
 
 
 def read_tags(buf: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
-    """TAGGED_FIELDS (KIP-482): tag -> its bytes, borrowed. Unknown tags are the caller's to ignore."""
+    """TAGGED_FIELDS (KIP-482): tag -> its bytes, borrowed. The caller has to ignore unknown tags."""
     count, at = read_uvarint(buf, at)
     if count > len(buf) - at:
         raise MalformedFrame(f"{count} tagged fields at byte {at} in a frame of {len(buf)}")

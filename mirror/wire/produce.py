@@ -1,7 +1,7 @@
-"""Produce, versions 3 to 13: a request as a list of buffers, the response read where it lies.
+"""Produce, versions 3 to 13: writes a request as a list of buffers, and reads the response in place.
 
-A broker takes exactly one batch per partition in a request, and of a partition that is named twice it silently keeps
-the last only: the caller packs each partition once (``mirror.relay``).
+A broker takes exactly one batch per partition in a request. If a partition is named twice, it silently keeps only the
+last batch: the caller packs each partition once (``mirror.relay``).
 
 Sources: ProduceRequest.json and ProduceResponse.json of Apache Kafka; KIP-98, KIP-467 (record errors), KIP-516 (topic
 ids), KIP-951 (new leader in the answer).
@@ -52,9 +52,9 @@ base sequence, record count) -> everything in front of a batch's records in the 
 
 
 class Head(NamedTuple):
-    """How the head of a batch of one size is written: partition index, record set size and batch header in one pack.
+    """Writes the head of a batch of one size: partition index, record set size and batch header in one pack.
 
-    ``prefix`` holds all that depends on the size alone: the record set's size and the header up to the magic.
+    ``prefix`` has everything that depends on the size alone: the record set's size and the header up to the magic.
     """
 
     pack: HeadPacker
@@ -62,7 +62,7 @@ class Head(NamedTuple):
 
 
 def head_for(version: int, length: int) -> Head:
-    """The head for batches with this ``length`` field (whole batch less 12). Worth keeping per length."""
+    """Returns the head for batches with this ``length`` field (whole batch less 12). Worth caching per length."""
     size = PREFIX_SIZE + length
     size_field = uvarint(size + 1) if version >= PRODUCE_FLEXIBLE else struct.pack(">i", size)
     prefix = size_field + _FIXED_FIELDS.pack(0, length, NO_LEADER_EPOCH, MAGIC)
@@ -75,7 +75,7 @@ def _packer(prefix_size: int) -> HeadPacker:
 
 
 def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
-    """The head for one header, whose length must be the one that ``head`` was made for."""
+    """Packs the head of one batch. The header's length must be the one that ``head`` was made for."""
     return head.pack(
         partition,
         head.prefix,
@@ -92,17 +92,17 @@ def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
 
 
 def checksum_of(head: bytes) -> int:
-    """The batch's checksum, as its packed head carries it: the last 61 bytes are the batch's header."""
+    """Returns the batch's checksum from its packed head, of which the last 61 bytes are the batch's header."""
     return int(_CRC.unpack_from(head, len(head) - HEADER_SIZE + CRC_AT)[0])
 
 
 def max_timestamp_of(head: bytes) -> int:
-    """Its newest record's timestamp, likewise."""
+    """Returns the timestamp of the batch's newest record from its packed head, as ``checksum_of``."""
     return int(_TIME.unpack_from(head, len(head) - HEADER_SIZE + MAX_TIMESTAMP_AT)[0])
 
 
 def topic_head(version: int, topic: TopicKey) -> bytes:
-    """A topic's name or id as a request carries it. Worth keeping per topic."""
+    """Returns a topic's name or id as a request carries it. Worth caching per topic."""
     if version >= PRODUCE_TOPIC_IDS:
         if not isinstance(topic, bytes) or len(topic) != _UUID_SIZE:
             raise TypeError(f"produce v{version} names topics by their 16-byte id")
@@ -113,24 +113,24 @@ def topic_head(version: int, topic: TopicKey) -> bytes:
 
 
 def after_batch(version: int) -> bytes:
-    """What stands behind each batch in a request."""
+    """Returns the bytes behind each batch in a request."""
     return NO_TAGS if version >= PRODUCE_FLEXIBLE else b""
 
 
 def request_head(version: int, *, timeout_ms: int, acks: int = ACKS_ALL) -> bytes:
-    """The body up to the array of topics: no transactional id, acks, timeout. The same for every request."""
+    """Returns the body up to the array of topics: no transactional id, acks, timeout. The same for every request."""
     return string(None, compact=version >= PRODUCE_FLEXIBLE) + struct.pack(">hi", acks, timeout_ms)
 
 
 class Framing(NamedTuple):
-    """What stands around the batches in all requests of a connection.
+    """The bytes around the batches, the same in all requests of a connection.
 
     Attributes:
-        version: of Produce.
-        start: between the correlation id and the number of topics.
-        between: behind each batch.
-        after_topic: behind the batches of each topic, and behind all topics.
-        compact: whether counts are varints, and one more than they count.
+        version: the version of Produce.
+        start: bytes between the correlation id and the number of topics.
+        between: bytes behind each batch.
+        after_topic: bytes behind the batches of each topic, and behind all topics.
+        compact: True if a count is written as the varint of count + 1.
     """
 
     version: int
@@ -142,14 +142,14 @@ class Framing(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def framing(version: int, client_id: str, timeout_ms: int) -> Framing:
-    """Of the connections with this client id."""
+    """Returns the framing for the connections with this client id."""
     flexible = version >= PRODUCE_FLEXIBLE
     start = header_end(client_id, flexible=flexible) + request_head(version, timeout_ms=timeout_ms)
     return Framing(version, start, after_batch(version), NO_TAGS if flexible else b"", flexible)
 
 
 def topics_size(version: int, count: int) -> bytes:
-    """The count in front of the topics, or of one topic's partitions."""
+    """Returns the count in front of the topics, or of one topic's partitions."""
     return array_size(count, compact=version >= PRODUCE_FLEXIBLE)
 
 
@@ -168,7 +168,7 @@ class Produced(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ProduceResponse:
-    """``throttle_ms``: the broker mutes this connection for so long."""
+    """A whole response. ``throttle_ms``: the time for which the broker mutes this connection."""
 
     throttle_ms: int
     partitions: list[Produced] = field(default_factory=list)
@@ -182,27 +182,28 @@ _NODES_TAG = 0
 
 
 class PlainAnswer(NamedTuple):
-    """An answer in which nothing failed, as it lies in its frame; ``base_offsets`` reads it."""
+    """An answer in which nothing failed, as unread bytes. ``base_offsets`` reads it."""
 
     row_size: int
-    """Bytes of one partition's answer: index (4), error (2), base offset (8), and more."""
+    """Bytes of one partition's answer: index (4), error (2), base offset (8), and others."""
     topics: list[tuple[bytes, bytes]]
     """Each ``topic_head`` with the rows of its partitions."""
 
 
 class _Clean(NamedTuple):
-    """How one partition looks in an answer without errors: its bytes, and which of them prove that it is plain."""
+    """One partition in an answer without errors: its size in bytes, and the bytes that prove that it is plain."""
 
     size: int
     constants: tuple[tuple[int, int], ...]
-    """(position in the row, the value that this byte must have)."""
+    """(position in the row, the value that this byte must have)"""
 
 
 LEAST_PLAIN = 5
 MOST_EXPECTED = 128
-"""Partitions of an answer that is known as a whole: such numbers are kept, some 70 bytes for each partition."""
+"""Most partitions of an answer that ``expected`` predicts as a whole. A prediction takes about 70 bytes per partition,
+and is cached."""
 _PLAIN = ((4, 0), (5, 0), (14, 0xFF))
-"""No error; and the append time is -1, which says that the broker kept the batch's times: a time begins with 0."""
+"""No error, and an append time of -1: the broker kept the batch's timestamps. The first byte of a time would be 0."""
 _CLEAN_V5 = _Clean(30, _PLAIN)
 _CLEAN_V8 = _Clean(36, (*_PLAIN, (30, 0), (31, 0), (32, 0), (33, 0), (34, 0xFF), (35, 0xFF)))
 _CLEAN_V9 = _Clean(33, (*_PLAIN, (30, 1), (31, 0), (32, 0)))
@@ -213,15 +214,15 @@ def _clean(version: int) -> _Clean:
 
 
 class Expected(NamedTuple):
-    """What the plain answer to a request for one topic is, but for base offsets and the like.
+    """The plain answer to a request for one topic, except for the bytes that cannot be known, such as base offsets.
 
     Attributes:
-        topic: its ``topic_head``.
-        partitions: of the request.
+        topic: the topic's ``topic_head``.
+        partitions: number of partitions in the request.
         row_size: bytes of one partition's answer.
-        rows_at: where the first of them begins.
-        mask: as many bytes as the answer has; 0 where it may be anything.
-        plain: the others.
+        rows_at: position of the first partition's answer.
+        mask: as many bytes as the answer has: 0xFF for those that are known, 0 for those that may have any value.
+        plain: the known bytes; 0 for the others.
     """
 
     topic: bytes
@@ -234,8 +235,8 @@ class Expected(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def expected(version: int, topic: bytes, partitions: int) -> Expected | None:
-    """Of a request with so many partitions of the topic with this ``topic_head``; None: of a version before 5, or of
-    more partitions than is worth keeping."""
+    """Returns the plain answer to a request with this many partitions of the topic with this ``topic_head``. None for
+    versions before 5, and for more partitions than are worth caching."""
     if version < LEAST_PLAIN or partitions > MOST_EXPECTED:
         return None
     flexible = version >= PRODUCE_FLEXIBLE
@@ -254,7 +255,7 @@ def expected(version: int, topic: bytes, partitions: int) -> Expected | None:
 
 
 def as_expected(frame: memoryview, likely: Expected) -> PlainAnswer | None:
-    """The answer, if it is the expected one."""
+    """Returns the answer if it is the expected one, else None."""
     topic, partitions, row_size, rows_at, mask, plain = likely
     number = int.from_bytes(frame, "big")
     if len(frame) != len(mask) or number & int.from_bytes(mask, "big") != int.from_bytes(plain, "big"):
@@ -263,11 +264,11 @@ def as_expected(frame: memoryview, likely: Expected) -> PlainAnswer | None:
 
 
 def plain_answer(version: int, frame: memoryview) -> PlainAnswer | None:
-    """The plain answer, where nothing failed.
+    """Returns the answer if nothing failed, else None.
 
-    A few C calls a topic instead of several calls a partition: of requests for several topics, this is on the path of
-    every batch. None when anything is not plain (an error, a message, a throttle, a tag, a frame that does not add up,
-    a version before 5): then ``read_produce_response`` has the say.
+    It takes a few C calls per topic instead of several calls per partition: with requests for several topics, this is
+    on the path of every batch. None if anything is not plain (an error, a message, a throttle, a tag, a frame that does
+    not add up, a version before 5): then ``read_produce_response`` decides.
     """
     if version < LEAST_PLAIN:
         return None
@@ -296,7 +297,7 @@ def plain_answer(version: int, frame: memoryview) -> PlainAnswer | None:
 
 
 def base_offsets(answer: PlainAnswer) -> list[tuple[bytes, list[tuple[int, int]]]]:
-    """For each topic its ``topic_head`` and (partition, base offset) pairs."""
+    """Returns the ``topic_head`` and the (partition, base offset) pairs of each topic."""
     row = _row(answer.row_size)
     return [(topic, list(row.iter_unpack(rows))) for topic, rows in answer.topics]
 
@@ -308,11 +309,12 @@ def _row(size: int) -> struct.Struct:
 
 
 def _clean_rows(plain: _Clean, frame: memoryview, at: int, count: int) -> tuple[bytes | None, int]:
-    """So many partitions from byte ``at``, and where they end; None if one of them is not plain."""
+    """Returns the bytes of ``count`` partitions from byte ``at`` (None if one of them is not plain), and the next
+    position."""
     stop = at + count * plain.size
     if stop > len(frame):
         return None, at
-    rows = bytes(frame[at:stop])  # every so many bytes of a bytes object are quickly had, of a memoryview they are not
+    rows = bytes(frame[at:stop])  # strided slices of bytes are fast, those of a memoryview are slow
     for position, value in plain.constants:
         if rows[position :: plain.size].count(value) != count:
             return None, at
@@ -320,21 +322,21 @@ def _clean_rows(plain: _Clean, frame: memoryview, at: int, count: int) -> tuple[
 
 
 def _ends_plainly(frame: memoryview, at: int, *, flexible: bool) -> bool:
-    """What is left is the throttle time, and in flexible versions no tags: all zero, or the answer is not plain."""
+    """Returns True if only the throttle time and in flexible versions the tags are left, all zero."""
     rest = frame[at:]
     return len(rest) == _end_size(flexible=flexible) and not any(rest)
 
 
 def _end_size(*, flexible: bool) -> int:
-    """Bytes of the throttle time, and of no tags."""
+    """Returns the bytes of the throttle time and of empty tags."""
     return 5 if flexible else 4
 
 
 def read_produce_response(version: int, frame: memoryview) -> ProduceResponse:
-    """The whole response frame (behind its size).
+    """Reads the whole response frame (behind its size).
 
     Raises:
-        MalformedFrame: anything that does not follow the schema.
+        MalformedFrame: the frame does not follow the schema.
     """
     flexible = version >= PRODUCE_FLEXIBLE
     at = after_response_header(frame, flexible=flexible)
@@ -386,13 +388,13 @@ def _read_partition(frame: memoryview, at: int, version: int, topic: TopicKey) -
 
 
 def least_answer(version: int, partitions: int) -> int:
-    """Bytes that the answer to a request with so many partitions has at the least, whatever it says."""
+    """Returns the least size in bytes of any answer to a request with this many partitions."""
     fixed = _FIXED_V5 if version >= 5 else _FIXED_V3
     return partitions * fixed.size
 
 
 def _read_errors(frame: memoryview, at: int, *, compact: bool) -> tuple[str | None, int]:
-    """Record errors and the message (KIP-467), as one text: the message, or else the first record's."""
+    """Reads the record errors and the message (KIP-467) as one text: the message, or else the first record's."""
     count, at = read_array_size(frame, at, compact=compact)
     first: str | None = None
     for _ in range(count):

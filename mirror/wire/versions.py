@@ -1,7 +1,7 @@
-"""Which versions of Fetch and Produce are spoken, and what changes with them.
+"""The versions of Fetch and Produce that the mirror speaks, and those from which their format changes.
 
-Brokers from 0.11 take Fetch v4 and Produce v3; 4.x brokers take nothing older (KIP-896). Both ranges here are inside
-what every broker in between offers at least one version of.
+Brokers from 0.11 take Fetch v4 and Produce v3; 4.x brokers take nothing older (KIP-896). Every broker in between offers
+at least one version of both ranges here.
 """
 
 from typing import NamedTuple
@@ -22,14 +22,14 @@ NULL_UUID = bytes(16)
 
 
 class VersionRange(NamedTuple):
-    """Inclusive."""
+    """A range of API versions, both ends inclusive."""
 
     least: int
     most: int
 
 
 def common_version(ours: tuple[int, int], theirs: VersionRange | None) -> int | None:
-    """The highest version that both sides speak, None if there is none."""
+    """Returns the highest version that both sides speak, or None if there is none."""
     if theirs is None:
         return None
     version = min(ours[1], theirs.most)

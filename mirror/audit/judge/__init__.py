@@ -1,1 +1,1 @@
-"""From rows that differ to findings. Pure."""
+"""Turns rows that differ into findings. Pure, except for ``mapped``, which reads the flow's offset map."""

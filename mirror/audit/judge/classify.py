@@ -1,10 +1,10 @@
-"""Rows that differ, named. Pure: the rows of one partition and where their contents lie, in; findings out.
+"""Names rows that differ. Pure: one partition's rows and the places of their contents in, findings out.
 
-The order of the rules is the meaning. A batch whose checksum is wrong is corrupt, whatever else it is. A destination
-batch that the source has elsewhere was moved, doubled or misrouted: of a doubled batch and the thousand behind it, one
-is a duplicate and a thousand are moved by one, none has "changed". Only what the source has nowhere is compared in its
-place: header, value, borders. What then is left on one side alone is missing or extra. What a log cleaner explains is
-taken out before that (``cleaned``).
+The order of the rules matters. A batch whose checksum is wrong is corrupt, whatever else it is. A destination batch
+that the source has elsewhere was moved, doubled or misrouted: of a doubled batch and the thousand after it, one is a
+duplicate and a thousand are moved by one; none has "changed". Only a batch that the source has nowhere is compared with
+the one in its place: header, value, borders. What then remains on one side only is missing or extra. What a log cleaner
+explains is taken out before that comparison (``cleaned``).
 """
 
 import itertools
@@ -22,7 +22,7 @@ Content = tuple[object, ...]
 
 
 class Place(NamedTuple):
-    """Where a batch lies."""
+    """A batch and the partition in which it lies."""
 
     key: TopicPartition
     row: BatchRow
@@ -30,14 +30,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One partition's differing rows by base offset, and where else their contents are.
+    """One partition's differing rows by base offset, and the other places of their contents.
 
-    ``in_source``: all places at the source that hold a content of these rows. ``in_tail``: places at the destination
-    behind the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``; ``looked``: the
-    offsets that were looked at batch by batch; ``cleaned``: the sides on which a log cleaner works, and ``opened``:
-    what opening the batches has told, where one does. ``mapped``: what the destination has between batches is
-    unknown. ``shift``: the destination's rows, markers and odd offsets are told so many offsets lower than they are.
-    ``by_record``: a row is a record of a batch that was opened.
+    ``in_source``: the places at the source with the content of one of these rows. ``in_tail``: places at the
+    destination after the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``.
+    ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works;
+    ``opened``: if there are any, the records that differ in the opened batches. ``mapped``: what the destination has
+    between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd offsets are given this
+    much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     """
 
     key: TopicPartition
@@ -59,7 +59,7 @@ class Scene:
 
 
 def named(scene: Scene) -> list[Finding]:
-    """Every row of the scene is in exactly one finding; ordered by offset. Equal neighbours: see ``joined``."""
+    """Returns the findings, with each row that differs in exactly one. ``joined`` sorts them and merges neighbours."""
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
     broken = _set_aside(source), _set_aside(destination)
@@ -88,7 +88,7 @@ def named(scene: Scene) -> list[Finding]:
 
 
 def _shifted(finding: Finding, shift: int) -> Finding:
-    """With the destination's offsets as they are."""
+    """Returns the finding with the destination's real offsets."""
     there = finding.destination
     return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there and shift else finding
 
@@ -114,8 +114,8 @@ def _span(rows: Sequence[BatchRow]) -> Span | None:
 
 
 def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], list[Hole]]:
-    """Takes out the source's batches whose copies are damaged and look like control batches. The findings, and what
-    else the destination has that is no batch."""
+    """Takes out the source's batches whose copies are damaged and look like control batches. Returns the findings, and
+    what else the destination has that is not a record batch."""
     found: list[Finding] = []
     rest: list[Hole] = []
     for hole in scene.odd:
@@ -131,7 +131,7 @@ def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], 
 
 
 def _set_aside(rows: dict[int, BatchRow]) -> dict[int, BatchRow]:
-    """Takes out the rows whose checksum is wrong: what they look like says nothing."""
+    """Takes out the rows whose checksum is wrong: their fields cannot be trusted."""
     broken = {base: row for base, row in rows.items() if not row.crc_ok}
     for base in broken:
         del rows[base]
@@ -145,8 +145,8 @@ def _in_place(
     destination: dict[int, BatchRow],
     broken: tuple[dict[int, BatchRow], dict[int, BatchRow]],
 ) -> Iterator[Finding]:
-    """Takes out pairs of rows that differ and stand in each other's place: at the shift of the moved batches beside
-    them, or at none. Those ``broken``, of both sides, are told in any case."""
+    """Takes out pairs of rows that differ and occupy the same place: at the shift of the moved batches beside them, or
+    without a shift. All rows of ``broken`` (both sides) are reported, with or without a counterpart."""
     runs = sorted(
         (one.destination.start, one.destination.start - one.source.start)
         for one in moved
@@ -188,8 +188,8 @@ def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[Bat
 def _elsewhere(
     scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow], broken: Mapping[int, BatchRow]
 ) -> Iterator[Finding]:
-    """Takes out destination rows that the source has at another place, and the source rows that they are; not those of
-    which the source's row is ``broken``, though what follows its checksum is not."""
+    """Takes out destination rows that the source has at another place, and the source rows with which they match. Rows
+    whose origin in this partition is ``broken`` stay, although their contents match."""
     shift = 0
     for base in sorted(destination):
         row = destination[base]
@@ -205,7 +205,7 @@ def _elsewhere(
         origin = place.row
         shift = base - origin.base_offset
         if shift + scene.shift == 0 and origin.base_offset in source:
-            del source[origin.base_offset]  # it is in its place, and only seemed to have moved with others
+            del source[origin.base_offset]  # it is in its place; it only seemed to have moved with others
         elif origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
             source.pop(origin.base_offset, None)
             yield _finding(Kind.MOVED, scene.key, [origin], [row], f"by {shift + scene.shift:+,} offsets")
@@ -214,9 +214,10 @@ def _elsewhere(
 
 
 def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> Place | None:
-    """The place at the source that this row most likely came from; None if the source has it nowhere.
+    """Returns the place at the source from which this row most likely came; None if the source has it nowhere.
 
-    Best the one that continues the shift of the batch before; then one whose own place lacks it; then the nearest.
+    A place in the same partition wins over others. Then the best one continues the shift of the previous batch, then
+    comes one of which the destination lacks the copy, then the nearest.
     """
     before = source.get(row.base_offset - shift)
     if before is not None and before.content == row.content:
@@ -231,11 +232,11 @@ def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: 
 
 
 MOST_COMPARED = 64
-"""Places of one payload that are weighed against each other: those whose offsets are nearest."""
+"""Most places of one payload in one partition that are compared: those with the nearest offsets."""
 
 
 def near(places: Sequence[Place], offset: int) -> Sequence[Place]:
-    """Those of ``places`` (in order) that are nearest to the offset, in each partition's own part of them."""
+    """Returns those of ``places`` (in order) that are nearest to the offset, for each partition separately."""
     if len(places) <= MOST_COMPARED:
         return places
     by_partition = (list(group) for _, group in itertools.groupby(places, key=lambda place: place.key))
@@ -247,7 +248,7 @@ def near(places: Sequence[Place], offset: int) -> Sequence[Place]:
 
 
 def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
-    """Takes out source rows that the destination has behind its audited offsets."""
+    """Takes out source rows that the destination has after its audited offsets."""
     for base in sorted(source):
         row = source[base]
         place = next((place for place in scene.in_tail.get(row.content, ()) if place.key == scene.key), None)
@@ -270,7 +271,7 @@ def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, B
 
 
 def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
-    """Takes out pairs with the same offsets and other bytes."""
+    """Takes out pairs of rows with the same offsets but different bytes."""
     for base in sorted(source.keys() & destination.keys()):
         ours, theirs = source[base], destination[base]
         if ours.last_offset != theirs.last_offset:
@@ -287,7 +288,7 @@ def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Find
 
 
 def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
-    """The promised header fields in which two batches differ, with both values. They are no payload."""
+    """Returns the promised header fields in which two batches differ, with both values. These contain no payload."""
     changes = [
         f"{name} {mine:,} → {other:,}"
         for name, mine, other in (
@@ -312,13 +313,13 @@ def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
 
 
 def codec_name(flags: int) -> str:
-    """The codec that these attributes name."""
+    """Returns the name of the codec in these attributes."""
     bits = flags & CODEC_MASK
     return Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}"
 
 
 def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
-    """What is left: offsets that both sides cover with other borders, and offsets that one side covers alone."""
+    """Names the remaining rows: offsets that both sides cover with different borders, or that only one side covers."""
     key, explained = scene.key, Explained(scene.holes)
     for ours, theirs in _groups(source.values(), destination.values()):
         if ours and theirs:
@@ -336,7 +337,7 @@ def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[in
 def _groups(
     source: Iterable[BatchRow], destination: Iterable[BatchRow]
 ) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
-    """Rows of both sides whose offsets overlap, directly or through others."""
+    """Yields groups of rows of both sides whose offsets overlap, directly or through others."""
     rows = [(row, True) for row in source] + [(row, False) for row in destination]
     ours: list[BatchRow] = []
     theirs: list[BatchRow] = []
@@ -355,11 +356,11 @@ def _groups(
 
 
 def joined(findings: Iterable[Finding], holes: Iterable[Hole] = ()) -> list[Finding]:
-    """In the order of their offsets, with neighbours that say the same made one. They may have holes between them."""
+    """Returns the findings in offset order, with equal neighbours joined. There may be holes between these."""
     over = {hole.start: hole.end for hole in holes}
     runs: list[Finding] = []
     for finding in sorted(findings, key=_order):
-        # Not only the last one: a moved run and what is missing beside it alternate by offset.
+        # Not only the last run is tried: a moved run and what is missing beside it alternate by offset.
         at = next(
             (i for i in range(len(runs) - 1, max(-1, len(runs) - 4), -1) if _continues(runs[i], finding, over)), None
         )
@@ -380,7 +381,7 @@ def _continues(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
     same = (run.kind, run.topic, run.partition, run.detail) == (
         finding.kind, finding.topic, finding.partition, finding.detail
     )  # fmt: skip
-    # Re-segmented groups stay apart: their details count their own batches.
+    # Re-segmented groups are not joined: their details count their own batches.
     return (
         same
         and run.batches > 0
@@ -391,7 +392,8 @@ def _continues(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
 
 
 def _follows(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
-    """Nothing but holes between them, and as many offsets of them on both sides. ``over``: holes' starts -> ends."""
+    """Returns True if only holes lie between the two, with as many offsets on both sides. ``over``: start -> end of
+    each hole."""
     if run.source is None or finding.source is None:
         return run.source is finding.source and _gap(run.destination, finding.destination) == 0
     at = run.source.end

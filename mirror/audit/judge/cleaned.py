@@ -1,9 +1,9 @@
-"""Batches that a log cleaner has rewritten or removed, judged by their records. Pure.
+"""Judges batches that a log cleaner has rewritten or removed by their records. Pure.
 
-A cleaner keeps a batch's borders and takes records out of it. So two batches with the same borders are compared record
-by record, and a batch that one side has alone is excused where the other side's log has nothing at all. What the
-destination lacks is a note if a cleaner there may have taken it. What the source lacks can no longer be compared with
-anything: it is ``unverifiable``, and a difference if no cleaner could have taken it.
+A cleaner keeps a batch's borders and removes records from it. So two batches with the same borders are compared record
+by record, and a batch that only one side has is excused if the other side's log has nothing at all there. What the
+destination lacks is a note if a cleaner there may have removed it. What the source lacks can no longer be compared with
+anything: it is ``unverifiable``, or a difference if no cleaner could have removed it.
 """
 
 from bisect import bisect_left
@@ -22,10 +22,10 @@ REWRITTEN = "a log cleaner has rewritten the batch; every record is the same"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What opening one partition's differing batches has told.
+    """The result of opening one partition's differing batches.
 
-    ``differences`` are in the order of offsets. ``cleaned``: the sides on which a log cleaner works. ``here`` and
-    ``there``: what source and destination have at offsets without records; ``there`` is None where that is not known
+    ``differences`` are in offset order. ``cleaned``: the sides on which a log cleaner works. ``here`` and ``there``:
+    what source and destination have at offsets without records; ``there`` is None if that is not known
     (``offsets: mapped``).
     """
 
@@ -35,7 +35,7 @@ class Opened:
     there: Explained | None
 
     def within(self, span: Span) -> Sequence[RecordDifference]:
-        """Those at these offsets."""
+        """Returns the differences at these offsets."""
         offset = attrgetter("offset")
         first = bisect_left(self.differences, span.start, key=offset)
         return self.differences[first : bisect_left(self.differences, span.end, key=offset)]
@@ -44,7 +44,7 @@ class Opened:
 def settled(
     key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], opened: Opened
 ) -> Iterator[Finding]:
-    """Takes out the batches that a log cleaner explains; all others are left to the rules behind."""
+    """Takes out the batches that a log cleaner explains and yields their findings. Others are left to later rules."""
     spans = {
         side: sorted(row.span for row in rows.values()) for side, rows in zip(Side, (source, destination), strict=True)
     }
@@ -63,7 +63,7 @@ def settled(
 
 
 def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Opened) -> Finding | None:
-    """Two batches with the same borders, if what one of them lacks is excused."""
+    """Returns the finding for two batches with the same borders, if everything that one of them lacks is excused."""
     found = opened.within(ours.span)
     here = [one for one in found if one.at is Side.SOURCE]
     there = [one for one in found if one.at is Side.DESTINATION]
@@ -82,7 +82,8 @@ def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Op
 
 
 def _removed(key: TopicPartition, row: BatchRow, at: Side, opened: Opened, others: Sequence[Span]) -> Finding | None:
-    """A batch that one side has alone, if the other side has nothing at all there and all records are excused."""
+    """Returns the finding for a batch that only one side has, if the other side has nothing at all there and all of the
+    records are excused."""
     found = opened.within(row.span)
     elsewhere = opened.there if at is Side.SOURCE else opened.here
     if (

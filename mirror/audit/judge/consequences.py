@@ -1,9 +1,9 @@
-"""One fault is told once. Pure.
+"""Reports each fault once. Pure.
 
-A lost or a doubled batch moves all that is behind it, and the log's end with it. The fault is the batch; that the
-others lie elsewhere is its consequence, and belongs to its words. So a run of moved batches is folded into the fault in
-front of it, if the offsets that were lost and added up to there are exactly its shift; a run that they do not explain
-stays a finding.
+A lost or doubled batch moves everything after it, including the log's end. The fault is that batch. The other batches'
+new places are a consequence, and belong to the fault's description. So a run of moved batches is folded into the fault
+before it if the offsets that were lost and added up to there are exactly the run's shift. A run that they do not
+explain remains a finding.
 """
 
 from bisect import bisect_right
@@ -23,25 +23,26 @@ LOSES = frozenset({Kind.MISSING, Kind.UNFILLED})
 ADDS = frozenset({Kind.DUPLICATE, Kind.EXTRA, Kind.MISROUTED, Kind.OVERFILLED, Kind.FOREIGN})
 """Offsets of the destination that the source does not have."""
 REPLACES = frozenset({Kind.CORRUPT, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.MOVED})
-"""Offsets of one side in the place of others."""
+"""Offsets that one side has in place of others."""
 MOST_MOVED = 100
-"""Moved runs of a partition that may be each other's cause."""
+"""Up to this many moved runs of a partition may be each other's cause; among more, no run is a cause."""
 
 
 class Told(NamedTuple):
-    """A partition's findings, each fault once, and the shift that its logs end with."""
+    """A partition's findings, with each fault once, and the shift at its logs' ends."""
 
     findings: list[Finding]
     shift: int
 
 
 def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = ()) -> Told:
-    """Folds what only follows from other findings into them.
+    """Folds findings that only follow from others into these.
 
     Args:
-        found: one partition's findings about what was read, with the destination's offsets as the source has them.
-        known: its bounds; where the logs' ends differ by just what was lost and added, nothing is wrong with the ends.
-        holes: of the source; findings on both sides of one are neighbours.
+        found: one partition's findings about what was read. With ``offsets: mapped``, their destination offsets are not
+            yet translated to those of the destination.
+        known: its bounds. If the logs' ends differ by exactly what was lost and added, nothing is wrong with the ends.
+        holes: the source's; findings before and after a hole are neighbours.
     """
     findings = joined(_displaced(found), holes)
     runs = sorted((one for one in findings if one.kind is Kind.MOVED), key=lambda one: -_span(one.source).offsets)
@@ -73,13 +74,14 @@ def _shift(run: Finding) -> int:
 
 
 def _lost(one: Finding) -> Span | None:
-    """The source offsets that this finding takes out of the copy."""
+    """Returns the source offsets that this finding removes from the copy."""
     return one.source if one.kind in LOSES or one.kind in REPLACES or _is_compared(one) else None
 
 
 def _added(one: Finding, *, pushed: bool = False) -> Span | None:
-    """The destination offsets that it puts into the copy. What lies in a hole of the source is in its place; or it has
-    ``pushed`` that on: markers are all alike."""
+    """Returns the destination offsets that this finding adds to the copy. What lies in a hole of the source takes the
+    hole's place and adds none; or, if ``pushed``, it pushed the hole's markers on: these are all alike, so both are
+    possible."""
     in_hole = (one.kind is Kind.EXTRA and one.detail) or (one.kind is Kind.FOREIGN and not one.detail.endswith(NO_HOLE))
     if in_hole and not pushed:
         return None
@@ -87,15 +89,15 @@ def _added(one: Finding, *, pushed: bool = False) -> Span | None:
 
 
 def _is_compared(one: Finding) -> bool:
-    """Other batches; but not those whose records are told one by one."""
+    """Returns True for batches with other borders, unless they were compared record by record."""
     return one.kind is Kind.RESEGMENTED and one.batches > 0
 
 
 class _Offsets:
-    """What causes have lost and added up to some place."""
+    """Counts the offsets that causes have lost and added up to some place."""
 
     def __init__(self, causes: Sequence[Finding], *, pushed: bool = False) -> None:
-        """``pushed``: see ``_added``."""
+        """``pushed``: as for ``_added``."""
         self._pushed = pushed
         lost = [(span.end, span.offsets, one) for one in causes if (span := _lost(one))]
         added = [(span.end, span.offsets, one) for one in causes if (span := _added(one, pushed=pushed))]
@@ -105,7 +107,7 @@ class _Offsets:
         ]  # fmt: skip
 
     def balance(self, source: int, destination: int) -> int:
-        """Added less lost before these offsets."""
+        """Returns the offsets added minus the offsets lost before these offsets."""
         lost, added = self._before(source, destination)
         return self._sums[1][added] - self._sums[0][lost]
 
@@ -114,7 +116,7 @@ class _Offsets:
         return bisect_right(self._lost, source, key=end), bisect_right(self._added, destination, key=end)
 
     def cause_of(self, run: Finding) -> Finding | None:
-        """The last one in front of a run that these causes explain; None if they do not."""
+        """Returns the last cause before a run, if these causes explain the run; otherwise None."""
         ours, theirs = _span(run.source), _span(run.destination)
         if self.balance(ours.start, theirs.start) != _shift(run):
             return None
@@ -126,7 +128,7 @@ class _Offsets:
         return max(found, key=itemgetter(0, 1))[2] if found else None
 
     def _last(self, entries: Sequence["Entry"], count: int) -> Iterator[tuple[int, "Entry"]]:
-        """Of the first ``count`` the last one that changes what is behind it."""
+        """Yields, from the first ``count`` entries, the last one that shifts what is after it, if any."""
         for index in range(count - 1, -1, -1):
             one = entries[index][2]
             changes = _length(_lost(one)) != _length(_added(one, pushed=self._pushed))
@@ -139,7 +141,7 @@ Entry = tuple[int, int, Finding]
 
 
 def _ways(causes: Sequence[Finding]) -> "tuple[_Offsets, _Offsets]":
-    """To count what was added, the likely one first."""
+    """Returns the two ways to count what was added, the more likely one first."""
     return _Offsets(causes), _Offsets(causes, pushed=True)
 
 
@@ -148,7 +150,8 @@ def _length(span: Span | None) -> int:
 
 
 def _displaced(findings: Iterable[Finding]) -> list[Finding]:
-    """A batch that is missing in its place and doubled elsewhere was moved there. One finding for each batch."""
+    """Turns a batch that is missing in its place and doubled elsewhere into one that was moved there. The findings must
+    have one batch each."""
     found = list(findings)
     missing = {one.source for one in found if one.kind is Kind.MISSING}
     moved: set[Span | None] = set()
@@ -160,7 +163,7 @@ def _displaced(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds) -> int:
-    """The shift at the logs' ends."""
+    """Returns the shift at the logs' ends."""
     difference = known.destination.end - known.source.end
     ends = known.source.end, known.destination.end
     if runs and any(offsets.balance(*ends) == difference for offsets in _ways(rest)):
@@ -173,7 +176,7 @@ def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds) -> i
 
 
 def _all_behind(one: Finding, behind: dict[int, list[Finding]]) -> list[Finding]:
-    """Also what follows from what follows."""
+    """Returns the runs that follow from this finding, directly or through other runs."""
     runs = behind.get(id(one), [])
     return [*runs, *(further for run in runs for further in _all_behind(run, behind))]
 
@@ -190,7 +193,7 @@ def _with(cause: Finding, runs: Sequence[Finding]) -> Finding:
 
 
 def keys(found: Iterable[Finding]) -> dict[TopicPartition, list[Finding]]:
-    """Findings by partition; those of whole topics under -1."""
+    """Returns findings by partition; those of whole topics are under partition -1."""
     by_key: dict[TopicPartition, list[Finding]] = defaultdict(list)
     for one in found:
         by_key[TopicPartition(one.topic, -1 if one.partition is None else one.partition)].append(one)

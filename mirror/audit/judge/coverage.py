@@ -1,8 +1,8 @@
-"""Was everything read? Pure: the plan and what the readers say they read, in; coverage rows or a refusal out.
+"""Checks that everything was read. Pure: the plan and the readers' own reports in, coverage rows or an error out.
 
-Nothing passes without full coverage. Each range must have been read on both sides, by a reader that talked to the right
-cluster, to its end, with every offset known for what it is; and the batches that the readers counted must be those that
-Spark counted on the way to the join.
+Nothing passes without full coverage. Each range must have been read to its end on both sides, by a reader that talked
+to the right cluster, with the nature of every offset known. The batches that the readers counted must be those that
+Spark counted before the join.
 """
 
 from collections import defaultdict
@@ -21,12 +21,12 @@ CoverageKey = tuple[str, int, int, int]
 
 
 def key_of(wanted: Range) -> CoverageKey:
-    """How a range's coverage is found."""
+    """Returns the key of a range's coverage."""
     return wanted.topic, wanted.partition, wanted.start, wanted.end
 
 
 def check_plan(bounds: Iterable[Bounds], tasks: Iterable[Task]) -> dict[TopicPartition, list[Range]]:
-    """The ranges of each partition, in order; together they are exactly the audited offsets.
+    """Returns the ranges of each partition, in order, and checks that together they are exactly the audited offsets.
 
     Raises:
         AuditError: they are not.
@@ -54,10 +54,10 @@ def check_side(
     clusters: set[str],
     counted: tuple[int, int],
 ) -> None:
-    """One side was read in full. ``counted``: batches and bytes that Spark saw.
+    """Checks that one side was read in full. ``counted``: number of batches and bytes that Spark saw.
 
     Raises:
-        AuditError: it was not; says where.
+        AuditError: it was not; the error says where.
     """
     wanted = {key_of(found): found for task in tasks for found in task}
     if clusters - {cluster_id}:
@@ -91,10 +91,10 @@ def check_side(
 def check_transactions(
     alias: str, ranges: Mapping[TopicPartition, Sequence[Range]], read: dict[CoverageKey, RangeCoverage]
 ) -> None:
-    """No marker of the source contradicts what was taken for committed, in whatever range that is.
+    """Checks that no marker of the source contradicts data that was taken for committed, across all ranges.
 
     Raises:
-        AuditError: one does; says where.
+        AuditError: a marker does; the error says where.
     """
     for key, wanted in ranges.items():
         where = f"{alias}: {key.topic} partition {key.partition}"
@@ -108,7 +108,7 @@ def coverage_of(
     ranges: dict[TopicPartition, list[Range]],
     read: dict[CoverageKey, RangeCoverage],
 ) -> list[Coverage]:
-    """A coverage row for each partition."""
+    """Returns a coverage row for each partition."""
     rows = []
     for known in bounds:
         found = [read[key_of(wanted)] for wanted in ranges.get(known.key, ())]
@@ -137,10 +137,10 @@ def coverage_of(
 
 
 def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]) -> None:
-    """Each partition in which anything differs has a finding: what follows and explains differences loses none.
+    """Checks that each partition in which anything differs has a finding, so that no difference got lost on the way.
 
     Raises:
-        AuditError: one has none.
+        AuditError: a partition has none.
     """
     named = {(finding.topic, finding.partition) for finding in findings}
     for key in sorted(differing):
@@ -149,13 +149,14 @@ def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]
 
 
 def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, mapped: bool = False) -> None:
-    """Where nothing was found, the destination has as many records and markers as the source has records and holes.
+    """Checks that in partitions without findings, the destination has as many records and markers as the source has
+    records and holes.
 
-    It follows from what was compared; that it is asked all the same is this module's business. ``mapped``: holes are
-    not filled, and only records count.
+    This follows from the comparison; it is checked nevertheless, as all coverage is. ``mapped``: holes are not filled,
+    and only records count.
 
     Raises:
-        AuditError: it is not so.
+        AuditError: the numbers differ.
     """
     told = {(finding.topic, finding.partition) for finding in findings}
     sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
@@ -174,7 +175,7 @@ def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, ma
 
 
 def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
-    """Batches of the flow at the destination that its offset map does not have."""
+    """Returns findings for batches of the flow at the destination that its offset map does not have."""
     return [
         Finding(
             kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=Span(*span), batches=1,
@@ -187,7 +188,7 @@ def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding
 
 
 def causeless_gaps(alias: str, read: dict[CoverageKey, RangeCoverage], compacted: frozenset[str]) -> list[Finding]:
-    """Offsets without a batch in source topics on which no log cleaner works: their absence has no witness."""
+    """Returns findings for offsets without a batch in source topics that are not compacted: nothing explains them."""
     found = []
     for (topic, partition, start, _), part in sorted(read.items()):
         if topic in compacted or not part.gap_offsets:
@@ -210,7 +211,8 @@ def _gap(topic: str, partition: int, span: Span, detail: str) -> Finding:
 
 
 def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
-    """Logs whose structure is damaged: named, with the offsets that could not be read because of it."""
+    """Returns findings for logs that are damaged or show nothing, with the offsets that could not be read because of
+    it."""
     found = []
     for (topic, partition, _, end), part in sorted(read.items()):
         if part.broken:

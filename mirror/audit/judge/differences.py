@@ -1,8 +1,8 @@
-"""From chunks that differ to findings, round by round: a window of each region is looked at, and its shift followed.
+"""Turns chunks that differ into findings, in rounds: each examines a window of each region and follows its shift.
 
-No Spark in here: ``Looks`` does the reading. What is held at any time is the windows of one round, the findings, and
-the chunks that still differ (some thousand rows a GB). What nothing explains is looked for elsewhere, round by round;
-when there is too much of that, the rest is counted and not looked at (``wholesale``).
+No Spark in here: ``Looks`` does the reading. At any time, memory holds the windows of one round, the findings, and the
+chunks that still differ (about a thousand rows per GB). Each round searches elsewhere for batches that nothing
+explains. When there are too many of these, the rest is counted but not examined (``wholesale``).
 """
 
 from collections import defaultdict, deque
@@ -46,18 +46,19 @@ from mirror.audit.model import (
 from mirror.audit.prepare.plan import Range
 
 ROUND_BATCHES = 200_000
-"""Differing batches of one round, all partitions together: some 100 MB."""
+"""Differing batches per round, all partitions together: about 100 MB."""
 MOST_UNEXPLAINED = 100_000
-"""Batches that no shift and no log cleaner explains, after which no more are looked at one by one."""
+"""After so many batches that no shift and no log cleaner explains, no more are examined one by one."""
 
 MOST_TAIL = 64 << 20
-"""Bytes that one log has behind the other's end, up to which they are looked at where something differs before them."""
+"""A tail is what one log has after the other's end. If something differs before it, it is examined up to so many bytes;
+a larger tail is not examined at all."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """Where a round's rows without a counterpart are: at the source, and at the destination. ``asked``: what was looked
-    for, whether it was found or not."""
+    """The places, at source and destination, of a round's rows that have no counterpart. ``asked``: the digests that
+    were searched for on each side, whether they were found or not."""
 
     source: dict[Content, list[Place]] = field(default_factory=dict)
     destination: dict[Content, list[Place]] = field(default_factory=dict)
@@ -66,10 +67,10 @@ class _Found:
 
 @dataclass(slots=True)
 class Differences:
-    """``mapped``: the destination's offsets are its own.
+    """Examines the regions that differ, and collects findings. ``mapped``: the destination has offsets of its own.
 
-    ``unexplained``: batches that no shift and no cleaner explains. ``ended``: partitions whose logs were looked at to
-    both their ends.
+    ``unexplained``: number of batches that no shift and no cleaner explains. ``ended``: partitions of which both logs
+    were examined to their ends.
     """
 
     looks: Looks
@@ -84,7 +85,8 @@ class Differences:
     _opened: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
 
     def run(self, found: Iterable[Region]) -> list[Finding]:
-        """What differs in these regions, named; runs are not joined, and consequences not folded yet.
+        """Returns findings for what differs in these regions. Runs are not joined across windows, and consequences are
+        not folded yet.
 
         Raises:
             AuditError: a log changed while it was read.
@@ -104,13 +106,13 @@ class Differences:
         return self._findings
 
     def holes(self, key: TopicPartition) -> Sequence[Hole]:
-        """Of the source, where something differs."""
+        """The source's holes, from windows with unexplained differences."""
         return self._holes[key]
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def _windows(self) -> list[Window]:
-        """The next windows. Regions of one partition are looked at together only where they cannot overlap."""
+        """Returns the next windows. Regions of one partition share a round only if they cannot overlap."""
         found: list[Window] = []
         if self.unexplained >= MOST_UNEXPLAINED:
             return found
@@ -126,7 +128,7 @@ class Differences:
         return found
 
     def _look(self, windows: list[Window]) -> None:
-        """Reads the windows, as far as their last batches reach."""
+        """Reads the windows, up to the ends of their last batches."""
         for by_record in (False, True):
             some = [window for window in windows if window.region.by_record == by_record]
             while some:
@@ -148,7 +150,7 @@ class Differences:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
 
     def _end(self, region: Region) -> int:
-        """Of what both logs have, at the region's shift."""
+        """Returns the end of what both logs have, at the region's shift."""
         known = self.bounds[region.key]
         return min(known.source.end, known.destination.end - region.shift)
 
@@ -156,7 +158,7 @@ class Differences:
         return window.where._replace(end=min(window.where.end, self._end(window.region)))
 
     def _look_at_tails(self, windows: Iterable[Window]) -> None:
-        """Adds what one log has behind the other's end, unless it is too much."""
+        """Adds what one log has after the other log's end, unless it is too much."""
         tails: dict[tuple[Side, bool], list[Range]] = defaultdict(list)
         last: dict[TopicPartition, Window] = {}
         for window in windows:
@@ -180,10 +182,11 @@ class Differences:
                     last[key].pairs.add(pairs)
 
     def _check(self, window: Window) -> None:
-        """A chunk that differs as a whole, and in which nothing differs: the log changed between the two looks.
+        """Checks that something differs in each chunk that is certain to differ. Otherwise, the log changed between the
+        two reads.
 
         Raises:
-            AuditError: there is one.
+            AuditError: nothing differs in such a chunk.
         """
         starts = window.pairs.starts
         for chunk, certain in ((chunk.where, chunk.certain) for chunk in window.chunks):
@@ -197,10 +200,10 @@ class Differences:
     # -- shifts --------------------------------------------------------------------------------------------------------
 
     def _follow(self, windows: Sequence[Window]) -> _Found:
-        """Compares what is behind the windows at the shift that they end with, and cuts them where it begins.
+        """Compares what follows the windows at the shift with which they end, and cuts them where that shift begins.
 
-        First by what lies beside each other in a window; then, since a shift may be larger than a window, by where else
-        the logs have it.
+        The shift comes first from rows that match within a window. A shift may be larger than a window; it is then
+        found by searching both logs for the window's rows.
         """
         steps = {id(window): followed(window.pairs) for window in windows}
         self._open(
@@ -230,7 +233,7 @@ class Differences:
         return places
 
     def _open(self, windows: Sequence[Window], steps: dict[int, Followed]) -> None:
-        """Looks at records where batches say nothing, and keeps to them where they do."""
+        """Compares records in windows whose batches cannot be matched, and stays with records where they can be."""
         if not windows:
             return
         both = [window.where._replace(end=min(window.where.end, self._end(window.region))) for window in windows]
@@ -249,7 +252,7 @@ class Differences:
                 self._look_at_tails([window])
 
     def _adopted(self, trials: Sequence[tuple[Window, Jump]], windows: Sequence[Window]) -> list[Window]:
-        """Tries these; returns the windows behind which no less differs than did."""
+        """Tries these shifts. Returns the windows for which no shift made fewer offsets after them differ."""
         adopted: set[int] = set()
         for by_record in (False, True):
             some = []
@@ -280,7 +283,7 @@ class Differences:
             by_record=window.by_record,
         )
         if whole.source.end != whole.destination.end and (not chunks or chunks[-1].where.end < where.end):
-            # What the shift has moved over the region's end is in no chunk of the pass.
+            # No chunk of this pass has what the shift moved beyond the region's end.
             last = where._replace(start=max(where.start, where.end - where.width))
             chunks.append(Chunk(last, 0, certain=False))
         self._moved[region.key] = less(self._moved[region.key], Span(begun, where.end))
@@ -293,7 +296,7 @@ class Differences:
         self._queues[region.key].extendleft(reversed([*passed_over, *regions(chunks, whole)]))
 
     def _go_on(self, window: Window) -> None:
-        """No shift to follow: the next window, a larger one."""
+        """Queues the rest of a window without a shift to follow; its next window will be larger."""
         region, end = window.region, window.where.end
         chunks = behind(window.rest, end)
         if chunks:
@@ -349,14 +352,15 @@ class Differences:
             )
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
             others = [one for one in found if one.kind not in _EXPLAINED]
-            # A run that moved is one fault, however long; runs without end are no shift that could be followed.
+            # A run that moved is one fault, however long. But an endless series of runs is no shift to follow: so each
+            # run counts as one.
             self.unexplained += sum(one.batches or one.records for one in others)
             self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
             self._holes[key] += window.pairs.holes if others else []
             self._findings += [*folded(explained), *others]
 
     def _search(self, seen: Sequence[Pairs], places: _Found) -> None:
-        """Where else the rows are that have no counterpart beside them; adds to what is known."""
+        """Searches both clusters for the rows that have no counterpart in their window, and adds their places."""
         asked_source, asked_destination = places.asked
         lost: set[bytes] = set()
         strange: set[bytes] = set()
@@ -377,7 +381,7 @@ _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.UNVERIFIABLE)
 
 
 def _behind_audited(places: Mapping[Content, Sequence[Place]], known: Bounds) -> dict[Content, list[Place]]:
-    """Those at the destination that the source's log does not reach."""
+    """Returns the places in this partition at the destination that lie after its audited offsets."""
     tails = {
         content: [place for place in some if place.key == known.key and place.row.base_offset >= known.audited.end]
         for content, some in places.items()

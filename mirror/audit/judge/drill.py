@@ -1,4 +1,4 @@
-"""From chunks that differ to the offsets to look at again. Pure."""
+"""Turns chunks that differ into the offsets to examine again. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ def drill_down(
     ranges: Mapping[TopicPartition, Sequence[Range]],
     broken: Iterable[Finding],
 ) -> dict[TopicPartition, list[Chunk]]:
-    """What to look at, in order.
+    """Returns the chunks to examine, in order.
 
-    ``differing`` has chunks for rows; ``broken`` are the damaged logs, unread from there on: chunks end there, and of
-    these it is not certain that anything differs.
+    The rows of ``differing`` are chunks. ``broken``: findings of damaged logs, which are unread from there on. Chunks
+    are cut there, and it is not certain that anything differs in a cut chunk.
     """
     unread = [(finding.topic, finding.partition, finding.source or finding.destination) for finding in broken]
     found: dict[TopicPartition, list[Chunk]] = {}
@@ -39,12 +39,12 @@ def _owner(ranges: Sequence[Range], start: int) -> Range:
 
 
 def _readable_end(chunk: Range, whole: Range, unread: Iterable[Span]) -> int:
-    """Up to where the chunk was read on both sides; a log is unread from its damage to the end of the range."""
+    """Returns the offset up to which both sides read the chunk. A log is unread from its damage to the range's end."""
     return min([chunk.end, *(span.start for span in unread if whole.start <= span.start < whole.end)])
 
 
 def by_content(places: Iterable[tuple[TopicPartition, BatchRow]]) -> dict[Content, list[Place]]:
-    """Places by what lies there, each list in the order of offsets."""
+    """Returns places by the content that lies there. Each list is ordered by partition and offset."""
     found: dict[Content, list[Place]] = {}
     for key, row in sorted(places, key=lambda place: (place[0], place[1].base_offset)):
         found.setdefault(row.content, []).append(Place(key, row))

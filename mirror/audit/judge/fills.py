@@ -1,8 +1,8 @@
-"""Holes of the source against markers of the destination, where they differ. Pure.
+"""Compares holes of the source with markers of the destination, where they differ. Pure.
 
-Both logs are walked from batch to batch. Beside a batch that was moved, holes and markers are looked for moved as far:
-of one marker too many and the thousand holes behind it, one is overfilled and none is unfilled. Between two batches
-that were not moved alike, such as right behind one that was lost, either may be so: what leaves less to be told counts.
+Both logs are walked from batch to batch. Beside a batch that was moved, holes and markers are expected at the same
+shift: of one marker too many and the thousand holes after it, one is overfilled and none is unfilled. Between two
+batches with different shifts, such as right after a lost batch, either is possible: what leaves less to report counts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +18,13 @@ NAMES = {
 }
 
 NO_HOLE = ", where the source has a record"
-"""How what is said of a control batch ends that stands in no hole."""
+"""The end of the detail text for a control batch that is not in a hole."""
 
 REMOVED = (What.GAP, What.EMPTY)
-"""What a log cleaner leaves."""
+"""The kinds of holes that a log cleaner leaves."""
 
 Moved = tuple[Span, int]
-"""Where a moved batch lies, and its shift: destination offset less source offset."""
+"""The offsets of a moved batch, and its shift: destination offset minus source offset."""
 
 
 def fill_findings(
@@ -37,16 +37,16 @@ def fill_findings(
     *,
     cleaned: bool = False,
 ) -> list[Finding]:
-    """What is overfilled, unfilled, foreign; in about linear time, however many holes differ.
+    """Returns what is overfilled, unfilled or foreign; in about linear time, however many holes differ.
 
     Args:
         key: the partition.
-        looked: the offsets whose batches were looked at one by one; of others nothing is concluded.
-        holes: of the source, also where the destination's markers are the same.
-        markers: of the destination, likewise.
-        odd: what else the destination has that is no batch of records.
+        looked: the offsets whose batches were examined one by one; nothing is concluded about others.
+        holes: the source's, including those for which the destination's markers are the same.
+        markers: the destination's, likewise.
+        odd: what else the destination has that is not a batch of records.
         found: the partition's findings about batches of records, a batch each.
-        cleaned: a log cleaner works on the destination; it takes markers away, and consumers see no difference.
+        cleaned: a log cleaner works on the destination. It removes markers, which makes no difference to consumers.
     """
     holes, markers, odd, looked = _whole(holes), _whole(markers), _whole(odd), merged(looked)
     moved = [
@@ -88,7 +88,7 @@ def fill_findings(
 
 
 class Explained:
-    """What the source has at offsets that hold no due record."""
+    """Describes what a side, usually the source, has at offsets at which no record is due."""
 
     def __init__(self, holes: Iterable[Hole]) -> None:
         self._holes = sorted(holes)
@@ -99,11 +99,12 @@ class Explained:
         return bool(list(less([span], self._all)))
 
     def is_cleaned(self, span: Span) -> bool:
-        """Whether all of these offsets are without records because a log cleaner removed them."""
+        """Returns True if a log cleaner removed the records at all of these offsets."""
         return not list(less([span], self._removed))
 
     def what_is_there(self, span: Span) -> str:
-        """What the source has there instead of due records; empty where it is not known, or has records, too."""
+        """Returns what the source has there instead of due records; empty if it is not known or there are records,
+        too."""
         if self._have_records(span):
             return ""
         names = dict.fromkeys(NAMES[hole.what] for hole in overlapping(self._holes, span))
@@ -121,7 +122,7 @@ def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Ite
                 detail = f"checksum does not match the bytes at the destination: a marker{where}"
                 yield _finding(Kind.CORRUPT, key, None, span, detail)
             case _:
-                continue  # told as missing or unfilled, by what the source has there
+                continue  # reported as missing or unfilled, depending on what the source has there
 
 
 def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: Span | None, detail: str) -> Finding:
@@ -137,12 +138,12 @@ def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: 
 def _shifted(
     holes: Iterable[Hole], moved: Iterable[Moved], covered: Sequence[Span], *, back: bool = False
 ) -> Iterator[tuple[Hole, int]]:
-    """Each hole with the shift that is in force there: that of the moved batch right before it or right behind it, or
-    none; of holes that touch, both are tried, and the place where one gives way to the other: what counts is that
-    ``covered`` leaves least of them.
+    """Yields each hole with the shift in force there: that of the moved batch right before or right after it, or none.
+    For a row of holes that touch, both shifts are tried, and the place at which the first gives way to the second; the
+    best choice leaves the fewest offsets outside ``covered``.
 
     Args:
-        back: shifts lead from the holes' side to the other one, or back.
+        back: False if the shifts lead from the holes' side to the other one, True if they lead back.
     """
     everything = sorted(
         [*((span, None, by) for span, by in moved), *((Span(hole.start, hole.end), hole, 0) for hole in holes)],
@@ -167,8 +168,8 @@ def _shifted(
 def _with_shift(
     row: Sequence[Hole], shifts: tuple[int, int], covered: Sequence[Span], *, back: bool
 ) -> Iterator[tuple[Hole, int]]:
-    """``row``: holes that touch. The shift may change between two, once, where something was lost that the other side
-    has there; where something was added, two would be looked for in one place."""
+    """Yields the holes of ``row``, which touch, with their shifts. The shift may change once, within the row only where
+    something was lost that the other side has; where something was added, two would be expected in one place."""
     if not row:
         return
     start, end = row[0].start, row[-1].end
@@ -197,7 +198,7 @@ def _with_shift(
 
 
 def _whole(holes: Iterable[Hole]) -> list[Hole]:
-    """Those that touch and are of one kind, joined: ranges and responses cut them."""
+    """Joins holes that touch and are of one kind: ranges and responses cut them."""
     found: list[Hole] = []
     for hole in holes:
         if found and found[-1].end == hole.start and found[-1].what is hole.what:

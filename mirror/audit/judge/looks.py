@@ -1,4 +1,4 @@
-"""What ``differences`` asks of whoever reads both clusters."""
+"""The interface through which ``differences`` reads both clusters."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
@@ -10,9 +10,9 @@ Located = list[tuple[TopicPartition, BatchRow]]
 
 
 class Passed(NamedTuple):
-    """A range compared by chunks: those that differ, and the source's batches that are in none of these.
+    """A range compared by chunks: those that differ, and the number of the source's batches in all other chunks.
 
-    ``whole``: both logs could be read to its end.
+    ``whole``: both logs could be read to the range's end.
     """
 
     differing: Pairs
@@ -21,30 +21,30 @@ class Passed(NamedTuple):
 
 
 class Looks(Protocol):
-    """What reads both clusters. Ranges of one partition never overlap; ``by_record``: records instead of batches."""
+    """Reads both clusters. Ranges of one partition never overlap. ``by_record``: compare records instead of batches."""
 
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """What differs, row by row."""
+        """Returns what differs in these ranges, row by row."""
 
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
-        """The same by chunks, for each of the ranges."""
+        """Compares each of these ranges by chunks."""
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """All that one side alone has, at its log's end."""
+        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
 
     def size(self, where: Range) -> int:
-        """About how many bytes a range is."""
+        """Returns the estimated bytes of a range."""
 
     def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Where the source has these, in all that is audited."""
+        """Returns where the source has these, in all audited partitions."""
 
     def in_destination(self, digests: Sequence[bytes]) -> Located:
-        """Where the destination has these, in the topics that differ."""
+        """Returns where the destination has these, in the topics that differ."""
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Of partitions on which a log cleaner works: the records that differ within these batches, at these shifts."""
+        """Returns the records that differ within these batches of compacted partitions, at these shifts."""
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
-        """The sides on which a log cleaner works on it."""
+        """Returns the sides on which a log cleaner works on this partition."""

@@ -1,7 +1,7 @@
-"""``offsets: mapped``: the flow's offset map, so that the destination can be read at the source's offsets.
+"""``offsets: mapped``: loads the flow's offset map, so that the destination can be read at the source's offsets.
 
-The map is the mirror's own account, and what the audit makes of it is a claim to be checked: each batch that it places
-somewhere must be there, equal to the source's, and each batch of the flow's must be in it.
+The map is written by the mirror itself, so the audit treats it as a claim to be checked. Each batch that it places
+somewhere must be there, equal to the source's, and each batch of the flow must be in it.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from mirror.records.identity import producer_id
 POLL_S = 0.5
 READ_BYTES = 4 << 20
 MOST_BEFORE_BYTES = 4 << 30
-"""Of a topic that others had filled before the flow began, no more is looked at."""
+"""Others may have filled a topic before the flow began; not more of that than this is examined."""
 
 
 class MappedPartition(NamedTuple):
-    """Where a partition's copy is. ``read``: the destination's offsets that the map reaches over; ``own``: the flow's
+    """The place of a partition's copy. ``read``: the destination offsets that the map covers; ``own``: the flow's
     producer ids."""
 
     topic: str
@@ -40,14 +40,15 @@ class MappedPartition(NamedTuple):
     own: tuple[int, ...]
 
     def there(self, span: Span) -> Span:
-        """Source offsets as the destination's."""
+        """Translates source offsets to the destination's."""
         begins, last = self.offsets.to_destination(span.start), self.offsets.to_destination(span.end - 1)
         start = begins.offset if begins else self.read.end
         return Span(start, max(start, last.offset + last.exact) if last else self.read.end)
 
 
 class Mapped(NamedTuple):
-    """All partitions, their bounds at the source's offsets on both sides, and those that are no copies."""
+    """All partitions, their bounds as source offsets on both sides, and findings, for example on those that are not
+    copies."""
 
     partitions: dict[TopicPartition, MappedPartition]
     bounds: list[Bounds]
@@ -61,7 +62,7 @@ async def freeze_mapped(
     ends: Mapping[TopicPartition, int],
     request: AuditRequest,
 ) -> Mapped:
-    """The map of every partition, when it reaches the source's end or the mirror's time to get there is up.
+    """Returns the map of every partition, once it reaches the source's end or ``catch_up_s`` is over.
 
     Raises:
         AuditError: the internal topic cannot be read.
@@ -130,14 +131,14 @@ async def _freeze(
 
 
 def _unknown(key: TopicPartition, here: Span, state: State) -> list[Finding]:
-    """Nothing is written down of the partition."""
+    """Returns a finding for a partition of which the internal topic says nothing, if the source has any offsets."""
     detail = f"{state.topic} says nothing of it: not copied yet, or that topic was lost, and nothing can be compared"
     return [_finding(Kind.MISSING, key, here, None, 0, 0, detail)] if here.offsets else []
 
 
 async def _before_the_map(key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int]) -> list[Finding]:
-    """Batches of the flow's in front of the first copy that its map has: of a source topic of before, or copies whose
-    account was lost, so that all was copied again."""
+    """Returns a finding for batches of the flow before the first copy in its map. They came from an earlier source
+    topic, or their map was lost and everything was copied again."""
     ours: list[Span] = []
     at, records, size = span.start, 0, 0
     while at < span.end and size < MOST_BEFORE_BYTES:
@@ -165,7 +166,7 @@ def _finding(
 
 
 def _reach(known: Translation, here: Span, log: Span, first: int) -> Span:
-    """What of the source's offsets the destination has, so far as the ends of its ``log`` tell."""
+    """Returns the source offsets that the destination has, judging by the bounds of its ``log``."""
     start, end = here.start, min(known.source_end, here.end)
     if log.start > first:
         start = max(start, known.to_source(log.start).offset)
@@ -188,7 +189,7 @@ def _log(cluster: Cluster, topic: str, partition: int) -> PartitionLog:
 
 
 def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPartition]) -> tuple[Task, ...]:
-    """The same tasks, with where their ranges are at the destination; as they are where nothing is mapped."""
+    """Returns the tasks with the place of each range at the destination; unchanged if nothing is mapped."""
     if not partitions:
         return tuple(tasks)
     return tuple(
@@ -207,7 +208,7 @@ def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPart
 
 
 def at_destination(findings: Iterable[Finding], partitions: Mapping[TopicPartition, MappedPartition]) -> list[Finding]:
-    """Findings with the destination's own offsets."""
+    """Returns findings with the destination's own offsets."""
     found = []
     for finding in findings:
         there = partitions.get(TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition))

@@ -1,9 +1,9 @@
-"""Where the sides differ, and how it goes on behind a fault: regions, windows of them, and the shift in force. Pure.
+"""Regions where the sides differ, windows of them, and the shift in force after a fault. Pure.
 
-A lost or a doubled batch moves all that is behind it. So a region of chunks that differ is looked at from its
-beginning, a window at a time, and once the batches of a window all lie so many offsets further, the rest of the region
-is compared with the destination taken back by that shift: what then is equal has moved as one, and what is not is a
-region again. A shift that is larger than a window is found by looking for the window's batches elsewhere.
+A lost or doubled batch moves everything after it. So a region of chunks that differ is examined from its beginning, a
+window at a time. Once the batches at the end of a window lie a number of offsets further, the rest of the region is
+compared with that shift subtracted from the destination's offsets. What is equal then has moved as a whole; what is not
+is a region again. A shift that is larger than a window is found by searching for the window's batches elsewhere.
 """
 
 from collections import defaultdict
@@ -16,14 +16,14 @@ from mirror.audit.model import Bounds, Hole, Pairs, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 
 MOST_APART = 8
-"""Chunks without any batch that may lie between two of one region: a batch may be larger than a chunk."""
+"""Most chunks between two chunks of one region: a batch may be larger than a chunk, so chunks may have no batch."""
 FIRST_CHUNKS = 2
-"""Chunks of a region's first window; each further one that shows no shift is twice as large."""
+"""Chunks in a region's first window. After a window that shows no shift, the next one is twice as large."""
 
 
 class Chunk(NamedTuple):
-    """A chunk that differs. ``batches``: of the source, or of the destination where the source has none. ``certain``:
-    that it differs was seen."""
+    """A chunk that differs. ``batches``: number at the source, or at the destination if the source has no such chunk.
+    ``certain``: False if it was not seen that it differs."""
 
     where: Range
     batches: int
@@ -32,12 +32,12 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Chunks that differ, with equal ones before and behind.
+    """Chunks that differ, with equal ones before and after them.
 
-    ``source`` and ``destination``: the offsets, of where batches begin, that are to be explained by each other; they
-    end at the logs' ends if nothing equal is behind. ``shift``: how much further than they should be the destination
-    has them; its offsets here are less that. ``by_record``: batches have other borders, and records are compared.
-    ``chunks_at_once``: of the next window.
+    ``source`` and ``destination``: the offsets whose batches (by base offset) are to be explained by each other. They
+    end at the logs' ends if nothing equal follows. ``shift``: how many offsets further than it should the destination
+    has them; it is subtracted from the destination's offsets here. ``by_record``: batches have other borders, so
+    records are compared. ``chunks_at_once``: chunks in the next window.
     """
 
     key: TopicPartition
@@ -50,16 +50,16 @@ class Region:
 
     @property
     def batches(self) -> int:
-        """Of the chunks that differ."""
+        """The number of batches in the chunks that differ."""
         return sum(chunk.batches for chunk in self.chunks)
 
     def end_at(self, shift: int) -> int:
-        """Up to which source offset both sides go, if the destination is taken back by so much."""
+        """Returns the source offset up to which both sides reach if the destination is shifted back by ``shift``."""
         return min(self.source.end, self.destination.end + self.shift - shift)
 
 
 def regions(chunks: Iterable[Chunk], whole: Region) -> list[Region]:
-    """One partition's chunks, joined to regions. The last one ends where ``whole`` does, if it reaches its end."""
+    """Joins one partition's chunks into regions. The last region ends where ``whole`` does, if it reaches that end."""
     runs: list[list[Chunk]] = []
     for chunk in sorted(chunks):
         if runs and chunk.where.start - runs[-1][-1].where.end <= MOST_APART * chunk.where.width:
@@ -83,7 +83,7 @@ def regions(chunks: Iterable[Chunk], whole: Region) -> list[Region]:
 
 
 def of_bounds(known: Bounds) -> Region:
-    """All of a partition, at no shift."""
+    """Returns the region that covers all of a partition, without a shift."""
     start = known.audited.start
     return Region(
         key=known.key, chunks=(), source=Span(start, known.source.end), destination=Span(start, known.destination.end)
@@ -92,10 +92,10 @@ def of_bounds(known: Bounds) -> Region:
 
 @dataclass(slots=True)
 class Window:
-    """The first chunks of a region, to be looked at row by row.
+    """The first chunks of a region, to be examined row by row.
 
-    ``rest``: the chunks behind. ``where``: the offsets that are looked at; ``pairs``: what was seen there, records if
-    ``by_record``; batches differ from ``opened_from`` on.
+    ``rest``: the chunks after them. ``where``: the offsets to examine. ``pairs``: the rows that were found there, which
+    are records if ``by_record``. ``opened_from``: the first offset at which batches differ, if they were opened.
     """
 
     region: Region
@@ -108,7 +108,7 @@ class Window:
 
     @classmethod
     def first_of(cls, region: Region, room: int) -> "Window | None":
-        """A window of not more than ``room`` batches, but one chunk at least; None without room."""
+        """Returns a window of at most ``room`` batches but at least one chunk; None without room."""
         if room <= 0:
             return None
         count, batches = 0, 0
@@ -120,7 +120,7 @@ class Window:
         chunks, rest = region.chunks[:count], region.chunks[count:]
         end = chunks[-1].where.end
         if not rest:
-            # What the region's shift has moved over its end belongs to it; other regions' batches are taken out again.
+            # What the region's shift moved beyond its end belongs to it; other regions' batches are removed later.
             end = max(end, region.source.end, region.destination.end)
         first = chunks[0].where
         where = first._replace(end=end, shift=region.shift)
@@ -128,12 +128,12 @@ class Window:
 
     @property
     def batches(self) -> int:
-        """About."""
+        """The approximate number of batches."""
         return sum(chunk.batches for chunk in self.chunks)
 
 
 def within(pairs: Pairs, where: Range) -> Pairs:
-    """What begins in this range."""
+    """Returns what begins in this range."""
 
     def has(base: int) -> bool:
         return base < where.end and (where.first or base >= where.start)
@@ -149,8 +149,8 @@ def within(pairs: Pairs, where: Range) -> Pairs:
 
 
 def before(pairs: Pairs, source: int, destination: int) -> Pairs:
-    """What lies before these offsets on each side; holes are cut there. What both have behind the lower one is one
-    side's alone."""
+    """Returns what lies before these offsets on each side, with holes cut there. Equal holes after the lower of the two
+    offsets become holes of one side only."""
     low = min(source, destination)
     alone = [hole._replace(start=max(hole.start, low)) for hole in pairs.equal if hole.end > low]
     return Pairs(
@@ -168,9 +168,9 @@ def _cut(holes: Iterable[Hole], end: int) -> list[Hole]:
 
 
 def reach(where: Range, pairs: Pairs, most: int) -> int:
-    """Where the batches that begin in a window end: what the other side has there is to be known whole.
+    """Returns the offset at which the batches that begin in a window end. The other side must be read up to there, too.
 
-    ``most``: of what both logs have. Damaged batches, whose last offset says nothing, reach nowhere.
+    ``most``: the end of what both logs have. Damaged batches do not count, because their last offset may be wrong.
     """
     ends = (row.span.end for row in pairs.rows if row.base_offset < where.end and row.crc_ok)
     return max(where.end, min(max(ends, default=where.end), most))
@@ -180,8 +180,8 @@ def reach(where: Range, pairs: Pairs, most: int) -> int:
 
 
 class Followed(NamedTuple):
-    """How the rows of a window go on: so many offsets further than at its shift, from source offset ``start`` on.
-    ``matched``: destination rows that the window's source rows explain."""
+    """The shift with which a window ends, relative to the window's own, and the source offset ``start`` from which it
+    holds. ``matched``: number of destination rows that match a source row of the window."""
 
     shift: int
     start: int
@@ -189,8 +189,8 @@ class Followed(NamedTuple):
 
 
 def followed(pairs: Pairs) -> Followed:
-    """The shift at the end of the rows. Each destination row is the source row that continues the shift of the one
-    before, or else the nearest with its content; a shift of 0 if there is none."""
+    """Returns the shift at the end of the rows. Each destination row is matched with the source row that continues the
+    shift of the previous match, or else with the only source row of its content. The shift is 0 without any match."""
     places: dict[Content, list[int]] = defaultdict(list)
     for base in sorted(pairs.source):
         if pairs.source[base].crc_ok:
@@ -207,7 +207,7 @@ def followed(pairs: Pairs) -> Followed:
         elif len(known) == 1:
             origin = known[0]
         else:
-            continue  # one of many: what comes behind it tells which
+            continue  # there are several candidates: the rows after it will tell which
         shift, matched = base - origin, matched + 1
         start = pairs.source[origin].span.end
     return Followed(shift, start, matched)
@@ -215,17 +215,18 @@ def followed(pairs: Pairs) -> Followed:
 
 MOST_OPAQUE = 0.5
 LEAST_OPAQUE = 8
-"""Rows on each side of which at least half have no counterpart: batches with other borders, or other contents."""
+"""A window is opaque if each side has at least so many rows, of which less than ``MOST_OPAQUE`` have a counterpart: the
+batches have other borders, or other contents."""
 
 
 def is_opaque(pairs: Pairs, matched: int) -> bool:
-    """Nothing can be followed by batches here; it may by records."""
+    """Returns True if no shift can be followed by batches here; it may be possible by records."""
     sides = (pairs.source, pairs.destination)
     return all(len(rows) >= LEAST_OPAQUE and matched < MOST_OPAQUE * len(rows) for rows in sides)
 
 
 class Jump(NamedTuple):
-    """A shift to try, less the region's, and the source offset from which on it is in force."""
+    """A shift to try, relative to the region's, and the source offset from which it holds."""
 
     shift: int
     start: int
@@ -235,7 +236,8 @@ Places = Mapping[Content, Sequence[Place]]
 
 
 def jump_ahead(window: Window, in_source: Places, _: Places) -> Jump | None:
-    """More was lost than a window holds: its first destination row that the source has behind the window."""
+    """Returns the jump if more was lost than a window holds: to the first of its destination rows that the source has
+    after the window."""
     region = window.region
     for base in sorted(window.pairs.destination):
         for place in in_source.get(window.pairs.destination[base].content, ()):
@@ -246,7 +248,8 @@ def jump_ahead(window: Window, in_source: Places, _: Places) -> Jump | None:
 
 
 def jump_back(window: Window, _: Places, in_destination: Places) -> Jump | None:
-    """More was added than a window holds: its first source row that the destination has behind the window."""
+    """Returns the jump if more was added than a window holds: from the first of its source rows that the destination
+    has after the window."""
     region = window.region
     for base in sorted(window.pairs.source):
         for place in in_destination.get(window.pairs.source[base].content, ()):
@@ -257,12 +260,12 @@ def jump_back(window: Window, _: Places, in_destination: Places) -> Jump | None:
 
 
 def differing_offsets(chunks: Iterable[Chunk], start: int) -> int:
-    """Of these chunks, from an offset on."""
+    """Returns the number of offsets in these chunks from ``start`` on."""
     return sum(max(0, chunk.where.end - max(start, chunk.where.start)) for chunk in chunks)
 
 
 def chunks_of(rows: Pairs, where: Range) -> list[Chunk]:
-    """Differing chunks of a range that was read in one, as chunks to look at."""
+    """Returns the differing chunks of a range that was compared by chunks, as chunks to examine."""
     found = []
     for start in sorted({*rows.source, *rows.destination}):
         row = rows.source.get(start) or rows.destination[start]
@@ -272,7 +275,7 @@ def chunks_of(rows: Pairs, where: Range) -> list[Chunk]:
 
 
 def behind(chunks: Iterable[Chunk], start: int, end: int = 1 << 63) -> tuple[Chunk, ...]:
-    """The parts of these chunks between two offsets."""
+    """Returns the parts of these chunks between two offsets."""
     found = []
     for chunk in chunks:
         where = chunk.where._replace(start=max(chunk.where.start, start), end=min(chunk.where.end, end))
@@ -282,7 +285,8 @@ def behind(chunks: Iterable[Chunk], start: int, end: int = 1 << 63) -> tuple[Chu
 
 
 def skipped(window: Window, source: Span, destination: Span) -> list[Region]:
-    """What a jump has passed over: offsets that one side has alone, between a window and where its shift begins."""
+    """Returns the region that a jump passed over, between a window and the start of its shift: offsets that only one
+    side has. An empty list if no differing chunk lies there."""
     region, end = window.region, max(source.end, destination.end)
     chunks = tuple(chunk._replace(certain=False) for chunk in behind(window.rest, source.start, end))
     if not chunks:

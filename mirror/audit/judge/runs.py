@@ -1,4 +1,4 @@
-"""What was compared as a whole, as findings: moved runs, records in other batches, and what was only counted. Pure."""
+"""Findings for what was compared as a whole: moved runs, records in other batches, and what was only counted. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,12 +8,12 @@ from mirror.audit.judge.regions import Region
 from mirror.audit.model import Finding, Kind, Span, TopicPartition
 
 MOST_APART = 1_000
-"""Places of one partition and round that a log cleaner has changed, told one by one."""
+"""If one partition and window has more findings about log cleaners and moves than this, neighbours are folded."""
 
 
 @dataclass(slots=True)
 class Moved:
-    """What lies at a shift as one: source offsets, and how many batches were seen to be equal there."""
+    """A run that moved as a whole: its source offsets, its shift, and the number of batches found to be equal there."""
 
     span: Span
     shift: int
@@ -21,7 +21,7 @@ class Moved:
 
 
 def less(moved: Iterable[Moved], span: Span) -> list[Moved]:
-    """What of these is left where another shift is in force."""
+    """Returns these runs without ``span``, in which another shift is in force."""
     kept: list[Moved] = []
     for one in moved:
         before = Span(one.span.start, min(one.span.end, span.start))
@@ -31,7 +31,8 @@ def less(moved: Iterable[Moved], span: Span) -> list[Moved]:
 
 
 def wholesale(queue: Iterable[Region], named: int) -> list[Finding]:
-    """What was not looked at any more. One side alone has it where a jump passed over it."""
+    """Returns findings for regions that were not examined any more. Only one side has a region that a jump passed over.
+    ``named``: the number of batches that were named instead, for the detail text."""
     found = []
     for region in queue:
         span = Span(region.chunks[0].where.start, region.chunks[-1].where.end)
@@ -62,7 +63,7 @@ def moved_finding(key: TopicPartition, one: Moved) -> Finding:
 
 
 def resegmented(key: TopicPartition, opened: Iterable[Moved]) -> list[Finding]:
-    """What was compared record by record; what touches is one."""
+    """Returns findings for what was compared record by record; runs that touch are joined."""
     runs: list[tuple[Span, Span]] = []
     for one in sorted(opened, key=lambda one: one.span):
         there = Span(one.span.start + one.shift, one.span.end + one.shift)
@@ -81,11 +82,11 @@ def resegmented(key: TopicPartition, opened: Iterable[Moved]) -> list[Finding]:
 
 
 def folded(explained: Sequence[Finding]) -> list[Finding]:
-    """What a log cleaner explains, in not many more findings than MOST_APART: a cleaner changes millions of batches,
-    with unchanged ones between them. Neighbours that say the same become one; it counts them.
+    """Folds findings that a log cleaner explains, to not many more than MOST_APART: a cleaner changes millions of
+    batches, with unchanged ones between them. Neighbours that say the same become one finding, which has their sums.
 
     Args:
-        explained: of one partition, in order; runs are joined already.
+        explained: one partition's findings, in order; runs are joined already. Moved runs are not folded.
     """
     alike: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
     for one in explained:

@@ -1,7 +1,7 @@
-"""Runs of offsets: joined, cut, subtracted. Pure.
+"""Joins, cuts and subtracts runs of offsets. Pure.
 
-Where a function takes many spans at once they are in order and do not overlap, so that each look begins by bisection:
-a partition may have hundreds of thousands of holes.
+Sequences of spans must be in order and must not overlap, so that each search is a bisection: a partition may have
+hundreds of thousands of holes.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ from mirror.audit.model import Span
 
 
 class HasOffsets(Protocol):
-    """A span, or what has one."""
+    """A span, or anything else with a start and an end."""
 
     @property
     def start(self) -> int:
@@ -22,7 +22,7 @@ class HasOffsets(Protocol):
 
     @property
     def end(self) -> int:
-        """The first that is not in it any more."""
+        """The first offset after it."""
 
 
 S = TypeVar("S", bound=HasOffsets)
@@ -30,7 +30,7 @@ _end = attrgetter("end")
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """In order, those that touch or overlap joined."""
+    """Returns the spans in order; those that touch or overlap are joined."""
     found: list[Span] = []
     for span in sorted(spans):
         if found and span.start <= found[-1].end:
@@ -41,19 +41,19 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def overlapping(among: Sequence[S], span: HasOffsets) -> Iterator[S]:
-    """Those of ``among`` (in order, apart) that have an offset in common with the span."""
+    """Returns those of ``among`` (in order, not overlapping) that have an offset in common with the span."""
     first = bisect_right(among, span.start, key=_end)
     return takewhile(lambda other: other.start < span.end, (among[at] for at in range(first, len(among))))
 
 
 def clipped(span: Span, within: Sequence[Span]) -> list[Span]:
-    """The parts of it that lie within these (in order, apart)."""
+    """Returns the parts of the span that lie within these (in order, not overlapping)."""
     parts = (Span(max(span.start, other.start), min(span.end, other.end)) for other in overlapping(within, span))
     return [part for part in parts if part.offsets]
 
 
 def less(spans: Iterable[Span], taken: Sequence[Span]) -> Iterator[Span]:
-    """What of ``spans`` none of ``taken`` (in order, apart) covers."""
+    """Yields the parts of ``spans`` that none of ``taken`` (in order, not overlapping) covers."""
     for span in spans:
         at = span.start
         for other in overlapping(taken, span):

@@ -1,1 +1,1 @@
-"""What is compared: topics, bounds and tasks, fixed before anything is read."""
+"""Fixes topics, bounds and tasks of an audit before anything is read."""

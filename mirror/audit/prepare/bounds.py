@@ -1,8 +1,8 @@
-"""What is compared, frozen before anything is read: topics, partitions, and the offsets of both logs.
+"""Freezes what is compared before anything is read: topics, partitions, and the offsets of both logs.
 
-Order matters on clusters that are in use. The source's end comes first; then the destination is given ``catch_up_s`` to
-reach it, because a running mirror has batches on their way; and only a destination end beyond the source's end *as it
-is afterwards* is too much.
+Order matters on clusters that are in use. The source's end is frozen first. Then the destination has ``catch_up_s`` to
+reach it, because a running mirror has batches on their way. A destination end is a finding only if it is beyond the
+source's end *as it is afterwards*.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ INTERNAL_PREFIX = "__"
 
 
 def cluster_options(endpoint: Endpoint) -> ClusterOptions:
-    """How this endpoint is connected to."""
+    """Returns the options for connecting to this endpoint."""
     return ClusterOptions(
         bootstrap=endpoint.bootstrap,
         connection=ConnectionOptions(
@@ -38,7 +38,7 @@ def cluster_options(endpoint: Endpoint) -> ClusterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """The bounds of every partition on both sides, and what was found on the way to them."""
+    """The bounds of every partition on both sides, and what was found while they were determined."""
 
     source_cluster_id: str
     destination_cluster_id: str
@@ -47,17 +47,17 @@ class Frozen:
     source_topic_ids: dict[str, str]
     destination_topic_ids: dict[str, str]
     compacted: Mapping[Side, frozenset[str]] = field(default_factory=dict)
-    """Topics that a log cleaner works on, by their names at the source."""
+    """The compacted topics of each side, by their names at the source."""
     alone: tuple[str, ...] = ()
-    """Topics that the flow selects, and only the destination has."""
+    """Topics that the flow selects and only the destination has."""
     mapped: Mapping[TopicPartition, MappedPartition] = field(default_factory=dict)
-    """With ``offsets: mapped``: where the copies are."""
+    """With ``offsets: mapped``: the place of each partition's copy."""
     undecided: tuple[Undecided, ...] = ()
-    """What is behind open transactions on either side."""
+    """Offsets behind open transactions, on either side."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
-    """See the module's text.
+    """Freezes the bounds of both clusters, in the order that the module's docstring describes.
 
     Raises:
         AuditError: one cluster on both sides, an unknown topic, nothing selected, a partition without a leader.
@@ -80,7 +80,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
             findings.append(_absent(name, None, f"{named} is not at {destination.name}"))
         else:
             findings += [_absent(name, p, f"{destination.name} has no such partition") for p in sorted(ours - theirs)]
-            # Of a topic that others write to, partitions may be theirs alone.
+            # With offsets: mapped, others may write to the topic too, and partitions may be theirs alone.
             spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
     high = await list_offsets(source, wanted, LATEST)
@@ -116,7 +116,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
 
 
 def _undecided(side: Side, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]) -> list[Undecided]:
-    """Where the last stable offset is below a high watermark that was asked for before: a transaction is open."""
+    """Returns the partitions with an open transaction: the last stable offset is below a high watermark that was read
+    before it."""
     return [
         Undecided(side, key.topic, key.partition, Span(stable[key], end))
         for key, end in sorted(high.items())
@@ -125,7 +126,11 @@ def _undecided(side: Side, stable: Mapping[TopicPartition, int], high: Mapping[T
 
 
 def _check_two(source: Cluster, destination: Cluster) -> None:
-    """A topic compared with itself is always identical."""
+    """Refuses one cluster on both sides: a topic compared with itself is always identical.
+
+    Raises:
+        AuditError: both have the same cluster id, or a broker in common.
+    """
     same_id = source.cluster_id and source.cluster_id == destination.cluster_id
     ours = {(node.host, node.port) for node in source.nodes.values()}
     if same_id or ours & {(node.host, node.port) for node in destination.nodes.values()}:
@@ -136,10 +141,10 @@ def _check_two(source: Cluster, destination: Cluster) -> None:
 
 
 async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
-    """The topics to audit, sorted; each of them exists at the source.
+    """Returns the topics to audit, sorted. Each of them exists at the source.
 
     Raises:
-        AuditError: a named topic is not there, or nothing is selected.
+        AuditError: a named topic does not exist, or nothing is selected.
     """
     names = set(request.topics)
     if request.selects is not None:
@@ -156,7 +161,7 @@ async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
 
 
 def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
-    """Of all that the cluster shows this principal."""
+    """Returns the selected topics among all that the cluster shows this principal, without internal ones."""
     return {
         name
         for name, topic in cluster.topics.items()
@@ -165,7 +170,7 @@ def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
 
 
 async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[str]) -> tuple[str, ...]:
-    """Topics that the flow selects and the source does not have."""
+    """Returns the destination's topics that the flow selects and the source does not have."""
     if request.selects is None:
         return ()
     await destination.refresh(None)
@@ -173,10 +178,10 @@ async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[st
 
 
 def _check_present(cluster: Cluster, name: str, failed: Mapping[str, int]) -> None:
-    """A topic that is named and not there would be audited by nobody, and nobody would know.
+    """Refuses a missing topic. Without this check it would silently go without an audit.
 
     Raises:
-        AuditError: it is not there, or this principal may not see it.
+        AuditError: the topic does not exist, this principal may not see it, or there is another error.
     """
     code = failed.get(name, ErrorCode.NONE)
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -196,7 +201,7 @@ def _check_present(cluster: Cluster, name: str, failed: Mapping[str, int]) -> No
 
 
 def partitions(cluster: Cluster, topic: str) -> set[int]:
-    """Every partition of a topic, those without a leader included; none for a topic that is not there."""
+    """Returns all partitions of a topic, including those without a leader; none if the topic does not exist."""
     known = cluster.topics.get(topic)
     return set(known.leaders) if known else set()
 
@@ -226,7 +231,7 @@ async def _freeze_destination(
         await asyncio.sleep(POLL_S)
         their_ends.update(await list_offsets(destination, behind, LATEST))
     beyond = [key for key, end in ends.items() if their_ends[key] > end]
-    # Copied since the source's end was frozen: that end moved, too.
+    # The mirror may have copied more since the source's end was frozen: then the source's end has moved, too.
     now = await list_offsets(source, beyond, LATEST, committed=request.committed)
     return [
         Bounds(
@@ -240,7 +245,7 @@ async def _freeze_destination(
 
 
 async def _spare(destination: Cluster, source_name: str, spare: list[TopicPartition]) -> list[Finding]:
-    """Partitions that only the destination has: a finding if there is anything in them."""
+    """Returns a finding for each non-empty partition that only the destination has."""
     starts, ends = await log_spans(destination, spare)
     return [
         Finding(
@@ -255,12 +260,19 @@ async def _spare(destination: Cluster, source_name: str, spare: list[TopicPartit
 def outside(
     bounds: Bounds, source_name: str, destination_name: str, shift: int = 0, *, ended: bool = False
 ) -> list[Finding]:
-    """What the frozen bounds alone tell: offsets of one side that the other does not reach. Not read.
+    """Returns the findings that follow from the frozen bounds alone: offsets of one side that the other does not reach.
+    These offsets were not read.
 
-    A destination that begins behind the source's start lacks what the source still has. Retention there may have been
-    quicker, or it was never copied: from the logs one cannot tell, so it is a finding. The reverse is none: the source
-    itself no longer has what it would be compared with. ``shift``: what is at the logs' ends was found to lie so much
-    further at the destination. ``ended``: both were looked at to their ends.
+    A destination that begins after the source's start lacks offsets that the source still has. Retention may have been
+    quicker there, or they were never copied; the logs cannot tell, so it is a finding. The reverse is no finding: the
+    source no longer has anything to compare with.
+
+    Args:
+        bounds: the partition's frozen bounds.
+        source_name: alias of the source, for the findings.
+        destination_name: likewise.
+        shift: how many offsets further the destination was found to have the ends of the log.
+        ended: both logs were examined to their ends, so nothing is concluded from the ends here.
     """
     source, destination = bounds.source, bounds.destination
     found: list[Finding] = []

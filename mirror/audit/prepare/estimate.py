@@ -1,6 +1,6 @@
-"""About how many bytes a partition's offsets are, from samples: what the plan is cut by. Needs no right but Read.
+"""Estimates the bytes in a partition's audited offsets from samples, to cut the plan by. Needs no right but Read.
 
-A wrong estimate costs time, never truth: every offset is in some range, whatever its size turns out to be.
+A wrong estimate costs time, never correctness: every offset is in some range, whatever its size turns out to be.
 """
 
 from collections import defaultdict
@@ -19,16 +19,17 @@ from mirror.wire.primitives import MalformedFrame
 
 SAMPLE_BYTES = 32 * 1024
 SAMPLED_AT = (0.0, 0.5, 0.9)
-"""Where in the audited offsets samples are taken."""
+"""Places of the samples, as fractions of the audited offsets."""
 PARTITIONS_PER_REQUEST = 200
 GUESS = 1_000.0
-"""Bytes per offset where no sample could be had."""
+"""Bytes per offset if no sample could be read."""
 
 Wanted = tuple[str, int, int]
 
 
 def bytes_per_offset(record_set: memoryview) -> float | None:
-    """From the headers alone; a batch that is cut off counts too, since its header has its size. None: no header."""
+    """Returns the bytes per offset, from the headers alone; None without a header. A batch that is cut off counts too,
+    since its header has its size."""
     at = size = offsets = 0
     while at + HEADER_SIZE <= len(record_set):
         header = BatchHeader.read(record_set, at)
@@ -41,7 +42,7 @@ def bytes_per_offset(record_set: memoryview) -> float | None:
 
 
 async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) -> list[Estimate]:
-    """One estimate for each partition, in the same order."""
+    """Returns one estimate for each partition, in the same order."""
     bounds = list(bounds)
     samples: dict[TopicPartition, list[float]] = defaultdict(list)
     for fraction in SAMPLED_AT:
@@ -70,7 +71,7 @@ async def _samples(cluster: Cluster, client_id: str, wanted: list[Wanted]) -> li
             for first in range(0, len(entries), PARTITIONS_PER_REQUEST):
                 found += await _sample(cluster, client_id, node_id, entries[first : first + PARTITIONS_PER_REQUEST])
         except (NetworkError, MalformedFrame):
-            continue  # the reader meets the same broker, tries again and says what is wrong
+            continue  # the reader will meet the same broker, try again and report what is wrong
     return found
 
 

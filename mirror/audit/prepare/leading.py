@@ -1,9 +1,9 @@
-"""Leading filler that consumers of the destination still see.
+"""Finds leading filler that consumers of the destination still see.
 
-A copy of a log that begins at offset N begins with filler up to N, which is deleted when it is complete. Brokers write
-a log's new start down once a minute only, so that a crash right after brings filler back: consumers that begin at the
-earliest offset would read records without content. Filler is written into empty logs only and deleted from the front,
-so that it is there if, and only if, the log's first batch is filler.
+A copy of a log that begins at offset N begins with filler up to N, which is deleted once it is complete. Brokers write
+down a log's new start only once a minute, so a crash right after the deletion brings the filler back. Consumers that
+begin at the earliest offset would then read records without content. Filler is written only into empty logs and deleted
+from the front, so it exists if, and only if, the log's first batch is filler.
 """
 
 from collections.abc import Iterable
@@ -17,10 +17,10 @@ from mirror.records.filler import filler_id, is_filler
 async def visible_filler(
     destination: Cluster, bounds: Iterable[Bounds], *, flow: str, source_cluster_id: str
 ) -> list[Finding]:
-    """A finding for each partition of the destination whose log begins with filler.
+    """Returns a finding for each partition of the destination whose log begins with filler.
 
     Raises:
-        NetworkError: its leader does not answer.
+        NetworkError: a leader does not answer.
     """
     found: list[Finding] = []
     for known in bounds:
@@ -46,7 +46,7 @@ async def visible_filler(
 
 
 async def _end(log: PartitionLog, before: Span, filler: int) -> int:
-    """Where filler ends; ``before.start`` if there is none. Halves what is left at each look."""
+    """Returns the offset at which the filler ends, or ``before.start`` without filler. A binary search."""
     low, high = before
     at = before.start
     while low < high:

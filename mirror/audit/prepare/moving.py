@@ -1,7 +1,7 @@
-"""Logs whose beginning is deleted while they are read: retention, or DeleteRecords.
+"""Handles logs whose beginning is deleted while they are read, by retention or DeleteRecords.
 
-What is gone cannot be compared, so the audited offsets begin later, on both sides. Ranges that lie before that are
-dropped, and the one that the new start is in is read again from there, on both sides. Pure, but for ``starts_of``.
+What is gone cannot be compared, so the audited offsets then begin later, on both sides. Ranges before the new start are
+dropped. The range that contains it is read again from there, on both sides. Pure, except for ``Scope.check``.
 """
 
 from bisect import bisect_left
@@ -23,14 +23,14 @@ from mirror.net.errors import NetworkError
 from mirror.offsetmap.runs import OffsetMap
 
 MOST_ROUNDS = 20
-"""Moves of a start that are followed, each by reading one range of each partition again."""
+"""Most times in a row that moved starts are followed, each time by reading one range of each such partition again."""
 
 Starts = Mapping[TopicPartition, int]
-"""Where logs begin, in the log's own offsets."""
+"""The start of each log, in the log's own offsets."""
 
 
 class Moved(Exception):
-    """What differs cannot be looked at any more: logs begin later by now."""
+    """Logs begin later by now, so some of what differs can no longer be examined."""
 
     def __init__(self, starts: Mapping[Side, Starts]) -> None:
         super().__init__(starts)
@@ -38,12 +38,11 @@ class Moved(Exception):
 
 
 class Scope:
-    """What is compared by now: the bounds of each partition and its ranges, which begin later each time that a log
-    does.
+    """The bounds and ranges of each partition that are compared. They begin later whenever a log does.
 
     Attributes:
-        frozen: with the bounds of now.
-        ranges: of each partition, in order; together its audited offsets.
+        frozen: the frozen values, with the bounds as they are by now.
+        ranges: those of each partition, in order; together they are its audited offsets.
     """
 
     def __init__(self, frozen: Frozen, ranges: dict[TopicPartition, list[Range]], request: AuditRequest) -> None:
@@ -55,11 +54,12 @@ class Scope:
 
     @property
     def bounds(self) -> dict[TopicPartition, Bounds]:
-        """By partition."""
+        """The bounds by partition."""
         return {known.key: known for known in self.frozen.bounds}
 
     def begin_later(self, compared: Compared, starts: Mapping[Side, Starts]) -> tuple[Compared, list[Range]]:
-        """What still stands of what was compared, and the ranges that are to be read again."""
+        """Moves the bounds to these new log starts. Returns the part of ``compared`` that remains valid, and the ranges
+        to read again."""
         frozen = self.frozen
         there = starts.get(Side.DESTINATION, {})
         later = dict(starts.get(Side.SOURCE, {}))
@@ -83,8 +83,8 @@ class Scope:
         return without(compared, borders), again
 
     def at_source(self, starts: Starts) -> Starts:
-        """The destination's starts at the source's offsets: the same ones, but for ``offsets: mapped``, where it is
-        behind the last copy that is gone; none for a partition of which no copy is."""
+        """Returns the destination's log starts as source offsets. They are the same, except with ``offsets: mapped``:
+        then it is the offset after the last deleted copy, and a partition without a deleted copy is left out."""
         found = {}
         for key, start in starts.items():
             there = self.frozen.mapped.get(key)
@@ -94,11 +94,11 @@ class Scope:
         return found
 
     async def check(self, looked: Iterable[Range]) -> None:
-        """What was looked at is still there.
+        """Checks that both logs still have the ranges that were examined.
 
         Raises:
-            Moved: not all of it.
-            AuditError: a cluster does not say.
+            Moved: a log has deleted a part of them.
+            AuditError: a cluster does not answer.
         """
         first: dict[TopicPartition, int] = {}
         for wanted in looked:
@@ -107,7 +107,7 @@ class Scope:
         for side in Side:
             starts = await self._starts_of(side, list(first))
             here = starts if side is Side.SOURCE else self.at_source(starts)
-            # Only what was deleted since: what a side lacked before is a difference.
+            # Only what was deleted since then counts: what a side lacked before is a difference.
             later[side] = {
                 key: starts[key]
                 for key, start in here.items()
@@ -117,7 +117,8 @@ class Scope:
             raise Moved(later)
 
     def _start(self, side: Side, key: TopicPartition) -> int:
-        """From where on the log is read, in its own offsets: it began there or before when that was decided."""
+        """Returns the offset from which the log is read, in its own offsets. When it was frozen, the log began there or
+        earlier."""
         known = self.bounds[key]
         there = self.frozen.mapped.get(key) if side is Side.DESTINATION else None
         return there.read.start if there else known.source.start if side is Side.SOURCE else known.destination.start
@@ -145,7 +146,7 @@ class Scope:
 
     @property
     def notes(self) -> list[str]:
-        """A line for each log that begins later than it did."""
+        """A line for each log that begins later than at first."""
         began = {
             Side.SOURCE: {known.key: known.source.start for known in self._at_first.bounds},
             Side.DESTINATION: {known.key: known.destination.start for known in self._at_first.bounds}
@@ -161,7 +162,7 @@ class Scope:
 
 
 def _behind_deleted(offsets: OffsetMap, start: int) -> int | None:
-    """The source offset behind the last copy before ``start`` at the destination; None where there is none."""
+    """Returns the source offset after the last copy that lies before ``start`` at the destination, or None."""
     at = bisect_left(offsets, start, key=lambda run: run.destination)
     if not at:
         return None
@@ -170,7 +171,7 @@ def _behind_deleted(offsets: OffsetMap, start: int) -> int | None:
 
 
 def _begun_later(known: Bounds, starts: Starts) -> Bounds:
-    """Both logs begin at the partition's new start, or later where they do."""
+    """Returns the bounds with both logs starting at the partition's new start, or later if they did already."""
     start = starts.get(known.key)
     if start is None:
         return known
@@ -183,12 +184,12 @@ def _begun_later(known: Bounds, starts: Starts) -> Bounds:
 
 
 def _read_later(there: MappedPartition, start: int) -> MappedPartition:
-    """Copies are read from the destination's own new start on."""
+    """Returns the partition with its copies read from the destination's own new start on."""
     return there._replace(read=Span(max(there.read.start, min(start, there.read.end)), there.read.end))
 
 
 def found_starts(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartition, int]:
-    """Starts that readers met inside their ranges, as the log has them now."""
+    """Returns the log starts that readers met inside their ranges, in the log's own offsets."""
     starts: dict[TopicPartition, int] = {}
     for (topic, partition, _, _), part in read.items():
         if part.log_start is not None:
@@ -198,8 +199,8 @@ def found_starts(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartiti
 
 
 def cut(ranges: Sequence[Range], start: int) -> tuple[list[Range], list[Range]]:
-    """Of a partition's ranges those that stand as they are, to its end, and what is to be read again: from ``start``
-    on, with the batch that the log begins inside of."""
+    """Cuts a partition's ranges at its new start. Returns those that remain as they are, and the one to read again from
+    ``start`` on, including a batch that the log begins inside of."""
     again = [
         wanted._replace(start=max(start, wanted.start), first=True)
         for wanted in ranges if wanted.start <= start < wanted.end
@@ -208,7 +209,8 @@ def cut(ranges: Sequence[Range], start: int) -> tuple[list[Range], list[Range]]:
 
 
 def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compared:
-    """What was read of these partitions from the borders on, which are borders of ranges, and all of the others."""
+    """Returns the comparison without what lies before these partitions' borders, each of which is a border of ranges.
+    Other partitions stay as they are."""
 
     def stands(key: TopicPartition, offset: int) -> bool:
         return offset >= borders.get(key, offset)
@@ -237,7 +239,7 @@ def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compar
 
 
 def together(compared: Compared, again: Compared) -> Compared:
-    """Both, of ranges that do not overlap."""
+    """Merges two comparisons of ranges that do not overlap."""
     differing = dict(compared.differing)
     for key, pairs in again.differing.items():
         before = differing.get(key, Pairs())

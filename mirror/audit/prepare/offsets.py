@@ -1,4 +1,4 @@
-"""Where logs begin and end: ListOffsets for many partitions, by few requests, patient with leaders that move."""
+"""Log starts and ends: ListOffsets for many partitions in few requests, with retries when leaders move."""
 
 import asyncio
 from collections import defaultdict
@@ -20,9 +20,9 @@ MOST_TRIES = 8
 async def log_spans(
     cluster: Cluster, keys: list[TopicPartition], *, committed: bool = False
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Log starts and ends of these partitions. The start is read first, so that it is not behind the end.
+    """Returns the log starts and log ends of these partitions. Starts are read first, so that none is after its end.
 
-    The end is the high watermark, or the last stable offset (``committed``): behind it nothing is decided yet.
+    The end is the high watermark, or with ``committed`` the last stable offset, after which nothing is decided yet.
     """
     starts = await list_offsets(cluster, keys, EARLIEST)
     return starts, await list_offsets(cluster, keys, LATEST, committed=committed)
@@ -31,10 +31,16 @@ async def log_spans(
 async def list_offsets(
     cluster: Cluster, keys: list[TopicPartition], timestamp: int, *, committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """One offset per partition, all partitions of a leader in one request; leaders that moved are asked again.
+    """Returns one offset per partition. All partitions of a leader share a request; when leaders move, it asks again.
+
+    Args:
+        cluster: where to ask.
+        keys: the partitions.
+        timestamp: in ms since 1970, or ``EARLIEST`` or ``LATEST``.
+        committed: ask at read_committed.
 
     Raises:
-        AuditError: a partition has no leader or an error that stays.
+        AuditError: a partition has no leader, or an error persists.
         NetworkError: a leader does not answer.
     """
     offsets: dict[TopicPartition, int] = {}

@@ -1,4 +1,4 @@
-"""What a broker that restarts cannot answer for some seconds is asked again."""
+"""Retries for brokers that cannot answer for a few seconds while they restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,16 +8,16 @@ from mirror.net.backoff import Backoff
 from mirror.net.errors import NetworkError
 
 TRIES = 6
-"""Some seven seconds in all."""
+"""Attempts; the waits between them add up to about six seconds."""
 
 Result = TypeVar("Result")
 
 
 async def patiently(action: Callable[[], Awaitable[Result]]) -> Result:
-    """The outcome of ``action``, which is begun again from its beginning when a cluster does not answer.
+    """Returns the result of ``action``, which is started again from its beginning when a cluster does not answer.
 
     Raises:
-        NetworkError: that of the last try.
+        NetworkError: the error of the last attempt.
     """
     backoff = Backoff(least_ms=200, most_ms=5_000)
     while True:

@@ -1,6 +1,6 @@
-"""Offset ranges cut and bundled into tasks of a useful size. Pure: estimates in, tasks out.
+"""Cuts offsets into ranges and bundles these into tasks of a useful size. Pure: estimates in, tasks out.
 
-Both sides are read by the same tasks, so that each range's coverage on one side has its counterpart on the other.
+The same tasks read both sides, so that each range's coverage on one side has its counterpart on the other.
 """
 
 import itertools
@@ -15,20 +15,20 @@ from mirror.offsetmap.runs import OffsetMap, Run
 
 MIB = 1 << 20
 TASK_BYTES = 128 * MIB
-"""A task of Spark costs some 12 ms and two connections; so many bytes make that less than a tenth of its work."""
+"""A Spark task costs about 12 ms and two connections. With this many bytes, that is less than a tenth of its work."""
 LEAST_TASK_BYTES = 8 * MIB
-"""Small audits are cut finer, so that every core has work."""
+"""Small audits are cut finer than ``TASK_BYTES`` so that every core has work, but not finer than this."""
 CHUNK_BYTES = MIB
-"""About so many bytes are one row for Spark, until they turn out to differ."""
+"""About this many bytes are one row for Spark, until they turn out to differ."""
 MOST_TASKS = 5_000
-"""Each task's ranges travel in the plan; larger logs get larger tasks."""
+"""Limit, because the plan carries each task's ranges; larger logs get larger tasks."""
 
 
 class Copied(NamedTuple):
-    """Where a range's source offsets are at the destination.
+    """The place of a range's source offsets at the destination.
 
-    ``start`` and ``end``: what is to be read there, of topic ``topic``. ``own``: producer ids of the flow. ``runs``: of
-    the map, as far as they touch the range.
+    ``start`` and ``end``: the offsets to read there, in topic ``topic``. ``own``: producer ids of the flow. ``runs``:
+    those of the offset map that touch the range.
     """
 
     topic: str
@@ -39,25 +39,25 @@ class Copied(NamedTuple):
 
     @classmethod
     def read(cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]]) -> "Copied":
-        """From JSON's lists."""
+        """Builds it from JSON lists."""
         return cls(topic, int(start), int(end), tuple(map(int, own)), tuple(Run(*map(int, run)) for run in runs))
 
 
 def copied(
     offsets: OffsetMap, start: int, end: int, *, topic: str, bounds: Span, own: Iterable[int], shift: int = 0
 ) -> Copied:
-    """Where source offsets ``start`` to before ``end`` are, in ``topic`` of the destination.
+    """Returns the place of source offsets ``start`` up to but not including ``end``, in ``topic`` of the destination.
 
-    Ranges that touch at the source touch at the destination, so that nothing between them is left out.
+    Ranges that touch at the source also touch at the destination, so that nothing between them is left out.
 
     Args:
-        offsets: the partition's whole map.
-        start: of the range.
-        end: of the range.
-        topic: at the destination.
-        bounds: the destination's offsets that all ranges together read.
+        offsets: the partition's whole offset map.
+        start: first source offset of the range.
+        end: its end, exclusive.
+        topic: name at the destination.
+        bounds: the destination offsets that all ranges together read.
         own: producer ids of the flow.
-        shift: how much further than the map says the destination has them.
+        shift: how many offsets further than the map says the destination has them.
     """
     begins, ends = offsets.to_destination(start), offsets.to_destination(end)
     low = min(max(bounds.end if begins is None else begins.offset + shift, bounds.start), bounds.end)
@@ -71,12 +71,13 @@ def copied(
 class Range(NamedTuple):
     """Offsets of one partition that one task reads. A batch belongs to the range in which its base offset lies.
 
-    ``first``: the partition's first range, which also owns the batch that begins before it and reaches into it (a log
-    may start inside a batch, after DeleteRecords).
-    ``width``: offsets in one chunk; the first chunk begins at ``start``.
-    ``copied``: where these offsets are, at a destination with offsets of its own (``offsets: mapped``).
-    ``shift``: how much further than there (or than here) the destination has them: the source is read as it is, and the
-    destination's offsets are told less the shift, so that what moved as one compares equal.
+    ``first``: the partition's first range. It also owns a batch that begins before it and reaches into it (after
+    DeleteRecords, a log may start inside a batch).
+    ``width``: offsets per chunk; the first chunk begins at ``start``.
+    ``copied``: the place of these offsets at a destination with offsets of its own (``offsets: mapped``).
+    ``shift``: how many offsets further the destination has them than ``copied`` says, or than the source without it.
+    The source is read as it is. The destination is read that much further, and the shift is subtracted from its
+    offsets, so that what moved as a whole compares equal.
     """
 
     topic: str
@@ -98,7 +99,7 @@ Task = tuple[Range, ...]
 
 
 class Estimate(NamedTuple):
-    """A partition's offsets to read, and about how many bytes they are."""
+    """The offsets of a partition to read, and about how many bytes they have."""
 
     key: TopicPartition
     span: Span
@@ -106,13 +107,14 @@ class Estimate(NamedTuple):
 
 
 def task_size(total: int, parallelism: int) -> int:
-    """Bytes that one task should read, when all of them are to read ``total``."""
+    """Returns the bytes that one task should read, if all tasks together read ``total``."""
     fair = math.ceil(total / max(1, parallelism))
     return max(min(TASK_BYTES, fair), LEAST_TASK_BYTES, math.ceil(total / MOST_TASKS))
 
 
 def cut(estimate: Estimate, size: int) -> list[tuple[Range, int]]:
-    """One partition's ranges of about ``size`` bytes each, by equal numbers of offsets, with their estimates."""
+    """Cuts one partition into ranges with equal numbers of offsets and about ``size`` bytes each. Returns them with
+    their estimated sizes."""
     (topic, partition), span, total = estimate
     pieces = max(1, min(math.ceil(total / size), span.offsets))
     width = max(1, math.ceil(span.offsets * CHUNK_BYTES / max(total, 1)))
@@ -124,7 +126,8 @@ def cut(estimate: Estimate, size: int) -> list[tuple[Range, int]]:
 
 
 def plan(estimates: Iterable[Estimate], parallelism: int) -> list[Task]:
-    """Every offset in exactly one range, every range in exactly one task. Partitions without offsets take none."""
+    """Returns tasks with every offset in exactly one range, and every range in exactly one task. Partitions without
+    offsets have no range."""
     wanted = [estimate for estimate in estimates if estimate.span.offsets]
     size = task_size(sum(estimate.size for estimate in wanted), parallelism)
     tasks: list[Task] = []
@@ -143,15 +146,15 @@ def plan(estimates: Iterable[Estimate], parallelism: int) -> list[Task]:
 
 
 def to_json(tasks: Sequence[Task]) -> str:
-    """Tasks as the data source's option carries them."""
+    """Returns tasks as text for the data source's option."""
     return json.dumps(tasks, separators=(",", ":"))
 
 
 def from_json(text: str) -> list[Task]:
-    """The way back.
+    """Returns the tasks of a text that ``to_json`` made.
 
     Raises:
-        ValueError: not such a text.
+        ValueError: it is not such a text.
     """
     try:
         return [tuple(_range(*entry) for entry in task) for task in json.loads(text)]
@@ -172,14 +175,14 @@ def _range(
 
 
 def chunk_range(whole: Range, start: int) -> Range:
-    """The chunk of this range that begins at ``start``, as a range of its own."""
+    """Returns the chunk of this range that begins at ``start``, as a range of its own."""
     return whole._replace(
         start=start, end=min(start + whole.width, whole.end), first=whole.first and start == whole.start
     )
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges of the same partition that touch, joined."""
+    """Joins ranges of the same partition and shift that touch."""
     joined: list[Range] = []
     for found in sorted(ranges):
         if joined and joined[-1][:2] + joined[-1][-1:] == found[:2] + found[-1:] and joined[-1].end == found.start:
@@ -190,6 +193,6 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def bundled(ranges: Sequence[Range], parallelism: int) -> list[Task]:
-    """Ranges dealt out to tasks, evenly by number."""
+    """Distributes ranges to tasks, with about the same number of ranges in each."""
     size = max(1, math.ceil(len(ranges) / max(1, parallelism)))
     return [tuple(ranges[first : first + size]) for first in range(0, len(ranges), size)]

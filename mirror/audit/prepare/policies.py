@@ -1,4 +1,4 @@
-"""Which topics a log cleaner works on: there, batches go away after they were copied, and gaps say so."""
+"""Finds the topics that a log cleaner works on. It removes batches after they were copied, which explains gaps."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,13 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from mirror.net.cluster import Cluster
 
 _TOPIC = 2
-"""Resource type of a topic."""
+"""The resource type of a topic in DescribeConfigs."""
 _POLICY = "cleanup.policy"
 
 
 async def compacted(cluster: Cluster, topics: Iterable[str]) -> frozenset[str]:
-    """Those of these topics whose cleanup.policy includes compact. Without the right to look, a topic is taken for one
-    that is not compacted: that forgives nothing.
+    """Returns those of these topics whose cleanup.policy includes compact. Without the right to describe it, a topic
+    counts as not compacted, which is the stricter case: no gap is excused.
 
     Raises:
         NetworkError: the cluster does not answer.

@@ -1,6 +1,6 @@
-"""Source offsets that somebody decided to go on without, or to take on trust: the flow has them written down.
+"""Source offsets that somebody decided to skip or to take on trust. The flow's internal topic records them.
 
-They are no differences: what the source no longer has cannot be compared. A verdict is not whole without them.
+They are not differences: what the source no longer has cannot be compared. But a verdict is incomplete without them.
 """
 
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ from mirror.offsetmap.topic import State
 
 
 class Decisions(NamedTuple):
-    """Of the audited partitions. ``unknown``: why they cannot be known; empty: they are."""
+    """Decisions on the audited partitions. ``unknown``: the reason why they are not known, or an empty string."""
 
     ranges: tuple[Skipped, ...] = ()
     unknown: str = ""
 
 
 async def skipped(destination: Cluster, bounds: Iterable[Bounds], request: AuditRequest) -> Decisions:
-    """What the flow's internal topic at the destination tells of the audited partitions."""
+    """Returns what the flow's internal topic at the destination says about the audited partitions."""
     state = State(destination, request.flow, lean=True)
     try:
         if not await state.open(create=False):

@@ -1,1 +1,1 @@
-"""One side's log, read and told batch by batch. No Spark."""
+"""Reads one side's logs and returns them batch by batch. No Spark."""

@@ -1,4 +1,4 @@
-"""One Fetch request on a data connection: framed, sent, awaited. No retries and no meaning: those are the callers'."""
+"""Frames, sends and awaits one Fetch request on a data connection. Callers retry and interpret the answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from mirror.wire.header import SIZE, request_header
 from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
 
 FETCH_WAIT_MS = 500
-"""How long a broker may wait for data. All that is asked for lies below the log's end, so that it never should."""
+"""How long a broker may wait for data. It never should: all requested offsets lie below the log's end."""
 
 
 class Sent:
-    """A fetch on its way, and the one waiter for its answer. ``topics``: how the request names them -> their names."""
+    """A fetch in flight, and the one waiter for its answer. ``topics``: name or id in the request -> topic name."""
 
     __slots__ = ("connection", "future", "topics", "version")
 
@@ -27,7 +27,7 @@ class Sent:
         self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
 
     def receive(self, response: memoryview | Frame) -> None:
-        """Called by the connection."""
+        """Called by the connection with the answer."""
         assert isinstance(response, Frame), "data connections are given allocate, and no response fits the read-ahead"
         if self.future.done():
             response.release()
@@ -35,10 +35,10 @@ class Sent:
             self.future.set_result(response)
 
     def fail(self, error: NetworkError) -> None:
-        """Called by the connection."""
+        """Called by the connection if there will be no answer."""
         if not self.future.done():
             self.future.set_exception(error)
-            # A fetch that was sent ahead may be given up; then nobody asks for its exception, and Python would say so.
+            # A fetch that was sent ahead may be abandoned. Nobody retrieves its exception then; Python would log it.
             self.future.exception()
 
 
@@ -52,7 +52,8 @@ def send_fetch(
     response_bytes: int,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> Sent:
-    """Asks for (topic, partition, offset), in this order. Read committed, the answer names aborted transactions.
+    """Sends a fetch for each (topic, partition, offset), in this order. At ``READ_COMMITTED``, the answer lists aborted
+    transactions.
 
     Raises:
         Unsupported: the broker speaks no version of Fetch that we do.

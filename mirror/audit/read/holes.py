@@ -1,8 +1,8 @@
-"""What each batch of a log is to the audit: a record batch that is due, or one of the kinds of holes. Pure.
+"""Classifies each batch of a log for the audit: a record batch that is due, or a kind of hole. Pure.
 
-At the source, transaction markers, aborted data, empty batches and gaps are holes: no consumer reads anything there,
-and the destination has nothing but control markers for them. At the destination, an abort marker with the mirror's
-identity fills one offset; whatever else is no record batch has no business there.
+At the source, transaction markers, aborted data, empty batches and gaps are holes. No read_committed consumer reads
+anything there, and the destination has only control markers for them. At the destination, an abort marker with the
+mirror's identity fills one offset; anything else that is not a record batch does not belong there.
 """
 
 import json
@@ -22,12 +22,12 @@ from mirror.records.scan import Place
 from mirror.records.transactions import ABORT, marker_kind
 
 Holes = NDArray[np.int64]
-"""Rows of start, end and ``What``, in the order of offsets."""
+"""Rows of start, end and ``What``, in offset order."""
 NO_HOLES: Holes = np.empty((0, 3), np.int64)
 
 
 def coalesced(holes: Holes) -> Holes:
-    """Neighbours of one kind made one."""
+    """Returns the holes with neighbours of one kind joined."""
     if len(holes) < 2:
         return holes
     begins = np.concatenate(([True], (holes[1:, 0] != holes[:-1, 1]) | (holes[1:, 2] != holes[:-1, 2])))
@@ -38,11 +38,11 @@ def coalesced(holes: Holes) -> Holes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How one side's batches are told apart.
+    """How one side's batches are classified.
 
-    ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill
+    ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill holes
     whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are not
-    filled at all, and the sides are not compared in them.
+    filled at all, and are not compared.
     """
 
     side: Side = Side.SOURCE
@@ -52,7 +52,8 @@ class Rules:
 
     @property
     def odd(self) -> frozenset[What]:
-        """What is a finding by itself: nothing at the source, all but markers at the destination."""
+        """The natures that are findings by themselves: all except data and markers at a destination that is not mapped;
+        none otherwise."""
         if self.side is Side.SOURCE or self.mapped:
             return frozenset()
         return frozenset(What) - {What.DATA, What.CONTROL}
@@ -61,21 +62,21 @@ class Rules:
     def kept_attributes(self) -> int:
         """The attribute bits that are compared.
 
-        The delete horizon is each cleaner's own. The mirror takes the transactional bit off: at the source it says
-        nothing about the copy, at the destination it would hide records from consumers.
+        The delete horizon is each cleaner's own. The mirror clears the transactional bit: at the source it says nothing
+        about the copy, and at the destination it would hide records from consumers.
         """
         return ~(DELETE_HORIZON | TRANSACTIONAL) if self.side is Side.SOURCE else ~DELETE_HORIZON
 
     def to_json(self) -> str:
-        """As the data source's option carries them."""
+        """Returns the rules as text for the data source's option."""
         return json.dumps({**asdict(self), "side": self.side.value})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The way back.
+        """Returns the rules of a text that ``to_json`` made.
 
         Raises:
-            ValueError: not such a text.
+            ValueError: it is not such a text.
         """
         try:
             fields = json.loads(text)
@@ -85,7 +86,7 @@ class Rules:
 
 
 PLAIN = Rules()
-"""Every batch that is no control batch is data."""
+"""Every batch with records that is not a control batch is data."""
 
 
 def sorted_out(
@@ -96,10 +97,10 @@ def sorted_out(
     aborted: Iterable[tuple[int, int]] = (),
     witness: Witness | None = None,
 ) -> NDArray[np.int8]:
-    """``What`` of each batch of one Fetch response. ``aborted``: the response's list, (producer id, first offset).
+    """Returns the ``What`` of each batch of a Fetch response. ``aborted``: the response's (producer id, first offset).
 
-    The list has every aborted transaction that reaches into the response, wherever it began, so that each response
-    is judged by itself; only ``witness``, of the range, remembers what came before.
+    That list has every aborted transaction that reaches into the response, wherever it began, so each response is
+    judged by itself. Only ``witness``, which belongs to the range, remembers what came before.
 
     Raises:
         AuditError: the list and the markers in the log contradict each other.
@@ -119,7 +120,7 @@ def sorted_out(
             of_transactions = np.flatnonzero(((flags & TRANSACTIONAL) != 0) & ~damaged)
             for index in _aborted(body, places, headers, of_transactions, control, aborted, witness or Witness()):
                 whats[index] = What.ABORTED
-    # A batch that is damaged may only seem to hold no record: it stays a batch, and is found corrupt.
+    # A damaged batch may only seem to be empty or aborted: it stays a record batch, and is found corrupt.
     left_out = np.isin(whats, (What.EMPTY, What.ABORTED))
     whats[left_out & ~_intact(body, places, headers, left_out)] = What.DATA
     return whats
@@ -128,7 +129,7 @@ def sorted_out(
 def _intact(
     body: memoryview, places: Sequence[Place], headers: NDArray[np.void], asked: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Those of ``asked`` whose checksum matches their bytes."""
+    """Returns which of the ``asked`` batches have a checksum that matches their bytes."""
     intact = asked.copy()
     for index in np.flatnonzero(asked).tolist():
         intact[index] = _is_intact(body, places, headers, index)
@@ -146,7 +147,7 @@ def _bytes(body: memoryview, place: Place) -> memoryview:
 def _markers(
     rules: Rules, body: memoryview, places: Sequence[Place], headers: NDArray[np.void], control: NDArray[np.bool_]
 ) -> list[tuple[int, What]]:
-    """Index and ``What`` of each control batch at the destination."""
+    """Returns index and ``What`` of each control batch at the destination."""
     found = headers[control]
     own = (found["producer_id"] & MIRROR_BIT != 0) & (found["producer_epoch"] % 2 == 1)
     may_fill = (own | rules.strangers) & (found["last_offset_delta"] == 0)
@@ -169,10 +170,10 @@ def _aborted(
     aborted: Iterable[tuple[int, int]],
     witness: Witness,
 ) -> list[int]:
-    """Indexes of the batches that belong to aborted transactions, as the Java consumer finds them.
+    """Returns the indexes of the batches that belong to aborted transactions, found as the Java consumer finds them.
 
     Raises:
-        AuditError: a marker says otherwise than the list.
+        AuditError: a marker contradicts the list.
     """
     begins = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     current: set[int] = set()
@@ -191,6 +192,7 @@ def _aborted(
         elif producer in current:
             found.append(index)
         elif producer not in witness.due and _is_intact(body, places, headers, index):
-            # A flipped bit makes it another producer's: what its marker says is true all the same.
+            # Only intact batches count here: a flipped bit in the producer id would make it another producer's data,
+            # and that producer's marker would seem to contradict the list.
             witness.data(producer, base)
     return found

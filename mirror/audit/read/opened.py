@@ -1,7 +1,8 @@
-"""Batches opened: a row for each record.
+"""Opens batches and returns a row for each record.
 
-A log cleaner rewrites batches, and from then on their bytes prove nothing: what is left of them can only be compared
-record by record, and what is gone only be excused by a later record of its key. Batches of other topics stay closed.
+A log cleaner rewrites batches, and from then on their bytes prove nothing. What is left of them can only be compared
+record by record. What is gone can only be excused, for example by a later record of its key (``spark.by_record``).
+Batches of other topics are opened only where they cannot be matched as a whole (``OPENED``).
 """
 
 import struct
@@ -26,7 +27,8 @@ _LENGTH = struct.Struct(">i")
 def opened_rows(
     body: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester
 ) -> Iterator[RecordRow]:
-    """The records of these batches, in order. ``headers`` have the offsets that count (``offsets: mapped``)."""
+    """Yields the records of these batches, in order. Offsets come from ``headers``, not from ``body``: with
+    ``offsets: mapped``, the two differ."""
     for (at, size), base in zip(places, headers["base_offset"].tolist(), strict=True):
         batch = body[at : at + size]
         header = BatchHeader.read(batch)._replace(base_offset=base)
@@ -50,14 +52,14 @@ def _row(record: Record, digest: Digester) -> RecordRow:
 
 
 def _framed(data: bytes | None) -> tuple[bytes, bytes]:
-    """With its length before it, as no two lists of parts may look alike."""
+    """Returns the data after its length, because no two lists of parts may look alike."""
     return (_LENGTH.pack(-1), b"") if data is None else (_LENGTH.pack(len(data)), data)
 
 
 def as_units(block: Block, wanted: Span) -> Block:
-    """The block's records at these offsets, each as a batch of one record: what batches they are in no longer counts.
+    """Returns the block's records at these offsets, each as a batch of one record, so that batch borders do not matter.
 
-    A batch that cannot be opened is one unit with a wrong checksum, so that it is equal to nothing.
+    A batch that cannot be opened becomes one unit with a wrong checksum, so that it is equal to nothing.
     """
     records = [record for record in block.records if wanted.start <= record.offset < wanted.end]
     headers = np.zeros(len(records), HEADERS)
@@ -71,7 +73,7 @@ def as_units(block: Block, wanted: Span) -> Block:
 
 
 def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordRow]) -> Any:
-    """Those as an Arrow record batch: ``note`` is the key's digest, ``flags`` 1 for a tombstone."""
+    """Returns these rows as an Arrow record batch. ``note`` is the key's digest; ``flags`` is 1 for a tombstone."""
     count = len(rows)
     offsets = pa.array([row.offset for row in rows], pa.int64())
     columns = {

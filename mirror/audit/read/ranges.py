@@ -1,4 +1,4 @@
-"""What one Fetch response means for one range: which batches it owns, which offsets are holes, where to go on. Pure."""
+"""Evaluates a Fetch response for one range: the batches that it owns, the holes, and the next offset. Pure."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,14 @@ from mirror.records.intact import is_intact
 from mirror.records.scan import Place, scan
 
 LISTED_GAPS = 10
-"""Gaps that a coverage row names one by one; the others only count."""
+"""Gaps that a coverage row lists one by one; the others are only counted."""
 
 
 class Piece(NamedTuple):
-    """One response, as far as a range is concerned: its own batches of records, and all holes within its borders.
+    """The part of one response that concerns a range: its own batches of records, and all holes within its borders.
 
-    ``offsets``: how many of the range's offsets are in batches of records, those that a neighbour owns included.
-    ``broken``: behind these batches the log's own structure is damaged, and nothing can be found by reading on.
+    ``offsets``: how many of the range's offsets are in batches of records, including those that a neighbour owns.
+    ``broken``: the reason if the log's own structure is damaged after these batches, so that reading on is useless.
     """
 
     places: Sequence[Place]
@@ -38,27 +38,27 @@ class Piece(NamedTuple):
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """(start, end) of offsets without a batch."""
+        """Start and end of each run of offsets without a batch."""
         return [(int(start), int(end)) for start, end, what in self.holes if what == What.GAP]
 
     @classmethod
     def hole(cls, start: int, end: int) -> Self:
-        """No batch from here to there."""
+        """Returns a piece that has no batch from ``start`` to ``end``."""
         holes = np.array([(start, end, What.GAP)], np.int64) if start < end else NO_HOLES
         return cls((), np.empty(0, HEADERS), holes, 0, end)
 
 
 @dataclass(slots=True, kw_only=True)
 class RangeCoverage:
-    """What was read of a range: its own batches of records, and every offset of it by what it is.
+    """Counts of what was read of a range: its own batches of records, and each of its offsets by its nature.
 
-    ``offsets`` are those in batches of records; ``control``, ``aborted``, ``empty`` and ``gap_offsets`` are the holes
-    (the first gaps by name too), ``odd`` what has no business at a destination. With ``offsets: mapped``, the gaps of a
-    destination are what the map does not have, and ``unmapped`` are the destination's offsets of batches of the flow
-    that are not in it. ``next_offset`` is where reading came to; the range was read when that is its end. ``broken``
-    says why the log could not be read further, because of its bytes or, ``unreadable``, because its broker shows none.
-    ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: where the log begins by
-    now, if that is behind the range's start: what stood before it was deleted while it was to be read.
+    ``offsets`` counts those in batches of records; ``control``, ``aborted``, ``empty`` and ``gap_offsets`` count holes
+    (``gaps`` lists the first gaps); ``odd`` counts what does not belong at a destination. With ``offsets: mapped``, a
+    destination's gaps are the offsets that the map does not have, and ``unmapped`` are the destination offsets of the
+    flow's batches that are not in the map. ``next_offset`` is where reading stopped; the range was read if that is its
+    end. ``broken`` is the reason why the log could not be read further: its bytes or, if ``unreadable``, a broker that
+    returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: the log's
+    current start, if it is after the range's start; what lay before it was deleted before it could be read.
     """
 
     batches: int = 0
@@ -82,11 +82,11 @@ class RangeCoverage:
 
     @property
     def accounted(self) -> int:
-        """Offsets whose nature is known."""
+        """The number of offsets whose nature is known."""
         return self.offsets + self.control + self.aborted + self.empty + self.gap_offsets + self.odd
 
     def take(self, piece: Piece) -> None:
-        """One more response."""
+        """Adds one more response."""
         self.batches += len(piece.places)
         self.records += int(piece.headers["record_count"].sum(dtype=np.int64))
         self.bytes += int(piece.headers["length"].sum(dtype=np.int64)) + PREFIX_SIZE * len(piece.places)
@@ -106,23 +106,23 @@ class RangeCoverage:
 
     @property
     def witness(self) -> Witness:
-        """What its markers said of its transactions."""
+        """The witness of the range, from what its markers say about its transactions."""
         return Witness(0, set(self.due), set(self.ended), dict(self.unexplained))
 
     def become(self, other: Self, shift: int) -> None:
-        """The other one's, so many offsets further."""
+        """Takes the other one's values, with its offsets in this log increased by ``shift``."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
         self.next_offset += shift
         self.gaps = [(start + shift, end + shift) for start, end in self.gaps]
 
     def to_json(self) -> str:
-        """As the coverage row carries it."""
+        """Returns it as text for the coverage row."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The way back."""
+        """Returns the coverage of a text that ``to_json`` made."""
         return cls(**json.loads(text))
 
 
@@ -136,18 +136,18 @@ def cut_records(
     aborted: Iterable[tuple[int, int]] = (),
     witness: Witness | None = None,
 ) -> Piece:
-    """The record set ``body[at:end]``, fetched at offset ``due``, cut for the range.
+    """Returns the part of the record set ``body[at:end]``, fetched at offset ``due``, that concerns the range.
 
     A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
     those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
-    ``aborted`` is what the response says of aborted transactions, ``witness`` what the range has said so far.
+    ``aborted``: the response's list of aborted transactions. ``witness``: what the range's markers have said so far.
 
     Raises:
         AuditError: batches of a format before Kafka 0.11; markers that contradict ``aborted``.
     """
     places, broken = _places(body, at, end, wanted)
     if not places and end > at and broken is None:
-        broken = f"{end - at} bytes that are no whole batch"  # brokers answer with one at least, however large it is
+        broken = f"{end - at} bytes that are no whole batch"  # brokers send at least one batch, however large it is
     headers = read_headers(body, places)
     whats = sorted_out(rules, body, places, headers, aborted, witness)
     bases = headers["base_offset"].astype(np.int64)
@@ -156,12 +156,12 @@ def cut_records(
     first = int(live.argmax()) if live.any() else len(places)
     unfound = first == len(places) or bases[first] > due
     if unfound and not all(is_intact(body[begins : begins + size]) for begins, size in places[:first]):
-        # Nothing has the due offset: one of those left out may, if its last offset is wrong.
+        # No batch has the due offset. One of those left out may have it, if its last offset is wrong.
         return Piece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
     places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
     whats = whats[first:]
     previous = np.concatenate(([due], nexts[:-1]))[: len(places)]
-    # Offsets only rise in a log, and no two batches share one; but the range may begin inside its first batch.
+    # Offsets only rise in a log, and no two batches share one. But the range may begin inside its first batch.
     wrong = (nexts <= bases) | (bases < previous)
     if places and due == wanted.start:
         wrong[0] = nexts[0] <= bases[0]
@@ -169,7 +169,7 @@ def cut_records(
         stop = int(wrong.argmax())
         broken = f"offsets {int(bases[stop])} to {int(nexts[stop]) - 1} in a batch where {int(previous[stop])} is due"
         if stop and bases[stop] < previous[stop]:
-            stop -= 1  # or it is the batch before that says a wrong last offset: then nothing of it can be believed
+            stop -= 1  # or the batch before states a wrong last offset: then nothing in it can be trusted either
         places, headers, bases, nexts = places[:stop], headers[:stop], bases[:stop], nexts[:stop]
         previous, whats = previous[:stop], whats[:stop]
     if not places:
@@ -179,7 +179,7 @@ def cut_records(
     holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end))
     next_offset = min(int(nexts[-1]), wanted.end)
     if next_offset == wanted.end:
-        broken = None  # the damage lies in a neighbour's range, and is told there
+        broken = None  # the damage lies in a neighbour's range, and is reported there
     own = is_data & (bases < wanted.end)
     if not wanted.first:
         own &= bases >= wanted.start
@@ -192,7 +192,7 @@ def cut_records(
 def _holes(
     starts: NDArray[np.int64], ends: NDArray[np.int64], whats: NDArray[np.int8], previous: NDArray[np.int64]
 ) -> Holes:
-    """The batches that are holes and the gaps in front of batches, in order; neighbours of one kind are one."""
+    """Returns the batches that are holes and the gaps before batches, in order. Neighbours of one kind are joined."""
     is_hole = (whats != What.DATA) & (ends > starts)
     is_gap = starts > previous
     if not is_hole.any() and not is_gap.any():
@@ -207,7 +207,7 @@ def _holes(
 
 
 def _places(body: memoryview, at: int, end: int, wanted: Range) -> tuple[list[Place], str | None]:
-    """The whole batches, and what is wrong behind them."""
+    """Returns the whole batches, and what is wrong after them, or None."""
     places: list[Place] = []
     try:
         for place in scan(body, at, end):

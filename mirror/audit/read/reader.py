@@ -1,8 +1,8 @@
-"""One task's ranges read from a cluster, batch by batch, with the project's own frames.
+"""Reads one task's ranges from a cluster, batch by batch, with the project's own frames.
 
 The next fetch is sent as soon as a response's headers are known, so that the broker works while its bytes are digested.
-A lost connection or a moved leader is looked up again a few times; what was read stays read, because a range goes on
-at the offset that is due.
+After a lost connection or a moved leader, the leader is looked up and asked again a few times. What was read stays
+read, because a range continues at the next offset that is due.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, read_fe
 from mirror.wire.primitives import MalformedFrame
 
 MOST_TRIES = 8
-"""Failures in a row, without a batch in between, after which a range is given up."""
+"""A range is given up after more than this many failures in a row without a batch in between."""
 EMPTY_ANSWERS = 3
-"""Answers without a batch, from a leader that shows more of the log: then it has none there, or cannot find it."""
+"""After so many answers without a batch from a leader whose log goes on, it has no batch there or cannot find it."""
 PROBES = 16
-"""Places behind an empty answer at which the log is tried."""
+"""About how many later offsets are tried after empty answers."""
 
 RUN_AGAIN = "run the audit again: it freezes new bounds"
 CHECK_BROKER = "check that the broker is up and see its log, then run the audit again"
@@ -48,11 +48,11 @@ class _BrokenLog(Exception):
 
 
 class _NotThere(Exception):
-    """The broker's log does not have the offset, or not any more."""
+    """The broker's log does not have the offset, or no longer has it."""
 
 
 class _Again(Exception):
-    """This try failed and another may not. ``moved``: the metadata must be asked first."""
+    """This attempt failed, but another one may succeed. ``moved``: the metadata must be refreshed first."""
 
     def __init__(self, why: str, *, moved: bool) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ class _Again(Exception):
 
 
 class Reader:
-    """Reads ranges from one cluster. Opens its sockets in ``open``, and belongs to the loop that runs then."""
+    """Reads ranges from one cluster. It opens its sockets in ``open``, and belongs to the event loop that runs then."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Reader:
         self._pool = FramePool(budget=2 * (fetch_bytes + OVERHEAD), frame_size=fetch_bytes + OVERHEAD)
 
     async def open(self, topics: set[str]) -> None:
-        """Reaches the cluster, and makes sure that it is the one whose bounds were frozen.
+        """Connects to the cluster, and makes sure that it is the one whose bounds were frozen.
 
         Raises:
-            AuditError: it is another cluster, or not to be reached.
+            AuditError: it is another cluster, or it cannot be reached.
         """
         try:
             await patiently(lambda: self._open(topics))
@@ -132,9 +132,9 @@ class Reader:
     # -- one range ---------------------------------------------------------------------------------------------------
 
     async def blocks(self, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
-        """The batches that the range owns, digested, and its holes. ``coverage`` is true to what was yielded, always.
+        """Yields the batches that the range owns, digested, and its holes. ``coverage`` always fits what was yielded.
 
-        Damage to the log's structure ends the range and is told in ``coverage.broken``: it is a finding.
+        Damage to the log's structure ends the range and is reported in ``coverage.broken``: it is a finding.
 
         Raises:
             AuditError: the range cannot be read to its end for any other reason.
@@ -162,7 +162,7 @@ class Reader:
             coverage.gap_offsets = wanted.end - wanted.start - selector.offsets
 
     async def _shifted(self, wanted: Range, coverage: RangeCoverage, shift: int) -> AsyncIterator[Block]:
-        """As if all that is ``shift`` offsets further were where it is wanted."""
+        """Yields the blocks that lie ``shift`` offsets further in the log, with the shift subtracted from them."""
         there = wanted._replace(start=wanted.start + shift, end=wanted.end + shift, shift=0)
         found = RangeCoverage() if shift else coverage
         async for block in self._read(there, found, cleaned=wanted.topic in self._cleaned):
@@ -173,8 +173,8 @@ class Reader:
     async def _read(
         self, wanted: Range, coverage: RangeCoverage, selector: Selector | None = None, *, cleaned: bool
     ) -> AsyncIterator[Block]:
-        """See ``blocks``; the range's offsets are those of the log that is read. ``cleaned``: a log cleaner works on
-        it."""
+        """Yields blocks as ``blocks`` does. The range's offsets are those of the log that is read. ``cleaned``: a log
+        cleaner works on it."""
         coverage.next_offset = wanted.start
         backoff = Backoff(least_ms=100, most_ms=5_000)
         empty = 0
@@ -224,7 +224,7 @@ class Reader:
     async def _answer(
         self, sent: Sent | None, wanted: Range, coverage: RangeCoverage, backoff: Backoff
     ) -> tuple[Frame, Fetched] | None:
-        """The answer for the offset that is due; None: it is to be asked for again, or another offset is due.
+        """Returns the answer for the offset that is due. None: the caller must ask again, maybe at another offset.
 
         Raises:
             _BrokenLog: the broker cannot read its log there.
@@ -241,11 +241,11 @@ class Reader:
         return None
 
     async def _pass_over(self, wanted: Range, coverage: RangeCoverage) -> _Again | None:
-        """On from where the log begins by now; or why that is not known. What it means for the comparison is the
-        driver's business.
+        """Continues at the log's current start after an offset was deleted. Returns the reason if that start is not
+        known. The Spark driver decides what this means for the comparison.
 
         Raises:
-            AuditError: it begins before the offset that is not there: the log has lost its end.
+            AuditError: the log begins at or before the missing offset, so it has lost its end.
         """
         assert self._cluster is not None
         key, due = TopicPartition(wanted.topic, wanted.partition), coverage.next_offset
@@ -260,10 +260,10 @@ class Reader:
         return None
 
     async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> Piece:
-        """What an empty answer means: no batch from there to the range's end, or a log that cannot be read.
+        """Returns the meaning of an empty answer: no batch from there to the range's end, or an unreadable log.
 
-        A broker that finds no batch in a segment looks in the next ones, so what can be read behind an empty answer
-        would have been in it. A log cleaner leaves nothing to the end where the last segments held but tombstones.
+        A broker that finds no batch in a segment searches the next ones, so any readable batch after that offset would
+        have been in the answer. A log cleaner leaves nothing up to the end if the last segments held only tombstones.
         """
         due = coverage.next_offset
         why = await self._behind(wanted, due, visible) if cleaned else "no log cleaner works on this topic"
@@ -274,7 +274,8 @@ class Reader:
         return Piece.hole(due, due)._replace(broken=told)
 
     async def _behind(self, wanted: Range, due: int, visible: int) -> str | None:
-        """What the broker shows between these offsets, at places all over; None for nothing."""
+        """Tries offsets spread between these two. Returns what the broker shows or fails with there, or None if it
+        shows nothing."""
         step = max(1, (visible - due) // PROBES)
         for offset in sorted({*range(due + step, visible, step), visible - 1} - {due}):
             try:
@@ -297,11 +298,15 @@ class Reader:
         return block
 
     def _visible(self, fetched: Fetched) -> int:
-        """The offset from which on the leader shows nothing at this isolation level."""
+        """Returns the offset from which on the leader shows nothing at this isolation level."""
         return fetched.last_stable_offset if self._rules.committed else fetched.high_watermark
 
     async def _recover(self, wanted: Range, coverage: RangeCoverage, again: _Again, backoff: Backoff) -> None:
-        """Waits before the next try, and asks who leads where that may have changed."""
+        """Waits before the next attempt, and refreshes the metadata if the leader may have changed.
+
+        Raises:
+            AuditError: too many failures in a row.
+        """
         assert self._cluster is not None
         wait_s = backoff.next_s()
         if backoff.tries > MOST_TRIES:
@@ -313,7 +318,7 @@ class Reader:
             try:
                 await self._refresh({wanted.topic})
             except NetworkError:
-                return  # the next try fails as well, and is counted
+                return  # the next attempt fails as well, and is counted
 
     def _place(self, wanted: Range) -> str:
         return f"cluster {self.endpoint.alias}: topic {wanted.topic} partition {wanted.partition}"
@@ -324,7 +329,7 @@ class Reader:
         """Asks the leader for the records from ``offset`` on.
 
         Raises:
-            _Again: there is no leader at present, or it is not reached.
+            _Again: there is no leader at present, or it cannot be reached.
         """
         assert self._cluster is not None
         leader = self._cluster.leader(wanted.topic, wanted.partition)
@@ -342,7 +347,7 @@ class Reader:
             raise _Again(str(error), moved=True) from error
 
     def _send_ahead(self, wanted: Range, offset: int) -> Sent | None:
-        """The same at once, or not at all where there is anything to wait for."""
+        """Asks the leader at once, without waiting. Returns None if there is anything to wait for."""
         assert self._cluster is not None
         leader = self._cluster.leader(wanted.topic, wanted.partition)
         connection = self._connections.get(leader.node_id) if leader else None
@@ -363,10 +368,10 @@ class Reader:
         )
 
     async def _receive(self, sent: Sent, wanted: Range) -> tuple[Frame, Fetched]:
-        """The answer, with records or with none; the caller releases the frame.
+        """Returns the answer, with or without records. The caller releases the frame.
 
         Raises:
-            _Again, _BrokenLog, _NotThere, AuditError: what the error code or the lost connection means.
+            _Again, _BrokenLog, _NotThere, AuditError: the meaning of the error code or of the lost connection.
         """
         try:
             frame = await sent.future
@@ -388,7 +393,7 @@ class Reader:
         raise self._meaning(code, wanted)
 
     def _meaning(self, code: int, wanted: Range) -> Exception:
-        """What an error code means for the range."""
+        """Returns the exception that an error code means for the range."""
         place = self._place(wanted)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return _NotThere(error_name(code))

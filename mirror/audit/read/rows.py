@@ -1,6 +1,6 @@
-"""Batches as rows: whole columns at a time, one Python call each for what no array can do (checksum and digest).
+"""Turns batches into rows, whole columns at a time. Only checksum and digest take a Python call per batch.
 
-At 1 KB batches a gigabyte has a million rows, so that the loop in ``digest_blocks`` is what an audit costs.
+With batches of 1 KB, a gigabyte has a million rows, so the loop in ``make_block`` is most of the cost of an audit.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from mirror.records.scan import Place
 Digester = Callable[[memoryview], bytes]
 
 MIN_ROWS = 4096
-"""Least rows in an Arrow batch, but for the last one: each batch costs Spark as much as some thousand rows."""
+"""Least rows in an Arrow batch, except the last one: each Arrow batch costs Spark as much as a few thousand rows."""
 
 HEADERS = np.dtype(
     [
@@ -64,26 +64,26 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
-"""``part`` says what a row is: a batch of records (BATCH); offsets in a row without due records (HOLES: at the source
-all of them, at the destination those that markers fill); offsets that are wrong at a destination whatever the source
-has (ODD); or the end of a range (COVERAGE), whose ``note`` holds, as JSON, what the reader really read of it. The note
-of holes is [[start, end, What], …].
+"""``part`` is the kind of a row: a batch of records (BATCH); consecutive offsets at which no record is due (HOLES: at
+the source all of them, at the destination those that markers fill); offsets that are wrong at a destination whatever
+the source has (ODD); or the end of a range (COVERAGE), with JSON in ``note`` that says what the reader actually read.
+The note of HOLES and ODD is [[start, end, What], …].
 
-With records for rows (RECORD), ``size`` is that of key, value and headers, ``digest`` covers them and the timestamp,
-``note`` is the key's digest in hex, and ``flags`` 1 for a tombstone. UNOPENED: a batch that cannot be opened.
+If rows are records (RECORD), ``size`` is that of key, value and headers, ``digest`` covers these and the timestamp,
+``note`` is the key's digest in hex, and ``flags`` is 1 for a tombstone. UNOPENED: a batch that cannot be opened.
 
-With chunks for rows, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its batches, ``size`` their
-bytes, the timestamps their least and greatest, ``digest`` that of all they are, and codec and flags are null."""
+If rows are chunks, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its number of batches, ``size``
+their bytes, the timestamps their least and greatest, ``digest`` covers all of them, and codec and flags are null."""
 
 MOST_UNSOUND = 1_000
-"""Chunks that one run of odd offsets marks; beyond the drill's bounds they are counted only."""
+"""Most chunks that one run of odd offsets marks as unsound; beyond these, the offsets are only counted."""
 
 _CODECS = pa.array([Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}" for bits in range(8)])
 _HEADER_BYTES = np.arange(HEADER_SIZE)
 
 
 def digester(name: str) -> Digester:
-    """The digest of a batch's payload, bytes 61 to the end."""
+    """Returns the function that digests a batch's payload (byte 61 to the end)."""
     if name == "xxh3_128":
         return xxhash.xxh3_128_digest
     if name == "sha256":
@@ -96,8 +96,8 @@ def _hasher(name: str) -> Callable[[], Any]:
 
 
 class Block(NamedTuple):
-    """What of one Fetch response a range owns, in order. The frame is no longer needed. ``records``: of its batches,
-    where those are opened."""
+    """The part of one Fetch response that a range owns, in order, without references to its frame. ``records``: those
+    of its batches, if batches are opened."""
 
     headers: NDArray[np.void]
     crc_ok: NDArray[np.bool_]
@@ -107,12 +107,12 @@ class Block(NamedTuple):
 
     @property
     def last_offsets(self) -> NDArray[np.int64]:
-        """Offset of each batch's last record."""
+        """The last offset of each batch."""
         last: NDArray[np.int64] = self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
         return last
 
     def moved_by(self, offsets: int) -> "Block":
-        """The same, so many offsets further."""
+        """Returns the same block with all offsets increased by this much."""
         headers, holes = self.headers.copy(), self.holes.copy()
         headers["base_offset"] += offsets
         holes[:, :2] += offsets
@@ -121,7 +121,7 @@ class Block(NamedTuple):
 
 
 def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void]:
-    """The headers of these batches as one structured array; every one must have its 61 bytes."""
+    """Returns the headers of these batches as one structured array. Each batch must have its 61 header bytes."""
     starts = np.fromiter((place.at for place in places), dtype=np.int64, count=len(places))
     gathered = np.frombuffer(buffer, dtype=np.uint8)[starts[:, None] + _HEADER_BYTES]
     headers: NDArray[np.void] = gathered.view(HEADERS).reshape(-1)
@@ -137,9 +137,8 @@ def make_block(
     holes: Holes = NO_HOLES,
     rules: Rules = PLAIN,
 ) -> Block:
-    """Checksums and digests of these batches, and their headers with the attributes that are compared.
-
-    The checksum is always recomputed, over the bytes as they are.
+    """Returns these batches with digests, the results of their checksums, and headers that keep only the attribute bits
+    that are compared. The checksum is always recomputed, over the bytes as they are.
     """
     checksums: list[int] = []
     digests: list[bytes] = []
@@ -158,7 +157,7 @@ def _repeated(value: Any, count: int, kind: Any) -> Any:
 
 
 def _binary(values: Sequence[bytes]) -> Any:
-    """A binary column of values of one size, without a Python object per value on the way."""
+    """Returns a binary column of values of one size, without a Python object per value in between."""
     width = len(values[0])
     offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
     return pa.Array.from_buffers(
@@ -167,7 +166,7 @@ def _binary(values: Sequence[bytes]) -> Any:
 
 
 def batch_rows(cluster: str, topic: str, partition: int, block: Block) -> Any:
-    """The block as an Arrow record batch."""
+    """Returns the block's batches as an Arrow record batch."""
     headers = block.headers
     count = len(headers)
     flags = headers["attributes"].astype(np.int16)
@@ -195,11 +194,11 @@ _NOT_COMPARED = ("leader_epoch", "crc", "producer_id", "producer_epoch", "base_s
 
 
 class Chunks:
-    """Batches folded into chunks: one row for those whose base offsets lie in the same ``width`` offsets.
+    """Folds batches into chunks: one row for all batches whose base offsets lie in the same ``width`` offsets.
 
-    In exact mode the sides agree on every offset, so that chunks cut by offsets are the same on both. The digest is
-    over each batch's header, less what is the destination's own, and its payload's digest, in order. Holes are not in
-    it: where all batches are equal, the offsets between them are the same, and ``odd`` ones make their chunk unsound.
+    In exact mode, the sides agree on every offset, so chunks cut by offsets are the same on both. A chunk's digest
+    covers, in order, each batch's header without the destination's own fields, and its payload's digest. It does not
+    cover holes: if all batches are equal, so are the offsets between them, and ``odd`` ones make their chunk unsound.
     """
 
     def __init__(self, digest: str, start: int, width: int, odd: frozenset[What] = frozenset()) -> None:
@@ -219,7 +218,7 @@ class Chunks:
         self._times: tuple[int, int] = (1 << 63) - 1, -(1 << 63)
 
     def add(self, block: Block) -> None:
-        """The next batches and holes, in order."""
+        """Adds the next batches and holes, in order."""
         if len(self._odd) and len(block.holes):
             for start, end, _ in block.holes[np.isin(block.holes[:, 2], self._odd)].tolist():
                 touched = range(self._index(start), self._index(end - 1) + 1)
@@ -263,7 +262,7 @@ class Chunks:
         self._rows.append((base, base + self._width - 1, count, *fields))
 
     def _mark(self) -> None:
-        """Chunks with odd offsets are unsound: they are looked at, whatever the other side has."""
+        """Marks chunks with odd offsets as unsound, so that they are examined whatever the other side has."""
         for at, (base, last, count, least, most, size, _, digest) in enumerate(self._rows):
             index = self._index(base)
             if index in self._unsound:
@@ -274,7 +273,7 @@ class Chunks:
         self._unsound.clear()
 
     def rows(self, cluster: str, topic: str, partition: int) -> Any:
-        """The chunks as an Arrow record batch; the range has ended."""
+        """Ends the range and returns its chunks as an Arrow record batch."""
         self._close()
         self._mark()
         columns = list(zip(*self._rows, strict=True)) or [()] * 8
@@ -301,12 +300,12 @@ class Chunks:
 
 
 def coverage_row(cluster: str, topic: str, partition: int, start: int, end: int, coverage: str) -> Any:
-    """The row that ends a range."""
+    """Returns the row that ends a range."""
     return _span_rows(cluster, topic, partition, [(COVERAGE, start, end, coverage)])
 
 
 def _span_rows(cluster: str, topic: str, partition: int, spans: Sequence[tuple[str, int, int, str]]) -> Any:
-    """Rows that are no batches: part, start, end and note of each."""
+    """Returns rows that are not batches. ``spans``: part, start, end and note of each."""
     rows = [
         {
             "cluster": cluster,
@@ -323,14 +322,15 @@ def _span_rows(cluster: str, topic: str, partition: int, spans: Sequence[tuple[s
 
 
 class Runs:
-    """The holes of a range as rows: what touches is one, so that both sides have the same rows for the same offsets."""
+    """Turns the holes of a range into rows. Holes that touch share a row, so that both sides have the same rows for the
+    same offsets."""
 
     def __init__(self, odd: frozenset[What]) -> None:
         self._odd = odd
         self._open: list[Hole] = []
 
     def take(self, holes: Holes) -> Iterator[tuple[str, int, int, str]]:
-        """The next holes, in order; gives what they close."""
+        """Adds the next holes, in order. Yields the rows that are complete: part, start, end and note of each."""
         for start, end, kind in coalesced(holes).tolist():
             hole = Hole(start, end, What(kind))
             if hole.what in self._odd:
@@ -345,7 +345,7 @@ class Runs:
             self._open.append(hole)
 
     def close(self) -> Iterator[tuple[str, int, int, str]]:
-        """The range has ended."""
+        """Ends the range. Yields the last row, if any."""
         if self._open:
             yield HOLES, self._open[0].start, self._open[-1].end, json.dumps(self._open)
             self._open = []
@@ -353,13 +353,13 @@ class Runs:
     def rows(
         self, cluster: str, topic: str, partition: int, spans: Iterable[tuple[str, int, int, str]]
     ) -> Iterator[Any]:
-        """These as an Arrow record batch, or none."""
+        """Yields these rows as one Arrow record batch, or nothing if there are none."""
         if found := list(spans):
             yield _span_rows(cluster, topic, partition, found)
 
 
 def gathered(batches: Iterable[Any], least: int = MIN_ROWS) -> Iterator[Any]:
-    """The same rows in Arrow batches of at least ``least``, but for the last one."""
+    """Yields the same rows in Arrow batches of at least ``least`` rows, except the last one."""
     held: list[Any] = []
     rows = 0
     for batch in batches:

@@ -1,8 +1,8 @@
-"""``offsets: mapped``: the flow's own batches in a log that others write to as well, at the source's offsets. Pure.
+"""``offsets: mapped``: selects the flow's own batches from a log that others also write to. Pure.
 
-A range is the same source offsets on both sides. At the destination it is read where the map has it; batches that lie
-in the map are given their source offsets, and from there on are compared like those of an exact copy. Others' batches
-are passed over. What carries an identity of the flow and is not in the map was copied twice, or by a zombie.
+A range has the same source offsets on both sides. At the destination, it is read where the offset map has it. Batches
+in the map get their source offsets, and from then on are compared like those of an exact copy. Others' batches are left
+out. A batch that has a producer id of the flow and is not in the map was copied twice, or by a zombie.
 """
 
 import numpy as np
@@ -12,15 +12,16 @@ from mirror.audit.read.holes import NO_HOLES
 from mirror.audit.read.ranges import Piece
 
 LISTED = 100
-"""Batches outside the map that are named one by one; the others only count."""
+"""Most batches outside the map that are listed; further ones are left out."""
 
 
 class Selector:
-    """Takes the range's batches out of what was read of the destination.
+    """Selects the range's batches from what was read of the destination.
 
     Attributes:
-        offsets: of the batches that were taken.
-        unmapped: destination offsets (start, end) of batches of the flow that the map does not have; the first of them.
+        offsets: number of offsets in the selected batches.
+        unmapped: destination offsets (start, end) of the first ``LISTED`` batches of the flow that the map does not
+            have.
     """
 
     def __init__(self, where: Copied) -> None:
@@ -30,7 +31,7 @@ class Selector:
         self.unmapped: list[tuple[int, int]] = []
 
     def __call__(self, piece: Piece) -> Piece:
-        """The same with the flow's batches alone, at their source offsets."""
+        """Returns the piece with only the batches that the map has, at their source offsets."""
         headers = piece.headers
         if not len(headers):
             return piece._replace(holes=NO_HOLES)
@@ -47,7 +48,7 @@ class Selector:
         for index in np.flatnonzero(own & ~inside).tolist():
             if len(self.unmapped) < LISTED:
                 self.unmapped.append((int(bases[index]), int(nexts[index])))
-        # A batch of somebody else's in a place of the map is compared, and found to be none of the source's.
+        # A batch of another writer in a place of the map is compared too, and found not to be one of the source's.
         kept = headers[inside].copy()
         kept["base_offset"] = (bases + shift)[inside]
         self.offsets += int((nexts - bases)[inside].sum())

@@ -1,4 +1,4 @@
-"""One Spark task: its ranges read one after the other, as Arrow batches. No Spark in here."""
+"""Reads the ranges of one Spark task, one after the other, as Arrow batches. No Spark in here."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -14,7 +14,7 @@ from mirror.audit.spark.options import CHUNKS, OPENED, RECORDS, SourceOptions
 
 
 def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
-    """The rows of all ranges, in Arrow batches of a useful size.
+    """Returns the rows of all ranges, in Arrow batches of a useful size.
 
     Raises:
         AuditError: a range cannot be read.
@@ -23,7 +23,7 @@ def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
 
 
 def _read(options: SourceOptions, task: Task) -> Iterator[Any]:
-    """Drives the reader's loop from Spark's synchronous one, a block at a time."""
+    """Drives the reader's event loop from Spark's synchronous iteration, one Arrow batch at a time."""
     with asyncio.Runner() as runner:
         rows = _rows(options, task)
 
@@ -84,6 +84,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
 
 
 async def _units(reader: Reader, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
-    """Records instead of batches. These have other borders: a range takes its records out of the one it begins in."""
+    """Yields blocks of records instead of batches. Batches may have other borders on the other side, so the range also
+    takes its records from the batch that it begins inside of."""
     async for block in reader.blocks(wanted._replace(first=True), coverage):
         yield as_units(block, Span(wanted.start, wanted.end))

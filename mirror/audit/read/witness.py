@@ -1,8 +1,8 @@
-"""The markers in a log as a second witness of what was aborted, besides the broker's list. Pure.
+"""Uses the markers in a log as a second witness, beside the broker's list, of what was aborted. Pure.
 
-The list comes with each answer and is complete for it, but what it lacks (a transaction index that is damaged or gone)
-would make aborted data look due. A transaction that is not in the list and ends with an abort marker, however far
-behind its data, is a contradiction: answers of a range share one witness, and the ranges of a partition are chained.
+The list comes with each answer and should be complete for it. If it is not (a transaction index is damaged or gone),
+aborted data looks due. A transaction that is not in the list but ends with an abort marker, however far after its data,
+is a contradiction. So all answers of a range share one witness, and the ranges of a partition are chained.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ REMEDY = "check the source's log with kafka-dump-log; its transaction index may 
 
 
 def contradiction(where: str, offset: int, kind: int, producer: int) -> AuditError:
-    """The marker says otherwise than the broker's list."""
+    """Returns the error for a marker that contradicts the broker's list."""
     did = "aborts" if kind == ABORT else "commits"
     return AuditError(
         f"{where}the marker at offset {offset} {did} a transaction of producer id {producer}, and the broker's list of "
@@ -26,11 +26,11 @@ def contradiction(where: str, offset: int, kind: int, producer: int) -> AuditErr
 
 @dataclass(slots=True)
 class Witness:
-    """Of one range of offsets that ends at ``end``.
+    """The witness of one range of offsets, which ends at ``end``.
 
-    ``due``: producers with data that counts as committed and no marker behind it yet. ``ended``: those with a marker.
-    ``unexplained``: producer -> offset of an abort marker that is not in the list, with nothing of the producer before
-    it in this range: its transaction was empty, or its data in an earlier range was taken for committed.
+    ``due``: producers with data that counts as committed and no marker after it yet. ``ended``: producers with a
+    marker. ``unexplained``: producer -> offset of an abort marker that is not in the list, with nothing of the producer
+    before it in this range. Its transaction was empty, or its data in an earlier range was taken for committed.
     """
 
     end: int = 1 << 63
@@ -39,15 +39,15 @@ class Witness:
     unexplained: dict[int, int] = field(default_factory=dict)
 
     def data(self, producer: int, offset: int) -> None:
-        """A batch of a transaction that is not in the list."""
+        """Notes a batch of a transaction that is not in the list."""
         if offset < self.end:
             self.due.add(producer)
 
     def marker(self, producer: int, offset: int, kind: int, *, listed: bool) -> None:
-        """A transaction ends; ``listed``: the broker says that it was aborted.
+        """Notes the end of a transaction. ``listed``: the broker says that it was aborted.
 
         Raises:
-            AuditError: the marker says otherwise.
+            AuditError: the marker contradicts that.
         """
         if offset >= self.end:
             return
@@ -60,7 +60,7 @@ class Witness:
 
 
 def check_chain(where: str, ranges: Iterable[Witness]) -> None:
-    """The witnesses of a partition's ranges, in the order of offsets.
+    """Checks the witnesses of a partition's ranges, in offset order, against each other.
 
     Raises:
         AuditError: a marker contradicts data of an earlier range.

@@ -1,1 +1,1 @@
-"""Spark: sessions, the data source, the joins."""
+"""The parts of the audit that run on Spark: sessions, the data source, the joins."""

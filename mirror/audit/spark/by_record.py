@@ -1,8 +1,8 @@
-"""Batches of compacted topics compared record by record, by Spark: what comes back is the offsets that differ.
+"""Compares batches of compacted topics record by record, with Spark. Returns the offsets that differ.
 
-A cleaner removes a record only where a later one of its key stands, or a tombstone that is old. So a record that one
-side alone has is excused if the other side has a later one of its key; if its own side has a later tombstone of its
-key, which the other side's cleaner may have taken as well; if it is a tombstone; or if it has no key.
+A cleaner removes a record only if there is a later one of its key, or if it is an old tombstone. So a record that only
+one side has is excused if the other side has a later record of its key; if its own side has a later tombstone of its
+key, which the other side's cleaner may have removed as well; if it is a tombstone; or if it has no key.
 """
 
 from collections import defaultdict
@@ -19,29 +19,30 @@ from mirror.audit.spark.compare import dicts, read_side
 from mirror.audit.spark.options import RECORD, RECORDS, UNOPENED, SourceOptions
 
 BLOCK_BITS = 8
-"""Of the offset within its block."""
+"""Bits of an offset within its block: a block has 256 offsets."""
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
 _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
 
 
 class Later(NamedTuple):
-    """Of each key of some partitions, the last record and the last tombstone that source and destination have. What
-    excuses a record that is gone is behind it, so that all of a log is looked at, once."""
+    """The last record and the last tombstone of each key of some partitions, at source and destination. What excuses a
+    missing record lies after it, so the rest of the log is read, once."""
 
     source: DataFrame
     destination: DataFrame
 
     @classmethod
     def read(cls, spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> "Later":
-        """From these, records for rows: to the logs' ends. Nothing is read before it is asked for, and then once."""
+        """Builds it from these sides, whose rows are records up to the logs' ends. They are read when the result is
+        first used, and only once."""
         assert source.rows == destination.rows == RECORDS, "records are compared with records"
         ours, theirs = (_latest(_side(spark, side, at), at) for side, at in ((source, "s_"), (destination, "d_")))
         return cls(ours.persist(), theirs.persist())
 
     def forget(self) -> None:
-        """It is not needed any more."""
-        with suppress(Exception):  # py4j raises what it likes where the JVM is gone
+        """Frees what Spark keeps of it."""
+        with suppress(Exception):  # py4j may raise anything if the JVM is gone
             self.source.unpersist()
             self.destination.unpersist()
 
@@ -53,17 +54,17 @@ def record_differences(
     looked: Mapping[TopicPartition, Iterable[Span]],
     later: Later,
 ) -> dict[TopicPartition, list[RecordDifference]]:
-    """Offsets within ``looked`` at which the sides do not have the same record, in order.
+    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order.
 
     Args:
         spark: the session.
-        source: what to read there, records for rows: all that ``looked`` has.
+        source: what to read there, with records as rows: everything in ``looked``.
         destination: likewise.
         looked: the offsets of the batches that differ.
-        later: from the first of them on.
+        later: the last records of each key, from the first of these offsets on.
 
     Raises:
-        PySparkException: a task failed; ``AuditError.unmarked`` finds ours in its text.
+        PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
     """
     assert source.rows == destination.rows == RECORDS, "records are compared with records"
     spans = [(*key, *span) for key, some in looked.items() for span in some]
@@ -75,7 +76,7 @@ def record_differences(
         | (F.col("d_part").eqNullSafe(UNOPENED))
     )
     inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
-    # By blocks of offsets: each record is held against the few spans of its own, not against all of its partition.
+    # By blocks of offsets: each record is compared with the few spans of its block, not with all of its partition.
     blocks = F.sequence(_block(F.col("start")), _block(F.col("end") - 1))
     by_block = wanted.withColumn("block", F.explode(blocks))
     blocked = joined.withColumn("block", _block(F.col("base_offset")))
@@ -111,7 +112,7 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame
 
 
 def _latest(side: DataFrame, prefix: str) -> DataFrame:
-    """Of each key the last offset, and the last one that is a tombstone."""
+    """Returns the last offset of each key, and the last one that is a tombstone."""
     records = side.where(F.col(prefix + "key").isNotNull()).withColumnRenamed(prefix + "key", "key")
     is_tombstone = F.col(prefix + "tombstone") == 1
     return records.groupBy(*_KEY).agg(
@@ -121,7 +122,7 @@ def _latest(side: DataFrame, prefix: str) -> DataFrame:
 
 
 def _at() -> Column:
-    """Which side has the record; null where both have one, or where a batch was not opened."""
+    """Returns the side that has the record; null if both have one, or if a batch could not be opened."""
     unopened = F.col("s_part").eqNullSafe(UNOPENED) | F.col("d_part").eqNullSafe(UNOPENED)
     return (
         F.when(unopened, F.lit(None))
@@ -131,7 +132,7 @@ def _at() -> Column:
 
 
 def _excused(here: str, there: str) -> Column:
-    """Whether a record that is ``here`` alone may have been taken by the cleaner ``there``."""
+    """Returns True for a record that only ``here`` has if the cleaner ``there`` may have removed it."""
     offset = F.col("base_offset")
     reasons = (
         F.col("key").isNull(),

@@ -1,7 +1,7 @@
 """A Spark session on a Spark cluster, for topics that outgrow one machine: ``mirror audit --master``, ``spark-submit``.
 
-The mirror's own code is shipped to the executors; the packages that it imports have to be there. That is looked at
-before anything is read, and what is missing is named with the machine that lacks it.
+The mirror's own code is shipped to the executors, but the packages that it imports must be there. This is checked
+before any rows are read, and the error names missing packages with the machine that lacks them.
 """
 
 import os
@@ -22,9 +22,9 @@ from mirror.audit.errors import AuditError
 from mirror.audit.spark.session import LIGHT, LocalSession, settings
 
 NEEDED = ("confluent_kafka", "crc32c", "kafka", "lz4", "numpy", "pandas", "pyarrow", "snappy", "xxhash", "zstandard")
-"""What the tasks import that is not ours."""
+"""Packages of others that the tasks import."""
 PATIENCE_S = 60.0
-"""How long the cluster may take to give the first executor."""
+"""How long the cluster may take to provide the first executor."""
 LOOK_EVERY_S = 0.2
 ONE_MACHINE = frozenset(
     {
@@ -38,7 +38,7 @@ ONE_MACHINE = frozenset(
         "spark.task.maxFailures",
     }
 )
-"""Settings of a local session that name its folders, or hold on one machine only."""
+"""Settings of a local session that name its folders or are valid on one machine only."""
 
 
 class Found(NamedTuple):
@@ -47,30 +47,31 @@ class Found(NamedTuple):
     host: str
     python: str
     code: str
-    """Where it has the mirror's own code from."""
+    """The file from which it imports the mirror's own code."""
     lacking: tuple[str, ...]
 
 
 def is_submitted() -> bool:
-    """Whether ``spark-submit`` has started this process: then it has said which master, and has started the JVM."""
+    """Returns True if ``spark-submit`` started this process. Then it has set the master and started the JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 class ClusterSession(LocalSession):
-    """See ``LocalSession``; its tasks run on the executors of ``master``.
+    """A ``LocalSession`` whose tasks run on the executors of ``master``.
 
-    Tasks that die with their executor are tried again on another one, as often as ``spark.task.maxFailures`` says.
+    Tasks that die with their executor are retried on another one, as often as ``spark.task.maxFailures`` says.
     """
 
     def __init__(self, master: str | None, conf: Mapping[str, str]) -> None:
-        """``master``: Spark's URL of it, None under ``spark-submit``. ``conf``: as ``spark-submit --conf`` takes it."""
+        """``master``: Spark's URL, None under ``spark-submit``. ``conf``: settings as for ``spark-submit --conf``."""
         super().__init__()
         self._master = master
         self._conf = dict(conf)
 
     @property
     def python(self) -> str:
-        """The one that was asked for; else this one, as it is usual for machines that are set up alike."""
+        """The executors' interpreter: the configured one, or else the path of this one, which fits machines that are
+        set up alike."""
         return self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or super().python
 
     def _create(self, folder: Path, sockets: Path) -> SparkSession:
@@ -98,10 +99,10 @@ class ClusterSession(LocalSession):
         return self._master or "the cluster that spark-submit was told of"
 
     def _wait_for_executors(self, spark: SparkSession) -> None:
-        """Until there is one beside the driver; a job would wait for ever.
+        """Waits until there is an executor besides the driver. Without one, a job would wait forever.
 
         Raises:
-            AuditError: there is none.
+            AuditError: there is none after ``PATIENCE_S``.
         """
         context: Any = spark.sparkContext
         until = time.monotonic() + PATIENCE_S
@@ -116,14 +117,14 @@ class ClusterSession(LocalSession):
 
 
 def look(spark: SparkSession) -> list[Found]:
-    """What the executors' Python has, one task for each core."""
+    """Returns what the executors' Python has, from one task for each core."""
     context = spark.sparkContext
     many = max(2, context.defaultParallelism)
     return list(context.parallelize(range(many), many).map(_probe).collect())
 
 
 def _probe(_: int) -> Found:
-    """In a task."""
+    """Runs in a task: returns what its Python is and lacks."""
     return Found(
         socket.gethostname(),
         f"{sys.executable} ({sys.version_info.major}.{sys.version_info.minor})",
@@ -143,8 +144,8 @@ def _check(found: Iterable[Found], master: str) -> None:
 
 
 def _packed(folder: Path) -> Path:
-    """The mirror's own Python code in an archive, for executors to import from. Nothing that is compiled is in it: the
-    audit does without."""
+    """Packs the mirror's own Python code into an archive that executors import from. Compiled modules are left out; the
+    audit does not need them."""
     root = Path(mirror.__file__).parent
     archive = folder / "mirror.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:

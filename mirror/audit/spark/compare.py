@@ -1,8 +1,8 @@
-"""Both sides read and joined by Spark: what comes back is the rows that differ, and what was read.
+"""Reads and joins both sides with Spark. Returns the rows that differ, and what was read.
 
-A full outer join on topic, partition and base offset, of chunks first and then of the batches and holes in the chunks
-that differ. Equal rows end in Spark; each side's coverage rows always pass, so that a task whose rows were lost cannot
-be taken for one that had none.
+A full outer join on topic, partition and base offset: first of chunks, then of the batches and holes in the chunks that
+differ. Equal rows stay in Spark. Each side's coverage rows are always returned, so that a task whose rows were lost
+cannot be mistaken for one that had none.
 """
 
 import json
@@ -21,21 +21,22 @@ from mirror.audit.spark.options import BATCH, CHUNKS, COVERAGE, FORMAT, HOLES, O
 
 KEYS = ("topic", "partition", "base_offset", "part")
 COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", "size", "digest")
-"""The header fields that identity level ``payload`` promises, and the payload's digest. Magic is 2 on both sides; of
-the others, leader epoch, producer id, epoch, base sequence and CRC are the destination's own."""
+"""The header fields that identity level ``payload`` promises, and the payload's digest. Magic is 2 on both sides; the
+leader epoch, producer id, producer epoch, base sequence and CRC are the destination's own."""
 ROW = (*COMPARED[:-1], "crc_ok", "digest")
 
 MOST_LOCATED = 200_000
-"""Places that a search for batches elsewhere brings back; if there are more, the result says so."""
+"""Most places that a search for batches elsewhere returns; if there are more, the result says so."""
 DICTS = 4096
-"""Rows of Spark's answer that are Python dicts at a time."""
+"""Most rows of Spark's answer that are Python dicts at the same time."""
 MOST_ALIKE = 100
-"""The first places of one payload in one partition that it brings back: what lies everywhere locates nothing."""
+"""Most places of one payload in one partition that a search returns, the first ones: a payload that lies everywhere
+locates nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The job's outcome. ``batches`` and ``bytes``: what Spark itself counted of each side on its way into the join."""
+    """The result of a comparison. ``batches`` and ``bytes``: Spark's own counts of each side's rows before the join."""
 
     differing: dict[TopicPartition, Pairs]
     coverage: dict[Side, dict[CoverageKey, RangeCoverage]]
@@ -45,21 +46,22 @@ class Compared:
 
 
 def dicts(table: Any) -> Iterator[dict[str, Any]]:
-    """An Arrow table's rows, some at a time: as dicts they take ten times their room."""
+    """Yields an Arrow table's rows as dicts, converted ``DICTS`` at a time: dicts take ten times the memory."""
     for some in table.to_batches(max_chunksize=DICTS):
         yield from some.to_pylist()
 
 
 def read_side(spark: SparkSession, options: SourceOptions) -> DataFrame:
-    """One side's rows: a ``load`` of its own."""
+    """Returns one side's rows, from a ``load`` of its own."""
     return spark.read.format(FORMAT).options(**options.to_options()).load()
 
 
 def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> Compared:
-    """Reads both sides and joins them. The two must have the same tasks.
+    """Reads both sides and joins them. The rows of both must be of the same kind. A range that only one side's tasks
+    have comes back as rows that the other side lacks.
 
     Raises:
-        PySparkException: a task failed; ``AuditError.unmarked`` finds ours in its text.
+        PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
     """
     assert source.rows == destination.rows, "rows of one kind are compared with rows of the same"
     seen = {side: Observation(side.value) for side in Side}
@@ -115,9 +117,10 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observ
 
 
 def _differs() -> Column:
-    """Not equal, absent on one side, or damaged on either: a checksum that is wrong on both sides is no identity.
+    """Returns the condition for rows that are not equal, absent on one side, or damaged on either side. A checksum that
+    is wrong on both sides proves no identity.
 
-    Holes and markers have offsets only; every other column of theirs is null on both sides.
+    Holes and markers have only offsets; their other compared columns are null on both sides.
     """
     condition = F.col("s_last_offset").isNull() | F.col("d_last_offset").isNull()
     condition = condition | F.col("s_crc_ok").eqNullSafe(False) | F.col("d_crc_ok").eqNullSafe(False)
@@ -134,7 +137,7 @@ def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
 
 def _take_holes(row: dict[str, Any], pairs: Pairs) -> None:
     if row["part"] == HOLES and row["s_last_offset"] == row["d_last_offset"]:
-        # The side that fills them does not know what they are.
+        # Only the source knows the nature of its holes: the destination has just markers.
         pairs.equal += [Hole(start, end, What(what)) for start, end, what in json.loads(row["s_note"])]
         return
     for prefix, found in (("s_", pairs.holes), ("d_", pairs.odd if row["part"] == ODD else pairs.markers)):
@@ -143,7 +146,7 @@ def _take_holes(row: dict[str, Any], pairs: Pairs) -> None:
 
 
 def to_batch_row(row: dict[str, Any], prefix: str = "") -> BatchRow:
-    """A row of the data source."""
+    """Converts a row of the data source. ``prefix``: that of the side's columns in a join."""
     return BatchRow(row["base_offset"], *(row[prefix + name] for name in ROW))
 
 
@@ -162,14 +165,15 @@ def _take_coverage(
 
 
 class Located(NamedTuple):
-    """Where payloads lie. ``all``: only places of payloads that one partition has again and again were left out."""
+    """The places of payloads. ``all``: False if there were more than ``MOST_LOCATED``."""
 
     places: list[tuple[TopicPartition, BatchRow]]
     all: bool
 
 
 def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> Located:
-    """Where batches with these payloads lie on one side. Reads its tasks again."""
+    """Returns the places of batches with these payloads on one side. Reads its tasks again. Of a payload that one
+    partition has again and again, only the first ``MOST_ALIKE`` places are returned."""
     wanted = [(digest,) for digest in digests]
     if not wanted or not side.tasks:
         return Located([], True)

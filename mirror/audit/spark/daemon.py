@@ -1,8 +1,8 @@
-"""Spark's daemon for Python workers, with what they need imported once before it forks them.
+"""Spark's daemon for Python workers, which imports what they need once before it forks them.
 
-Started by Spark as ``python -m mirror.audit.spark.daemon <worker module>`` (``spark.python.daemon.module``), one for
-those that read and one for each step of planning. Otherwise each worker imports half a second's worth by itself. What
-is loaded is frozen, so that no worker's collector walks it.
+Spark starts it as ``python -m mirror.audit.spark.daemon <worker module>`` (``spark.python.daemon.module``): one for the
+workers that read, and one for each step of planning. Otherwise, each worker would spend half a second on imports. What
+is loaded is frozen, so that no worker's garbage collector walks it.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on, checked before Spark is asked: its own message is a stack of traces."""
+"""Checks the Java that Spark runs on before Spark starts, because Spark's own message is a series of tracebacks."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def check() -> int:
-    """The major version of the Java that Spark will start.
+    """Returns the major version of the Java that Spark will start.
 
     Raises:
         AuditError: there is none, it does not run, or it is too old.

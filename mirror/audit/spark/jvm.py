@@ -1,7 +1,7 @@
-"""The JVM that a Spark session starts: known from its first moment, and never left behind.
+"""Tracks the JVM that a Spark session starts from its first moment, and never leaves it behind.
 
-PySpark's own care is that the JVM ends when its stdin does. That fails while it starts: if the folder for its first
-message is gone by then (an interrupt, a cleaner of temporary files), its main thread dies and the rest lives for ever.
+PySpark relies on the JVM to end when its stdin closes. That fails during startup: if the folder for its first message
+is gone by then (an interrupt, a cleaner of temporary files), its main thread dies and its other threads run forever.
 """
 
 import ctypes
@@ -20,10 +20,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 from mirror.audit.errors import AuditError
 
 END_S = 20.0
-"""How long a JVM may take to end once its stdin is closed; then it is killed."""
+"""How long a JVM may take to end after its stdin is closed; then it is killed."""
 GOING_S = 10.0
-"""A JVM whose socket has just closed may need so long to be gone: the kernel takes back gigabytes first, and on a busy
-machine that takes its time."""
+"""How long a JVM may take to exit after its socket closed: the kernel reclaims gigabytes first, which is slow on a busy
+machine."""
 _ANSWERS = (CapturedException, Py4JJavaError)
 _PR_SET_PDEATHSIG = 1
 
@@ -31,9 +31,10 @@ Started = list["subprocess.Popen[Any]"]
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """For the child: the kernel kills it when the thread that started it ends, however that comes about (Linux).
+    """Returns a function for the child to call, after which the kernel kills the child when the thread that started it
+    ends, for whatever reason (Linux).
 
-    None elsewhere, and where the caller is not the main thread: other threads end before the process does.
+    None on other systems, and if the caller is not the main thread: other threads end before the process does.
     """
     if threading.current_thread() is not threading.main_thread():
         return None
@@ -46,7 +47,8 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 @contextmanager
 def watched_start() -> Iterator[Started]:
-    """What PySpark starts in here is in the list at once, long before PySpark itself would tell."""
+    """Yields a list that has each process as soon as PySpark starts it in this context, long before PySpark itself
+    would tell."""
     started: Started = []
     launcher: Any = java_gateway
     popen = launcher.Popen
@@ -73,12 +75,12 @@ def watched_start() -> Iterator[Started]:
 
 
 FAILURES = (PySparkException, Py4JError, OSError, EOFError)
-"""What a call of Spark raises."""
+"""The exceptions that a call of Spark raises."""
 
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Whatever asks the JVM something is done in here.
+    """Turns failures of Spark in this context into an ``AuditError``. All calls to the JVM belong in one.
 
     Raises:
         AuditError: the JVM is gone, or Spark failed.
@@ -100,7 +102,7 @@ def failures_told() -> Iterator[None]:
 
 
 def said(error: Exception) -> str | None:
-    """Its text. py4j asks the JVM for the text of what was raised there: None where it is gone by now."""
+    """Returns the error's text. If it was raised in the JVM, py4j asks the JVM for it: None if that is gone by now."""
     try:
         return str(error).strip() or repr(error)
     except FAILURES:
@@ -108,16 +110,16 @@ def said(error: Exception) -> str | None:
 
 
 def _cause(text: str) -> str:
-    """In one line: of an exception in Java, what caused it; its first line says only what was called."""
+    """Returns the cause in one line. The first line of an exception in Java says only what was called."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
     return (causes[-1] if causes else lines[0])[:300]
 
 
 def ended(*, answered: bool) -> str | None:
-    """How the JVM of this process's session has ended, for people; None while it lives, or where there is none.
+    """Returns how the JVM of this process's session ended, as text; None while it lives or if there is none.
 
-    ``answered``: a moment ago. Where it did not, it is going, and is waited for.
+    ``answered``: the JVM answered a moment ago. If it did not, it may be exiting, so this waits up to ``GOING_S``.
     """
     process = getattr(SparkContext._gateway, "proc", None)
     try:
@@ -130,9 +132,9 @@ def ended(*, answered: bool) -> str | None:
 
 
 def end(started: Started, *, at_once: bool = False) -> None:
-    """Ends the JVM, which ``SparkSession.stop`` leaves to the interpreter's exit; makes room for another session.
+    """Ends the JVM, which ``SparkSession.stop`` leaves to the interpreter's exit, and makes room for another session.
 
-    ``at_once``: there is nothing in it to end cleanly, kill it.
+    ``at_once``: kills it, because nothing in it needs a clean end.
     """
     if at_once:
         for process in started:
@@ -141,7 +143,7 @@ def end(started: Started, *, at_once: bool = False) -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     if gateway is not None:
-        with suppress(Exception):  # py4j raises what it likes where the JVM is gone already
+        with suppress(Exception):  # py4j may raise anything if the JVM is gone already
             gateway.shutdown()
     while started:
         process = started.pop()

@@ -1,4 +1,4 @@
-"""Both clusters looked at with Spark: whatever ``differences`` asks for."""
+"""Examines both clusters with Spark, as ``differences`` asks for it."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,16 +25,16 @@ from mirror.audit.spark.progress import Progress, watched
 
 Result = TypeVar("Result")
 _NO_END = 1 << 62
-"""Behind any log's end."""
+"""An offset after any log's end."""
 
 
 def cluster_ids(frozen: Frozen) -> dict[Side, str]:
-    """Of both."""
+    """Returns the cluster ids of both sides."""
     return {Side.SOURCE: frozen.source_cluster_id, Side.DESTINATION: frozen.destination_cluster_id}
 
 
 class Looking:
-    """Satisfies ``differences.Looks``. ``notes``: what a look could not find out."""
+    """Implements ``looks.Looks``. ``notes``: what it could not find out."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Looking:
         slots: int,
         progress: Progress,
     ) -> None:
-        """``slots``: tasks that the session runs at the same time."""
+        """``slots``: number of tasks that the session runs at the same time."""
         self.request = request
         self.scope = scope
         self.spark = spark
@@ -60,11 +60,12 @@ class Looking:
 
     @property
     def frozen(self) -> Frozen:
-        """With the bounds of now."""
+        """The frozen bounds, as they are by now."""
         return self.scope.frozen
 
     def begin(self, dirty: Mapping[TopicPartition, int]) -> None:
-        """These differ, from some offset on; what was looked at before is forgotten."""
+        """Starts over, and forgets what was examined before. ``dirty``: the partitions that differ, with the first
+        offset at which they do."""
         self.end()
         self._dirty = frozenset(key.topic for key in dirty)
         self._first = dirty
@@ -72,13 +73,13 @@ class Looking:
         self.notes = []
 
     def end(self) -> None:
-        """Nothing more is looked at."""
+        """Frees what is kept; nothing more will be examined."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.forget()
 
     def _still_there(self, ranges: Iterable[Range]) -> None:
-        """These and all that was looked at before them.
+        """Checks that the logs still have these ranges, and all that were examined before them.
 
         Raises:
             Moved: a log begins later by now.
@@ -92,7 +93,7 @@ class Looking:
     # -- what differs --------------------------------------------------------------------------------------------------
 
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """What differs, row by row."""
+        """Returns what differs in these ranges, row by row."""
         self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
         tasks = tuple(bundled(sorted(ranges), self.slots))
         differing = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE).differing
@@ -100,7 +101,7 @@ class Looking:
         return differing
 
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
-        """The same by chunks, for each of the ranges."""
+        """Compares each of these ranges by chunks."""
         self.progress.stage("following what moved")
         sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
         most = task_size(sum(size.size for size in sizes), self.slots)
@@ -124,31 +125,31 @@ class Looking:
         return found
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """All that one side alone has, at its log's end."""
+        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
         tasks = tuple(bundled(sorted(ranges), self.slots))
         units = OPENED if by_record else WHOLE
         sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
         return self._spark(lambda: compare(self.spark, *sides)).differing
 
     def size(self, where: Range) -> int:
-        """About how many bytes a range is."""
+        """Returns the estimated bytes of a range."""
         return self._estimate(where.key, Span(where.start, where.end)).size
 
     def compare(self, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> Compared:
-        """Both sides of these tasks."""
+        """Reads and compares both sides of these tasks."""
         sides = [self._options(side, tasks, rows, units) for side in Side]
         return self._spark(lambda: compare(self.spark, *sides))
 
     # -- log cleaners --------------------------------------------------------------------------------------------------
 
     def cleaned(self, key: TopicPartition) -> set[Side]:
-        """The sides on which a log cleaner works on it."""
+        """Returns the sides on which a log cleaner works on this partition."""
         return {side for side, topics in self.frozen.compacted.items() if key.topic in topics}
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """The records that differ in compacted partitions, within the batches that do."""
+        """Returns the records that differ in compacted partitions, within the batches that differ."""
         looked = {
             key: spans
             for key, pairs in differing.items()
@@ -163,14 +164,15 @@ class Looking:
             found = self._spark(lambda: record_differences(self.spark, source, destination, looked, later))
         self._still_there(())
         if not self.request.committed:
-            # What was aborted was copied as well, and a cleaner takes it without a later record of its key.
+            # Aborted data was copied as well, and the source's cleaner removes it without a later record of its key.
             for key, some_of_it in found.items():
                 found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some_of_it]
         return found
 
     @contextmanager
     def _later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Iterator[Later]:
-        """What stands in these partitions from ``starts`` on. Read once for all rounds, but for what has moved."""
+        """Yields the last records of these partitions from ``starts`` on. They are read once for all rounds, unless
+        there are shifts."""
         if not any(shifts[key] for key in starts) and all(start >= self._first[key] for key, start in starts.items()):
             if self._kept is None:
                 self._kept = self._read_later({key: at for key, at in self._first.items() if self.cleaned(key)}, {})
@@ -190,7 +192,7 @@ class Looking:
     def _records_of(
         self, side: Side, spans: Mapping[TopicPartition, Span], shifts: Mapping[TopicPartition, int]
     ) -> SourceOptions:
-        """To read these, as far as the side's logs reach, record by record."""
+        """Returns the options to read these offsets record by record, as far as the side's logs reach."""
         known = [
             self._estimate(key, Span(start, max(start, min(end, self._end(side, key, shifts.get(key, 0))))))
             for key, (start, end) in spans.items()
@@ -200,7 +202,7 @@ class Looking:
         return self._options(side, tasks, RECORDS)
 
     def _end(self, side: Side, key: TopicPartition, shift: int) -> int:
-        """Where the log ends, at the source's offsets; a later record of a key may be behind what is audited."""
+        """Returns the log's end as a source offset. A later record of a key may lie after the audited offsets."""
         known = self.scope.bounds[key]
         if side is Side.SOURCE:
             return known.source.end
@@ -209,7 +211,7 @@ class Looking:
     # -- elsewhere -----------------------------------------------------------------------------------------------------
 
     def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Where the source has these: first in the topics that differ, then in all others."""
+        """Returns where the source has these: searches the topics that differ first, then all others."""
         self.progress.stage("looking for them elsewhere")
         spans = {known.key: known.source for known in self.frozen.bounds}
         near = {key: span for key, span in spans.items() if key.topic in self._dirty}
@@ -220,7 +222,7 @@ class Looking:
         return found + (self._locate(Side.SOURCE, left, far) if left and far else [])
 
     def in_destination(self, digests: Sequence[bytes]) -> Located:
-        """Where the destination has these, in the topics that differ."""
+        """Returns where the destination has these, in the topics that differ."""
         spans = {known.key: known.destination for known in self.frozen.bounds if known.topic in self._dirty}
         return self._locate(Side.DESTINATION, digests, spans)
 
@@ -234,7 +236,7 @@ class Looking:
         return located.places
 
     def _estimate(self, key: TopicPartition, span: Span) -> Estimate:
-        """From the audited offsets' estimate."""
+        """Returns an estimate for ``span``, in proportion to that of the audited offsets."""
         known = self.estimates[key]
         return Estimate(key, span, span.offsets * known.size // max(1, known.span.offsets))
 

@@ -1,4 +1,4 @@
-"""The options of the data source ``kafka-raw-batches``: plain values here, text on their way through Spark."""
+"""The options of the data source ``kafka-raw-batches``: plain values here, text while they pass through Spark."""
 
 import json
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ SCHEMA = (
     "codec string, flags short, base_timestamp long, max_timestamp long, size long, crc_ok boolean, digest binary, "
     "note string"
 )
-"""``rows.SCHEMA``, as Spark says it."""
+"""``rows.SCHEMA`` in Spark's syntax."""
 BATCH, HOLES, ODD, COVERAGE, RECORD, UNOPENED = "batch", "holes", "odd", "coverage", "record", "unopened"
 """Values of the column ``part``."""
 BATCHES, CHUNKS, RECORDS = "batches", "chunks", "records"
-"""What a row is."""
+"""The kinds of rows: batches, chunks of them, or records."""
 WHOLE, OPENED = "batch", "record"
-"""What is compared: batches, or their records, each as if it were a batch of its own."""
+"""The units of comparison: batches, or their records, each as if it were a batch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The data source's options. On their way through Spark all of them are text."""
+    """The data source's options. While they pass through Spark, all of them are text."""
 
     endpoint: Endpoint
     cluster_id: str
@@ -38,10 +38,10 @@ class SourceOptions:
     rules: Rules = PLAIN
     fetch_bytes: int = FETCH_BYTES
     cleaned: frozenset[str] = frozenset()
-    """Topics, by their names at the source, on whose copies on this side a log cleaner works."""
+    """Topics that are compacted on this side, by their names at the source."""
 
     def to_options(self) -> dict[str, str]:
-        """As ``spark.read.options`` takes them."""
+        """Returns the options as text, for ``spark.read.options``."""
         return {
             "cluster": self.endpoint.alias,
             "bootstrap.servers": ",".join(f"{host}:{port}" for host, port in self.endpoint.bootstrap),
@@ -61,10 +61,10 @@ class SourceOptions:
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> "SourceOptions":
-        """The way back.
+        """Returns the options that ``to_options`` made into text.
 
         Raises:
-            AuditError: an option is missing or is not what it should be; names it.
+            AuditError: an option is missing or invalid; the error names it.
         """
         name = ""
         try:

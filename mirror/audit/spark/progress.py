@@ -1,4 +1,4 @@
-"""What an audit is doing, for whoever watches. The base class tells nobody."""
+"""Reports the progress of an audit. The base class reports to nobody."""
 
 import threading
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ POLL_S = 0.25
 
 
 class Progress:
-    """Told by the job; ``advance`` counts Spark's tasks and may come from another thread."""
+    """The job calls it; ``advance`` counts Spark's tasks and may be called from another thread."""
 
     def stage(self, text: str) -> None:
-        """What is done now."""
+        """Announces what the audit does now."""
 
     def advance(self, done: int, total: int) -> None:
-        """How far that is."""
+        """Reports how many of the tasks are done."""
 
 
 @contextmanager
 def watched(spark: "SparkSession", progress: Progress) -> Iterator[None]:
-    """Reports the tasks of whatever Spark runs in here."""
+    """Reports the tasks of all that Spark runs within this context."""
     if type(progress) is Progress:
         yield
         return
@@ -36,13 +36,13 @@ def watched(spark: "SparkSession", progress: Progress) -> Iterator[None]:
             info = tracker.getStageInfo(stage_id)
             if info is not None:
                 seen[stage_id] = info.numCompletedTasks, info.numTasks
-        # A stage that is no longer active ended between two looks.
+        # A stage that is no longer active has ended between two polls.
         active = set(tracker.getActiveStageIds())
         done = sum(count if stage_id in active else total for stage_id, (count, total) in seen.items())
         progress.advance(done, sum(total for _, total in seen.values()))
 
     def poll() -> None:
-        # Where the JVM is gone, py4j raises what it likes. Whoever waits for Spark's answer says so.
+        # If the JVM is gone, py4j may raise anything. The code that waits for Spark's answer reports it.
         with suppress(Exception):
             while not ended.wait(POLL_S):
                 look()

@@ -1,6 +1,6 @@
-"""A Spark session for one audit on this machine: sized to it, on loopback only, silent, and gone without a trace.
+"""A Spark session for one audit on this machine: sized to it, on loopback only, silent, and removed without a trace.
 
-What Spark and Java print goes to a log in the session's temporary folder; errors that matter come back as exceptions.
+The output of Spark and Java goes to a log in the session's temporary folder. Errors that matter arrive as exceptions.
 """
 
 import os
@@ -33,34 +33,35 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 LOG_TAIL = 5
 MOST_SOCKET_FOLDER = 60
-"""Bytes of a folder's path in which a Unix socket with Spark's names still fits: the kernel takes 108 in all."""
+"""Most bytes of a folder's path with which Spark's Unix socket paths still fit: the kernel accepts 108 in all."""
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def slots_of(spark: SparkSession) -> int:
-    """Tasks that the session runs at the same time; asks the JVM.
+    """Asks the JVM how many tasks the session runs at the same time.
 
     Raises:
-        AuditError: it is gone.
+        AuditError: the JVM is gone.
     """
     with jvm.failures_told():
         return max(1, int(spark.sparkContext.defaultParallelism))
 
 
 def heap_mb() -> int:
-    """A quarter of the machine's memory, from 512 MiB to 1 GiB: rows, of which Spark spills what does not fit; payloads
-    never reach the JVM. A heap that may be larger is filled with garbage before it is collected."""
+    """Returns the JVM's heap size in MiB: a quarter of the machine's memory, but at least 512 MiB and at most 1 GiB.
+    The heap holds only rows, and Spark spills what does not fit; payloads never reach the JVM. A larger heap would only
+    be filled with garbage before it is collected."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(min(max(total / 4, GIB / 2), GIB)) >> 20
 
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started in here inherits ``path`` as its stderr for good; our own comes back."""
+    """Processes that are started in this context keep ``path`` as their stderr; our own stderr is restored."""
     sys.stderr.flush()
     own = os.dup(2)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -75,8 +76,8 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Ctrl-C stays what it was. PySpark's handler calls the JVM from wherever the thread was interrupted, in the middle
-    of another call, and ends in py4j's tracebacks."""
+    """Restores the SIGINT handler that was set before. PySpark's own handler calls the JVM from wherever the thread was
+    interrupted, maybe in the middle of another call, and ends in py4j's tracebacks."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -88,7 +89,7 @@ def _own_interrupt() -> Iterator[None]:
 
 
 class LocalSession:
-    """A context manager; ``spark`` is the session. One at a time in a process, which is Spark's own limit."""
+    """A context manager that owns a Spark session, ``spark``. Spark itself allows only one at a time in a process."""
 
     def __init__(self) -> None:
         self._folders: list[Path] = []
@@ -103,14 +104,14 @@ class LocalSession:
 
     @property
     def python(self) -> str:
-        """The interpreter of its tasks."""
+        """The interpreter of the session's tasks."""
         return sys.executable
 
     def start(self) -> Self:
-        """Starts it (about 5 s).
+        """Starts the session (about 5 s).
 
         Raises:
-            AuditError: no Java, or Spark does not start; with the end of its log.
+            AuditError: there is no Java, or Spark does not start; the error has the end of Spark's log.
         """
         java.check()
         folder = self._temporary()
@@ -138,7 +139,7 @@ class LocalSession:
         return self
 
     def _create(self, folder: Path, sockets: Path) -> SparkSession:
-        # The host's name need not resolve to an address of this machine; nothing but loopback is used.
+        # The host name may not resolve to an address of this machine; nothing but loopback is used.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         builder = SparkSession.builder.master(f"local[{cores()}]").appName("mirror audit")
         for key, value in settings(folder, sockets).items():
@@ -146,14 +147,14 @@ class LocalSession:
         return builder.getOrCreate()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Ends it and removes what it wrote. May be called twice.
+        """Stops the session and removes everything that it wrote. May be called twice.
 
-        ``at_once``: somebody waits, and does not care for what Spark is doing.
+        ``at_once``: kills the JVM whatever Spark is doing, because the user interrupted the audit and waits.
         """
         spark, self._spark = self._spark, None
         try:
             if spark is not None and not at_once:
-                with suppress(Exception):  # py4j raises what it likes where the JVM is gone
+                with suppress(Exception):  # py4j may raise anything if the JVM is gone
                     spark.stop()
         finally:
             jvm.end(self._started, at_once=at_once or spark is None)
@@ -178,11 +179,11 @@ class LocalSession:
 
 
 LIGHT = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""The JVM handles a thousand rows per GB: compiling them lightly halves what a whole audit costs."""
+"""The JVM handles about a thousand rows per GB: compiling lightly halves the cost of a whole audit."""
 
 
 def settings(folder: Path, sockets: Path) -> dict[str, str]:
-    """Spark's configuration, for a session whose files all go to ``folder``, and its Unix sockets to ``sockets``."""
+    """Returns Spark's configuration for a session whose files all go to ``folder``, and Unix sockets to ``sockets``."""
     java_options = (
         f"-Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
         f"-Djava.io.tmpdir={folder}",
@@ -204,7 +205,7 @@ def settings(folder: Path, sockets: Path) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(sockets),
         "spark.python.daemon.module": "mirror.audit.spark.daemon",
-        # A thousand rows per GB: planning them anew at every stage and compiling Java for them costs more than they do.
+        # With a thousand rows per GB, planning again at every stage and compiling Java code cost more than the rows do.
         "spark.sql.shuffle.partitions": str(cores()),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
@@ -216,8 +217,8 @@ def settings(folder: Path, sockets: Path) -> dict[str, str]:
 
 
 def _quiet_updates(spark: SparkSession) -> None:
-    """PySpark's own server for updates from the JVM prints a traceback when the JVM is gone. Whoever waits for Spark's
-    answer hears of it anyway."""
+    """Silences PySpark's own server for updates from the JVM. It prints a traceback when the JVM is gone, and the code
+    that waits for Spark's answer reports that anyway."""
     server: Any = spark.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None
 

@@ -1,14 +1,14 @@
-"""``kafka-raw-batches``: the batches of a Kafka cluster as a Spark DataFrame, one row each, payloads as digests.
+"""``kafka-raw-batches``: the batches of a Kafka cluster as a Spark DataFrame: a row each by default, payloads digested.
 
     spark.dataSource.register(KafkaRawBatches)
     spark.read.format("kafka-raw-batches").option("bootstrap.servers", …).option("ranges", …).load()
 
-Three rules, each for a trap that was met:
+Three rules, each because of a trap that we fell into:
 
-* No ``pushFilters``: what it returns is kept on an object that all DataFrames of one ``load()`` share, and an audit of
-  one cluster against another became an audit of one against itself. What is read is chosen by options only.
-* One ``load()`` per cluster, and every reader asserts that it talks to the cluster whose id it was given.
-* Sockets are opened in ``read()``: readers are pickled.
+* No ``pushFilters``: its result is kept on an object that all DataFrames of one ``load()`` share, so an audit of one
+  cluster against another became an audit of one against itself. Only options choose what is read.
+* One ``load()`` per cluster, and every reader checks that it talks to the cluster whose id it was given.
+* ``read()`` opens the sockets, because readers are pickled.
 """
 
 import gc
@@ -31,19 +31,19 @@ class TaskPartition(InputPartition):
 
 
 class KafkaRawBatches(DataSource):
-    """See the module's text."""
+    """The data source; the module's docstring describes it."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Returns the format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """One row per batch, and one coverage row per range."""
+        """Returns the columns of all kinds of rows; ``rows.SCHEMA`` describes them."""
         return SCHEMA
 
     def reader(self, schema: Any) -> "RawBatchReader":
-        """Called by Spark, in a worker of its own."""
+        """Returns the reader. Spark calls this in a worker of its own."""
         with _told():
             return RawBatchReader(SourceOptions.from_options(dict(self.options)))
 
@@ -55,23 +55,23 @@ class RawBatchReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task. A list: Spark wants no other sequence."""
+        """Returns a partition for each task, as a list: Spark accepts no other sequence."""
         return [TaskPartition(task) for task in self.options.tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Arrow batches of the task's rows."""
+        """Yields the task's rows in Arrow batches."""
         _freeze_once()
         if not isinstance(partition, TaskPartition):
-            return  # no ranges at all: Spark calls once all the same
+            return  # there are no ranges: Spark calls once nevertheless
         with _told():
-            # Imported by the workers that read, not by those that Spark plans with: half a second each.
+            # Imported here, so that only workers that read pay for it (half a second each), not those for planning.
             from mirror.audit.read.tasks import read_task
 
             yield from read_task(self.options, partition.task)
 
 
 class _told:
-    """An ``AuditError`` in here reaches the driver whole, through whatever Spark wraps around it."""
+    """A context manager: an ``AuditError`` in it reaches the driver whole, whatever Spark wraps around it."""
 
     def __enter__(self) -> None:
         return None
@@ -85,7 +85,8 @@ _frozen = False
 
 
 def _freeze_once() -> None:
-    """Workers are forked for each task from a warm process: what is loaded need not be walked by their collectors."""
+    """Freezes what is loaded, once. Workers are forked for each task from a warm process, and their garbage collectors
+    need not walk what it has loaded."""
     global _frozen
     if not _frozen:
         gc.collect()

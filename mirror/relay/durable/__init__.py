@@ -1,1 +1,1 @@
-"""What outlives every process: written to the internal topic, and held against what is there."""
+"""Keeps what outlives every process: writes it to the internal topic, and checks it against the clusters."""

@@ -1,8 +1,8 @@
-"""What was due when a partition halted.
+"""Notes from which offset on records were due when a partition halted.
 
-What the source deletes meanwhile halts the partition once more, as long as the destination has its copy. Where nothing
-was copied yet, or the destination topic is made anew, the copy begins where the source begins by then, and nothing
-would tell of what was due before that. A note in the internal topic does: from which offset on records were due.
+As long as the destination has the partition's copy, a source that deletes due records meanwhile halts it once more. If
+nothing was copied yet, or the destination topic is recreated, the copy begins where the source begins by then, and
+nothing would show what was due before that. So a note in the internal topic does.
 """
 
 import asyncio
@@ -22,12 +22,10 @@ from mirror.relay.halts import Halted
 from mirror.relay.partition import Partition
 from mirror.relay.settings import RelaySettings
 
-"""Why a range counts as skipped that the source deleted while a halt kept it from being copied."""
-
 
 class Due:
-    """Of all partitions of a process. What was due is of the source's topic: which one of the destination's it would
-    have been copied into does not matter."""
+    """Keeps the notes of all partitions of a process. A note is about the source's topic: the destination topic into
+    which it would have been copied does not matter."""
 
     def __init__(
         self, state: Memory, skips: Skips, *, source: Cluster, destination: Cluster, settings: RelaySettings
@@ -40,12 +38,12 @@ class Due:
         self._noting: dict[Partition, Halted] = {}
 
     def at_halt(self, partition: Partition) -> int:
-        """The offset from which on records were due; -1: nothing is noted of the source topic of now."""
+        """Returns the offset from which on records were due; -1: nothing is noted of the current source topic."""
         note = self.note(partition)
         return -1 if note is None else note.copied.offset
 
     def note(self, partition: Partition) -> Note | None:
-        """The one that is written down of the source topic of now."""
+        """Returns the note that is written down of the current source topic."""
         source = self._source.topics.get(partition.topic)
         if source is None:
             return None
@@ -53,7 +51,7 @@ class Due:
         return note if note is not None and note.source_id == id_text(source.topic_id) else None
 
     async def now(self, partition: Partition) -> list[Note]:
-        """The note of a partition that halts now; none if there is nothing new to be noted.
+        """Returns the note of a partition that halts now; an empty list if there is nothing new to be noted.
 
         Raises:
             NetworkError: the source cannot be asked now.
@@ -67,13 +65,13 @@ class Due:
         elif self.note(partition) is not None:
             return []  # from an earlier halt
         else:
-            # Nothing was looked at, so this says nothing of a leader epoch under which it was copied.
+            # The logs were not looked at, so the leader epoch under which it was copied is not known.
             copied = self._copied_to(partition)
             due = LastCopied(copied if copied >= 0 else await self._start(partition, source), NO_LEADER_EPOCH)
         return [_note(partition, source_id, destination_id, due)]
 
     async def _start(self, partition: Partition, source: Topic) -> int:
-        """Where the source begins."""
+        """Returns where the source begins."""
         leader = self._source.leader(partition.topic, partition.index)
         if leader is None:
             raise no_leader(self._source.name, partition.topic, partition.index, source)
@@ -95,7 +93,7 @@ class Due:
                 await self._state.load()
                 notes = await self.now(partition)
             if notes and still():
-                # The first answer counts: what the source deletes while this fails was due.
+                # The first answer counts: records that the source deletes while this fails were due.
                 await self._state.save(notes)
 
         async def again() -> None:
@@ -108,10 +106,10 @@ class Due:
                 del self._noting[partition]
 
     async def settle(self, partitions: Iterable[Partition]) -> None:
-        """Notes of earlier halts go, once something behind them was copied.
+        """Removes notes of earlier halts once something behind them was copied.
 
         Raises:
-            NetworkError: not certain that they are gone; the next time has them all.
+            NetworkError: it is not certain that they are gone; the next call removes them all.
         """
         passed = [
             note.key()
@@ -122,10 +120,10 @@ class Due:
             await self._state.save((), forget=passed)
 
     async def overtaken(self, partition: Partition, upto: int) -> None:
-        """The copy begins at offset ``upto``. What was due before is written down as skipped; before the copy begins.
+        """Writes down as skipped what was due before offset ``upto``, at which the copy begins. Call it before that.
 
         Raises:
-            NetworkError: not certain that it is there.
+            NetworkError: it is not certain that it was written.
         """
         note = self.note(partition)
         if note is None or not note.copied.offset < upto:
@@ -136,7 +134,7 @@ class Due:
         partition.overtaken.append((due, upto))
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:
-        """Of source and destination topic, as of now."""
+        """Returns the current ids of the source and destination topic."""
         here = self._source.topics.get(partition.topic)
         there = self._destination.topics.get(partition.destination)
         return (
@@ -145,12 +143,12 @@ class Due:
         )
 
     def _is_located(self, partition: Partition) -> bool:
-        """Whether the process has found a position in the topics of now."""
+        """Returns True if the process has found a position in the current topics."""
         return self.ids(partition) == (id_text(partition.source_id), id_text(partition.destination_id))
 
     def _copied_to(self, partition: Partition) -> int:
-        """Up to which offset the source topic of now was copied into the destination topic of now, by what is written
-        down; -1: nothing says that any of it was."""
+        """Returns the offset up to which the current source topic was copied into the current destination topic, by
+        what is written down; -1: nothing says that any of it was."""
         ids, committed, ledger = self.ids(partition), partition.committed, self._state.ledger
         if self._settings.mapped:
             checkpoint = ledger.checkpoint(partition.side)
@@ -173,8 +171,8 @@ async def persistently(
     *,
     between: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Tries until it succeeds, with pauses that grow, as long as ``still`` says so. ``between``: done before each try
-    but the first."""
+    """Tries until it succeeds, with growing pauses, as long as ``still`` returns True. ``between``: called before each
+    try but the first."""
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
     while still():
         try:

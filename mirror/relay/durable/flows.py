@@ -1,8 +1,8 @@
-"""The flows that write to a destination, by what their internal topics say: whose a batch of some mirror's is, and who
-else copies a partition.
+"""Finds the flows that write to a destination, from their internal topics: which flow has written a batch, and which
+other flow copies a partition.
 
 Producer ids of exact mode follow from a flow's id, its source cluster's id, topic and partition. Under another flow id
-the mirror does not know its own copies any more, so a batch of such an id is told by the name of its flow.
+the mirror no longer recognises its own copies, so the halt for a batch of such an id names its flow.
 
 Two flow ids may begin with one partition at the same moment (an alias renamed while the old mirror still runs). Each
 writes down what it copies before its first batch, and looks *behind* that for the other's entry: at least one sees it.
@@ -29,19 +29,19 @@ from mirror.relay.partition import Partition
 from mirror.relay.topics.pairing import PATIENCE_S
 
 LOOKED_UP_FOR_S = 60.0
-"""What was found holds for so long: many partitions ask at the same time."""
+"""A finding is reused for so long, since many partitions ask at the same time."""
 
 
 class _Topic(NamedTuple):
-    """What another flow's internal topic says."""
+    """Another flow's internal topic, with its content."""
 
     name: str
     ledger: Ledger
 
 
 class Flows:
-    """Of one destination. ``flow``: the id of the one that asks; ``source_cluster``: its source's; ``state``: its
-    internal topic; ``mapped``: how it copies."""
+    """The flows of one destination. ``flow``: the id of the one that asks; ``source_cluster``: its source's id;
+    ``state``: its internal topic; ``mapped``: how it copies."""
 
     def __init__(
         self, destination: Cluster, *, flow: str, source_cluster: str, state: Memory, mapped: bool = False
@@ -58,7 +58,7 @@ class Flows:
         self._until = 0.0
 
     async def named(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
-        """The halt, with the flow's name where it is for a batch that another flow's mirror has written."""
+        """Returns the halt, with the flow's name added if it is for a batch that another flow's mirror has written."""
         writer = stop.writer
         if writer < 0 or not writer & MIRROR_BIT:
             return stop
@@ -82,17 +82,19 @@ class Flows:
         return PartitionHalted(Halted(HaltReason.OTHER_FLOW.slug, f"{stop.halted.detail}, {whose}", remedy))
 
     async def check_new(self, partition: Partition, *, begun: bool = False) -> None:
-        """No other flow copies this partition into the same one. In exact mode, both would write at the same offsets;
-        with ``offsets: mapped`` all would be there twice, and ids that brokers allocate tell nobody's batches apart.
+        """Checks that no other flow copies this partition into the same one. In exact mode, both would write at the
+        same offsets. With ``offsets: mapped`` all would be there twice, and ids that brokers allocate do not tell whose
+        a batch is.
 
         Args:
-            partition: of which this flow has copied nothing yet. What an operator accepts is written down.
-            begun: this flow has written down that it copies it, and it is looked now; else only to confirm what was
-                found a moment ago.
+            partition: one of which this flow has copied nothing yet. If an operator accepts another flow, that is
+                written down.
+            begun: this flow has written down that it copies the partition: look now. Otherwise look only to confirm
+                what was found a moment ago.
 
         Raises:
             PartitionHalted: another flow does.
-            NetworkError: not to be known now.
+            NetworkError: cannot be determined now.
         """
         others = await self._known_topics(anew=begun)
         if not begun and any(self._digest(topic, partition) for topic in others):
@@ -105,7 +107,7 @@ class Flows:
                 await self._state.save([AcceptedLoop(side=partition.side, by=_by(topic), digest=digest)])
 
     def _digest(self, topic: _Topic, partition: Partition) -> str:
-        """``_trace``; empty also where an operator has accepted that much."""
+        """Returns ``_trace``; empty also if an operator has accepted that much."""
         digest = self._trace(topic.ledger, partition)
         accepted = self._state.ledger.accepted_loop(partition.side, _by(topic))
         return "" if accepted is not None and accepted.digest == digest else digest
@@ -118,7 +120,7 @@ class Flows:
         return Halted(reason.slug, detail, reason.told.format(id=f'"{names[0]}"'))
 
     def _trace(self, ledger: Ledger, partition: Partition) -> str:
-        """The digest of what another flow has written down of the partition; empty: nothing that counts."""
+        """Returns the digest of what another flow has written down of the partition; empty: nothing that counts."""
         side = partition.side
         source_id, destination_id = id_text(partition.source_id), id_text(partition.destination_id)
         halted = ledger.halt(side)
@@ -128,13 +130,13 @@ class Flows:
             and (halted.source_id, halted.destination_id) == (source_id, destination_id)
             and not has_copied(ledger, side)
         ):
-            return ""  # should it be resumed, it looks again
+            return ""  # if it is resumed, it looks again
         for entry in (ledger.pin(side), ledger.checkpoint(side)):
             if entry is None:
                 continue
             same_log = None not in (entry.destination_id, destination_id)
             if same_log and entry.destination_id != destination_id:
-                continue  # of a destination topic that is no more
+                continue  # it is of a destination topic that no longer exists
             if entry.source_id and source_id:
                 same = entry.source_id == source_id
             else:
@@ -155,10 +157,10 @@ class Flows:
         return None
 
     async def _known_topics(self, *, anew: bool = False) -> list[_Topic]:
-        """What all other internal topics of the destination say; unless ``anew``, or said a moment ago.
+        """Returns all other internal topics of the destination, as read a moment ago or, with ``anew``, as of now.
 
         Raises:
-            NetworkError: not to be known now.
+            NetworkError: cannot be determined now.
         """
         if anew:
             await self._looks.run()
@@ -180,14 +182,14 @@ class Flows:
         return [topic for name in sorted(names) if (topic := await self._read(name)) is not None]
 
     async def _names(self, node_id: int) -> list[str]:
-        """Internal topics that this broker knows of. One that was created a moment ago is known to its leader, at
-        least."""
+        """Returns the internal topics that this broker knows of. One that was created a moment ago is known at least to
+        its leader."""
         connection = await self._destination.control(node_id)
         answer = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         return [topic.name for topic in answer.topics if topic.name.startswith(PREFIX)]
 
     async def _read(self, name: str) -> _Topic | None:
-        """Reads on in one of them; None: not ours to read, or nothing that a mirror has written."""
+        """Reads on in one of them. Returns None if it is not ours to read, or nothing that a mirror has written."""
         state = self._there.get(name) or State(self._destination, self._flow, topic=name, lean=True)
         try:
             if name in self._there:
@@ -204,18 +206,18 @@ class Flows:
 
 
 def has_map(ledger: Ledger, side: Side) -> bool:
-    """Whether something of the partition was copied with ``offsets: mapped``, by what is written down."""
+    """Returns True if something of the partition was copied with ``offsets: mapped``, by what is written down."""
     return any(len(chunk.map) for chunk in ledger.chunks(side))
 
 
 def has_copied(ledger: Ledger, side: Side) -> bool:
-    """The same, in whichever mode."""
+    """Returns True if something of the partition was copied in either mode, by what is written down."""
     pin = ledger.pin(side)
     return has_map(ledger, side) or bool(ledger.notes(side)) or (pin is not None and pin.copied is not None)
 
 
 def digest_of(entries: Iterable[Entry | None]) -> str:
-    """Of what a flow has written down: another one whenever it has copied more."""
+    """Returns the digest of what a flow has written down. It changes whenever the flow has copied more."""
     digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
     for entry in entries:
         digest.update(entry.value() if entry is not None else b"")

@@ -1,10 +1,10 @@
-"""Whether a topic comes back: a flow the other way copies what this one has written, and this one would copy it again.
+"""Detects loops: a flow the other way copies what this one has written, and this one would copy it again.
 
-With ``offsets: mapped`` nothing in the log tells that, since every mirror appends behind whatever is there. But each
+With ``offsets: mapped`` nothing in the log shows that, since every mirror appends behind whatever is there. But each
 flow writes down at its destination what it copies before it copies anything (``relay.durable.pins``, checkpoints), and
 the destination of the opposite flow is our source. So its internal topic is read there: whenever topics are looked for,
 and for a partition that was never copied before once more *behind* its own first entry. Of two mirrors that begin at
-the same moment, at least one sees the other's.
+the same moment, at least one sees the other's entry.
 """
 
 import asyncio
@@ -25,25 +25,25 @@ from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 
 LOOK_EVERY_S = 60.0
-"""Where there are flows the other way, internal topics of the source are read this often; else with topics only."""
+"""Internal topics of the source are read this often if there are flows the other way; otherwise only with topics."""
 WATCH_S = 300.0
-"""So long after an operator has accepted a flow the other way,"""
+"""After an operator has accepted a flow the other way, it is looked for more often for so long."""
 WATCH_EVERY_S = 1.0
-"""it is looked for this often."""
+"""Pause between two of these looks."""
 
 
 class _Opposite(NamedTuple):
-    """A flow that copies into a partition's source topic what the partition is copied into."""
+    """A flow that copies a partition's destination topic back into its source topic."""
 
     flow: str
     topic: str
     """Its internal topic."""
     digest: str
-    """Of what it has written down about the partition: another one whenever it has copied more."""
+    """Digest of what it has written down about the partition. It changes whenever the flow has copied more."""
 
 
 class Loops:
-    """Of all partitions of a process. ``state``: of this flow."""
+    """Looks for loops in all partitions of a process. ``state``: the internal topic of this flow."""
 
     def __init__(self, owner: Owner, state: Memory) -> None:
         self._owner = owner
@@ -57,10 +57,10 @@ class Loops:
         self._told: set[str] = set()
         self._watched_until = 0.0
 
-    # -- when it is looked ---------------------------------------------------------------------------------------------
+    # -- when to look --------------------------------------------------------------------------------------------------
 
     async def renew(self) -> None:
-        """One look, by which partitions that run may halt. Should it fail, what was found before is what is known."""
+        """Looks once, and halts running partitions that come back. If the look fails, the earlier findings stand."""
         try:
             await self._looks.run()
         except NetworkError as error:
@@ -71,7 +71,7 @@ class Loops:
                 self._owner.halt(partition, self._halted(partition, found))
 
     async def keep(self) -> None:
-        """Looks regularly where there is a flow the other way, until cancelled."""
+        """Looks regularly if there is a flow the other way, until cancelled."""
         loop = asyncio.get_running_loop()
         looked = loop.time()
         while True:
@@ -83,11 +83,11 @@ class Loops:
                 await self.renew()
 
     async def before(self, partition: Partition) -> None:
-        """Before the partition's position is sought.
+        """Checks the partition before its position is sought.
 
         Raises:
             PartitionHalted: it comes back.
-            NetworkError: not to be known now.
+            NetworkError: cannot be determined now.
         """
         if not self._looked:
             await self._looks.run()
@@ -97,19 +97,19 @@ class Loops:
         self._check(partition)
 
     async def behind(self, partition: Partition) -> None:
-        """Behind the partition's first entry, and before its first batch; raises as ``before`` does."""
+        """Checks the partition behind its first entry, and before its first batch; raises as ``before`` does."""
         if partition.side in self._begun:
             await self._looks.run()
         self._check(partition)
         self._begun.discard(partition.side)
 
     async def resumed(self, partitions: Iterable[Partition], *, accept: bool) -> None:
-        """Partitions are looked at anew. ``accept``: an operator says that the flows the other way have ended, though
-        nothing shows it: what they wrote until now counts no more. One that still copies feeds this flow, and this one
-        feeds it, so it is looked for often from here on.
+        """Looks again at partitions that are resumed. ``accept``: an operator says that the flows the other way have
+        ended, though nothing shows it. Then what they wrote until now no longer counts. One that still copies feeds
+        this flow, and this one feeds it, so it is looked for often from here on.
 
         Raises:
-            NetworkError: not certain that it is written down.
+            NetworkError: it is not certain that it was written.
         """
         halted = [each for each in partitions if each.halted and each.halted.reason == HaltReason.LOOP.slug]
         if not halted:
@@ -123,7 +123,7 @@ class Loops:
             [AcceptedLoop(side=side, by=opposite.topic, digest=opposite.digest) for side, opposite in found]
         )
 
-    # -- what it says --------------------------------------------------------------------------------------------------
+    # -- what was found ------------------------------------------------------------------------------------------------
 
     def _check(self, partition: Partition) -> None:
         found = self._opposite(partition)
@@ -141,7 +141,7 @@ class Loops:
         )
 
     def _opposite(self, partition: Partition) -> _Opposite | None:
-        """The first one of which nothing is accepted, or that has written more since."""
+        """Returns the first opposite flow of which nothing is accepted, or that has written more since."""
         ledger = self._state.ledger
         for found in self._opposites(partition):
             accepted = ledger.accepted_loop(partition.side, found.topic)
@@ -150,7 +150,7 @@ class Loops:
         return None
 
     def _opposites(self, partition: Partition) -> list[_Opposite]:
-        """All that copy the partition's destination into its source, and have not halted."""
+        """Returns all flows that copy the partition's destination into its source, and have not halted."""
         back = Side(partition.destination, partition.index, partition.topic)
         return [
             _Opposite(flow.flow, name, digest)
@@ -161,7 +161,7 @@ class Loops:
         ]
 
     def _flow(self, ledger: Ledger) -> Flow | None:
-        """Of an internal topic of the source: the flow that comes from our destination."""
+        """Returns the flow of an internal topic of the source that comes from our destination."""
         here, there = self._owner.source.cluster_id, self._owner.destination.cluster_id
         for flow in ledger.flows:
             if flow.source_cluster == there and flow.destination_cluster in ("", here):
@@ -169,7 +169,7 @@ class Loops:
         return None
 
     def _trace(self, ledger: Ledger, side: Side) -> str:
-        """The digest of what is written down of a partition; empty: nothing was copied of it."""
+        """Returns the digest of what is written down of a partition; empty: nothing was copied of it."""
         pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
         if pin is not None and pin.source_cluster not in ("", self._owner.destination.cluster_id):
             pin = None
@@ -178,7 +178,7 @@ class Loops:
         return digest_of([pin, checkpoint, *(ledger.notes(side) if pin is not None else ())])
 
     def _stands(self, ledger: Ledger, side: Side, partition: Partition) -> bool:
-        """Whether the opposite flow's partition has halted, for good, with the topics of now."""
+        """Returns True if the opposite flow's partition has halted, for good, with the current topics."""
         halted = ledger.halt(side)
         if halted is None or halted.reason in GAPS:
             return False
@@ -200,8 +200,8 @@ class Loops:
         self._looked = True
 
     async def _read(self, name: str) -> None:
-        """Reads on in one of them. Of one that no flow from our destination writes to, nothing but its flows is kept:
-        what such a flow copies stands behind its name."""
+        """Reads on in one of them. If no flow from our destination writes to it, only its flows are kept: such a flow
+        would write its name before anything that it copies."""
         state = self._there.get(name) or State(self._owner.source, "", topic=name, lean=True)
         try:
             if name in self._there:

@@ -1,7 +1,7 @@
-"""What a partition is and why it halted, kept in the internal topic and held against what is there now.
+"""Keeps in the internal topic what a partition is and why it halted, and checks that against the current topics.
 
-Topic ids, halts and what was copied last are written down, so that they outlive every process and every owner:
-``recall`` before a partition is taken over, ``pin`` before anything is written into its log.
+Topic ids, halts and notes of what was copied last are written down, so that they outlive every process and every owner.
+Call ``recall`` before a partition is taken over, and ``pin`` before anything is written into its log.
 """
 
 import time
@@ -26,15 +26,13 @@ from mirror.relay.locate.resync import Log
 from mirror.relay.partition import NEVER, Partition
 from mirror.relay.settings import RelaySettings
 
-"""Why a range counts as skipped that an operator took on trust."""
-"""Why one does that was given up by decision."""
 COMMITTED = "read_committed"
 MAPPED = "mapped"
 LEVEL = "isolation.level"
 
 
 class Pins:
-    """Of all partitions of a process."""
+    """Keeps the pins, notes and halts of all partitions of a process."""
 
     def __init__(
         self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log
@@ -50,7 +48,7 @@ class Pins:
     # -- what is written down ------------------------------------------------------------------------------------------
 
     async def recall(self, partition: Partition) -> None:
-        """What was written down of the partition by whoever had it before.
+        """Reads what previous owners have written down of the partition.
 
         Raises:
             PartitionHalted: it halted then, and its topics are still the same; or its source is another cluster.
@@ -62,7 +60,7 @@ class Pins:
         if halted is not None and (halted.source_id, halted.destination_id) == self.ids(partition):
             if halted.reason not in GAPS or not self._settings.accept_gaps:
                 raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
-            # Set since, it goes over the halt: whoever takes the partition over without it is past the gap.
+            # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap.
             await self._state.save((), forget=[halted.key()])
         partition.pin = pin = ledger.pin(side)
         if pin is None:
@@ -88,14 +86,15 @@ class Pins:
         partition.destination_id = bytes.fromhex(pin.destination_id) if pin.destination_id else None
 
     async def check_settings(self, partition: Partition, there: PartitionLog) -> str:
-        """What stands in ``there`` was copied under the settings of now: other ones would have copied something else.
+        """Checks that the copy in ``there`` was made under the current settings: others would have copied something
+        else.
 
         Returns:
-            The isolation level that it was copied under before, which an operator has accepted; empty: that of now.
+            The earlier isolation level, if the copy was made under it and an operator has accepted that; else empty.
 
         Raises:
             PartitionHalted: it was not.
-            NetworkError: the log's end is not to be known now.
+            NetworkError: the log's end cannot be determined now.
         """
         changed = self._changed(partition)
         if not changed or not await there.true_end():
@@ -106,11 +105,11 @@ class Pins:
         raise settings_changed(partition, there, name, before, now)
 
     def _changed(self, partition: Partition) -> list[tuple[str, str, str]]:
-        """Settings with others before: name, before, now."""
+        """Returns the settings that have changed: name, value before, value now."""
         pin, settings = partition.pin, self._settings
         checkpoint = self._state.ledger.checkpoint(partition.side)
         if checkpoint is not None and (settings.mapped or pin is None):
-            # A pin beside it is of an exact copy that an operator has given up.
+            # A pin beside the checkpoint is of an exact copy that an operator has given up.
             of_it = self._is_of(checkpoint, partition)
             before = (MAPPED, "", checkpoint.isolation_level) if of_it else ("", "", "")
         else:
@@ -123,7 +122,7 @@ class Pins:
         return [each for each in told if each[1] not in ("", each[2])]
 
     def _is_of(self, checkpoint: Checkpoint, partition: Partition) -> bool:
-        """Whether something was copied by then, into the destination topic of now."""
+        """Returns True if something was copied by the time of the checkpoint, into the current destination topic."""
         _, destination_id = self.ids(partition)
         same = None in (checkpoint.destination_id, destination_id) or checkpoint.destination_id == destination_id
         return same and any(len(chunk.map) for chunk in self._state.ledger.chunks(partition.side))
@@ -134,14 +133,14 @@ class Pins:
         """Writes down what the partition is, unless that is known; before anything is written into its log.
 
         Args:
-            partition: whose topics are looked up.
-            end: of the destination's log. All before it is accepted from now on where an operator took something of
-                that on trust (``Partition.trusted``), which is written down with it as a skipped range.
-            fill_to: up to here it is filled next, if that is behind its end.
-            given_up: records that will not be copied, by decision: a skipped range, too.
+            partition: the one whose topics are written down.
+            end: of the destination's log. If an operator took something before it on trust (``Partition.trusted``), all
+                before it is accepted from now on, and the trusted range is written down with it as skipped.
+            fill_to: the log is filled up to here next, if that is behind its end.
+            given_up: records that will not be copied, by decision: written down as a skipped range, too.
 
         Raises:
-            NetworkError: not certain that it is there.
+            NetworkError: it is not certain that it was written.
         """
         known = partition.pin
         source_id, destination_id = id_text(partition.source_id), id_text(partition.destination_id)
@@ -182,17 +181,17 @@ class Pins:
         partition.pin = pin
 
     def aborted_to(self, partition: Partition) -> int:
-        """Up to here the offsets of aborted transactions are filled, although the source is read uncommitted."""
+        """Returns the offset up to which aborted transactions are filled, although the source is read uncommitted."""
         pin = partition.pin
         if pin is None or self._settings.committed:
             return 0
-        # All that there is: an operator has accepted that, or it halts before.
+        # All that there is: an operator has accepted the change of level, or the partition halts before.
         return NEVER if pin.isolation_level == COMMITTED else pin.aborted_to
 
     @staticmethod
     def unused(partition: Partition) -> bool:
-        """Whether nothing of it was ever copied, as far as is known: by what was written down, by the group's word, and
-        by this process."""
+        """Returns True if nothing of it was ever copied, as far as is known from what was written down, from the group,
+        and in this process."""
         pin, committed = partition.pin, partition.committed
         return (
             (pin is None or (not pin.accepted and (pin.copied is None or not pin.copied.offset)))
@@ -203,8 +202,8 @@ class Pins:
         )
 
     async def vouch(self, partition: Partition, here: Asked, unseen: Unseen) -> int:
-        """See ``relay.locate.evidence``: with what was written down of this partition, by whomever."""
-        # Who had it when this one recalled it may have written it down since, and then copied.
+        """Calls ``relay.locate.evidence.vouch`` with what was written down of this partition, by whomever."""
+        # A worker that had it when this one recalled it may have written it down since, and then copied.
         await self.recall(partition)
         pin, committed = partition.pin, partition.committed
         source_id = id_text(partition.source_id) or ""
@@ -216,7 +215,7 @@ class Pins:
                 f"source topic of {partition.name}: id {id_shown(source_id)}, when it was copied "
                 f"{id_shown(committed.topic_id)}",
             )
-        # Where both sides had lost their end, another batch may have been copied to the same offset: the newest counts.
+        # If both sides had lost their end, another batch may have been copied to the same offset: the newest counts.
         copied = [
             LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
             for each in reversed(partition.marks)
@@ -227,7 +226,7 @@ class Pins:
         copied += committed_note(partition)
         replaced = pin is not None and pin.replaced
         if not copied and not replaced and partition.source_leader_epoch >= 0 and partition.reached <= unseen.end:
-            # What was acknowledged here, in the middle of a record set.
+            # Batches were acknowledged here in the middle of a record set, which leaves no mark.
             copied.append(LastCopied(max(0, partition.reached), partition.source_leader_epoch))
         pinned = pin is not None or bool(source_id and of_these)
         accepted = pin.accepted if pin is not None else 0
@@ -244,16 +243,16 @@ class Pins:
         accepted: int = 0,
         replaced: bool = False,
     ) -> int:
-        """The same with these notes.
+        """Calls ``relay.locate.evidence.vouch`` with these notes.
 
         Args:
-            partition: which is looked at.
+            partition: the one that is looked at.
             here: the source's log.
-            unseen: what cannot be compared.
+            unseen: the part that cannot be compared.
             copied: the notes.
-            pinned: whether the topics are the ones that they are of.
-            accepted: up to here an operator has accepted what stands at the destination.
-            replaced: whether an operator has resumed over another source topic than the one that was copied.
+            pinned: the topics are the ones that the notes are of.
+            accepted: an operator has accepted what the destination holds before this offset.
+            replaced: an operator has resumed over another source topic than the one that was copied.
         """
         known = Known(
             name=partition.name,
@@ -270,16 +269,16 @@ class Pins:
         except PartitionHalted:
             if not partition.accept_unproven or unseen.differs:
                 raise
-            # Of a topic in another's place, also what the source never had.
+            # If the topic took another one's place, this includes what the source never had.
             begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start
             partition.trusted = (max(begins, known.accepted), unseen.end)
             return NO_LEADER_EPOCH
 
     async def note(self, partitions: Iterable[Partition]) -> None:
-        """Writes down what was copied last of these, where that has changed.
+        """Writes down what was copied last of these partitions, if that has changed.
 
         Raises:
-            NetworkError: not certain that it is there; the next time has it all.
+            NetworkError: it is not certain that it was written; the next call writes it all.
         """
         changed = [(each, note) for each in partitions if (note := self._note(each)) is not None]
         if not changed:
@@ -291,7 +290,7 @@ class Pins:
                 partition.pin = replace(partition.pin, copied=note.copied)
 
     def _replaced_by(self, note: Note) -> list[bytes]:
-        """Keys of notes from which nothing is to be learned any more."""
+        """Returns the keys of the notes that this one makes useless."""
         replaced = [
             each.key()
             for each in self._state.ledger.notes(note.side)
@@ -303,7 +302,7 @@ class Pins:
         return replaced
 
     def _note(self, partition: Partition) -> Note | None:
-        """What was copied last of it; None if that is known."""
+        """Returns the note of what was copied last of the partition; None if that is known, or nothing is."""
         found, pin = committable(partition), partition.pin
         if (
             found is None
@@ -330,7 +329,7 @@ class Pins:
 
         Raises:
             StateUnusable: the internal topic is another flow's.
-            NetworkError: not certain that it is there.
+            NetworkError: it is not certain that it was written.
         """
         flow = Flow(
             flow=self._settings.flow,
@@ -343,8 +342,8 @@ class Pins:
     # -- halts ---------------------------------------------------------------------------------------------------------
 
     async def halted(self, partition: Partition, halted: Halted) -> None:
-        """Writes down that the partition has stopped, however long it takes: whoever takes it over has to know. Of
-        reasons that heal by themselves, only what was due is written down."""
+        """Writes down that the partition has stopped, however long it takes: a later owner has to know. For reasons
+        that heal by themselves, only notes are written: what was copied last, and what was due."""
         entries: list[Entry] = []
         if is_durable(halted.reason):
             source_id, destination_id = self.ids(partition)
@@ -370,16 +369,16 @@ class Pins:
             await self._state.save(entries)
 
         if entries:
-            # First, and whether the source can be asked or not.
+            # This goes first, whether the source can be asked or not.
             await persistently(attempt, self._settings, still)
         await self.due.write_down(partition, halted)
 
     async def resumed(self, partitions: Iterable[Partition]) -> None:
-        """An operator says that these may go on, with the topics as they are now: halts are forgotten, and what the
-        partitions are is written down anew.
+        """Lets these partitions go on with the topics as they are now, by an operator's decision: forgets their halts,
+        and writes down again what they are.
 
         Raises:
-            NetworkError: not certain that it is there.
+            NetworkError: it is not certain that it was written.
         """
         entries: list[Entry] = []
         forget = []
@@ -400,20 +399,20 @@ class Pins:
             )
             checkpoint = self._state.ledger.checkpoint(partition.side) if self._settings.mapped else None
             if checkpoint is not None:
-                # A mapped copy has a checkpoint; its pin says which topics the operator has accepted in their place.
+                # The checkpoint names the topics of a mapped copy; the pin names those accepted in their place.
                 if renewed or (checkpoint.source_id, checkpoint.destination_id) != (source_id, destination_id):
                     entries.append(self._pin_of(partition, MAPPED))
             elif pin is not None and renewed:
                 forget += [each.key() for each in self._state.ledger.notes(partition.side)]
                 same = pin.destination_id == destination_id
                 under = _under(pin) if same else ("", "", "")
-                # What it is shown to be a copy of is another topic; of a new destination, nothing is shown anyway.
+                # The destination is shown to be a copy of another topic. For a new one, nothing is shown anyway.
                 replaced = same and pin.source_id != source_id
                 entries.append(replace(self._pin_of(partition, *under), replaced=replaced or (same and pin.replaced)))
         await self._state.save(entries, forget=forget)
 
     def _pin_of(self, partition: Partition, offsets: str, identity: str = "", isolation_level: str = "") -> Pin:
-        """With the topics of now, and these settings."""
+        """Returns a pin with the current topics and these settings."""
         source_id, destination_id = self.ids(partition)
         return Pin(
             side=partition.side,
@@ -427,12 +426,12 @@ class Pins:
         )
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:
-        """Of source and destination topic, as of now."""
+        """Returns the current ids of the source and destination topic."""
         return self.due.ids(partition)
 
 
 def settings_changed(partition: Partition, there: PartitionLog, name: str, before: str, now: str) -> PartitionHalted:
-    """A setting is another one than that under which the copy was made."""
+    """Returns the halt for a setting that is not the one under which the copy was made."""
     return halt(
         HaltReason.LEVEL_CHANGED if name == LEVEL else HaltReason.SETTINGS_CHANGED,
         f"{partition.name} was copied under {name}: {before}, and the configuration says {now}; {there.name} has a "
@@ -441,20 +440,20 @@ def settings_changed(partition: Partition, there: PartitionLog, name: str, befor
 
 
 def _under(pin: Pin) -> tuple[str, str, str]:
-    """The settings that all of it was copied under."""
+    """Returns the settings that all of it was copied under."""
     return pin.offsets, pin.identity, pin.isolation_level
 
 
 def is_first(partition: Partition) -> bool:
-    """Whether something was copied of it, and no note tells of a batch. Part of a record set is enough: one of
-    old records takes long, with one batch under way at a time."""
+    """Returns True if something was copied of the partition, and no note tells of a batch. Part of a record set is
+    enough: one with old records takes long, with one batch under way at a time."""
     pin = partition.pin
     none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
     return none_yet and partition.acknowledged >= 0 and partition.counts.records > 0
 
 
 def committed_note(partition: Partition) -> list[LastCopied]:
-    """What the group at the source says was copied last of this source topic; empty: nothing."""
+    """Returns the group's note of what was copied last of this source topic; empty: there is none."""
     committed = partition.committed
     source_id = id_text(partition.source_id) or ""
     if committed is None or not committed.digest or committed.topic_id != source_id:
@@ -465,7 +464,7 @@ def committed_note(partition: Partition) -> list[LastCopied]:
 
 
 def _same_topics(note: Note, other: Note | Pin) -> bool:
-    """Whether both are of the same topics."""
+    """Returns True if both are of the same topics."""
     return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
 
 
@@ -474,7 +473,7 @@ def _digest(copied: LastCopied) -> str:
 
 
 def was_copied(partition: Partition) -> bool:
-    """Whether a record of these topics is known to have been copied, by the pin's or the group's word."""
+    """Returns True if a record of these topics is known to have been copied, from the pin or the group."""
     pin, committed = partition.pin, partition.committed
     if pin is not None and pin.copied is not None and pin.copied.digest:
         return True

@@ -1,7 +1,7 @@
-"""What the internal topic has lost while the mirror runs, written again as far as this process knows it.
+"""Writes again what the internal topic has lost while the mirror runs, as far as this process knows it.
 
-The topic may be deleted, made anew, cut (DeleteRecords), or lose its end in an unclean election. Nothing else would
-tell: what comes next is written there, and whoever reads it later takes what is left for all that there was.
+The topic may be deleted, recreated, cut (DeleteRecords), or lose its end in an unclean election. Nothing else would
+show it: later records are written there all the same, and a later reader takes what is left for all that there was.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from mirror.relay.phases import Phase
 
 
 class Rewriting:
-    """Of one flow in one process. Each process writes of its own partitions only: of the others', their owners know
-    more."""
+    """Repairs the topic of one flow, in one process. Each process writes only about its own partitions: about the
+    others, their owners know more."""
 
     def __init__(self, owner: Owner, state: Memory, pins: Pins, writing: asyncio.Lock) -> None:
         """``writing``: held while checkpoints and maps are written down."""
@@ -31,15 +31,15 @@ class Rewriting:
         self._state = state
         self._pins = pins
         self._unchecked: dict[Partition, Copied] = {}
-        """Whose maps may lack a part."""
+        """Partitions whose maps may lack a part."""
         self._told = ""
 
     async def look(self) -> bool:
-        """One look at the topic. What it has lost is told and written again, checkpoints and maps by what is written
-        down next; partitions whose map is not whole any more halt.
+        """Looks at the topic once. Logs that it has lost something, and writes that again; checkpoints and maps follow
+        with the caller's next write. Partitions whose map is no longer whole halt.
 
         Returns:
-            Whether checkpoints and maps are to be written down now.
+            True if checkpoints and maps are to be written down now.
         """
         lost, unusable = False, None
         try:
@@ -62,7 +62,7 @@ class Rewriting:
         return lost
 
     def _tell(self, error: NetworkError) -> None:
-        """Once, until something else is wrong."""
+        """Logs the error, once until something else is wrong."""
         if str(error) != self._told:
             self._told = str(error)
             event = "state_unusable" if isinstance(error, StateUnusable) else "state_not_read"
@@ -73,7 +73,7 @@ class Rewriting:
         missing = [
             entry
             for entry in lost.about(partitions)
-            # Resumed since, it is not forgotten by a topic that does not have it.
+            # If the partition was resumed since, its halt was not in the topic, and so was not forgotten in ``lost``.
             if not ledger.has(entry.key()) and not (isinstance(entry, Halt) and partitions[entry.side].halted is None)
         ]
         unknown = [flow for flow in lost.flows if not ledger.has(flow.key())]
@@ -94,12 +94,12 @@ class Rewriting:
             )
 
     def _check_maps(self) -> None:
-        """Sealed chunks are not in memory: what the topic has lost of them is lost."""
+        """Halts partitions whose maps lack sealed chunks. These are not in memory, so the topic's loss is final."""
         for partition, copied in list(self._unchecked.items()):
             if partition.phase is Phase.LOCATING and partition.copied is copied:
                 continue
             del self._unchecked[partition]
-            # Taken over anew since, it was looked at then.
+            # If the partition was taken over again since, its map was checked then.
             if partition.copied is copied and partition.phase in (Phase.ACTIVE, Phase.DOUBT):
                 missing = _missing(self._state.ledger, copied)
                 if missing:
@@ -108,7 +108,7 @@ class Rewriting:
 
 
 def _missing(ledger: Ledger, copied: Copied) -> str:
-    """What the map lacks, with all of it written that is in memory; empty: nothing."""
+    """Returns what the map lacks if all that is in memory is written; empty: nothing."""
     side = copied.journal.side
     view = ledger.of(side)
     for chunk in copied.journal.unwritten():

@@ -1,4 +1,4 @@
-"""Ranges of the source's offsets that are not copied: said in the log, and written down in the internal topic."""
+"""Logs the ranges of source offsets that are not copied, and writes them down in the internal topic."""
 
 import time
 from collections.abc import Iterable
@@ -9,8 +9,11 @@ from mirror.reasons import HaltReason
 from mirror.relay.locate.resync import Log
 
 ON_GAP = "on.gap"
+"""The cause of a range that was given up by decision."""
 UNPROVEN = HaltReason.UNPROVEN.slug
+"""The cause of a range that an operator took on trust."""
 DELETED = HaltReason.RETENTION_OVERTOOK.slug
+"""The cause of a range that the source deleted while a halt kept it from being copied."""
 NEVER_ARRIVED = HaltReason.NEVER_ARRIVED.slug
 _WORDS = {
     ON_GAP: "offsets {first} to {last} of the source are not there to copy; going on was accepted",
@@ -20,31 +23,33 @@ _WORDS = {
     "them since: they were never copied",
     NEVER_ARRIVED: "offsets {first} to {last} of the source never arrived; going on was accepted",
 }
-"""What the log says, by the cause."""
+"""The text for the log, by cause."""
 
 
 class Skips:
-    """Of one process. Each range is told before it is written down: whoever takes over from a process that was killed
-    in between finds it written down, and has no reason to tell it. Told twice is better than never."""
+    """Handles the skipped ranges of one process. Each range is logged before it is written down: a process that was
+    killed in between would otherwise leave a range that is written down, which nobody has a reason to log any more.
+    Logged twice is better than never."""
 
     def __init__(self, state: Memory, log: Log) -> None:
         self._state = state
         self._log = log
         self._told: set[Skipped] = set()
-        """Those whose writing has not succeeded yet. It is tried again with each look for the position."""
+        """Ranges that were logged and not written yet. The write is tried again with each look for the position."""
 
     async def write(
         self, side: Side, ranges: Iterable[tuple[int, int, str]], *others: Entry, forget: Iterable[bytes] = ()
     ) -> None:
-        """
+        """Logs ranges and writes them down.
+
         Args:
             side: the partition.
-            ranges: first offset, the one behind, and the cause. Empty ones are left out.
-            others: what is written with them.
+            ranges: first offset, end offset and cause. Empty ones are left out.
+            others: entries that are written with them.
             forget: keys that are taken away with that.
 
         Raises:
-            NetworkError: not certain that all of it is there.
+            NetworkError: it is not certain that all of it was written.
         """
         skipped = [
             Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
@@ -56,7 +61,7 @@ class Skips:
         self._told -= told
 
     def _tell(self, skipped: Skipped) -> Skipped:
-        """The line in the log, once for each range that is being written; what remembers that."""
+        """Logs a range, once while it is being written. Returns its key in ``_told``."""
         key = _timeless(skipped)
         if key not in self._told:
             self._told.add(key)

@@ -1,5 +1,5 @@
-"""What the internal topic at the destination is told, and when: what flow and partitions are, halts, skipped ranges; in
-mapped mode positions and maps."""
+"""Writes to the internal topic at the destination at the right times: what flow and partitions are, halts, skipped
+ranges; in mapped mode also positions and maps."""
 
 import asyncio
 from collections.abc import Collection
@@ -18,26 +18,26 @@ from mirror.relay.partition import Committed, Partition
 from mirror.relay.phases import Phase
 
 NOTE_EVERY_S = 60.0
-"""In exact mode, what was copied last is written down this often; the group's commits have it more often, and vanish
+"""In exact mode, what was copied last is written down this often. The group's commits have it more often, and vanish
 with a deleted topic."""
 LOOK_EVERY_S = 10.0
-"""Whether the topic still has what was written down is looked at this often."""
+"""Pause between two checks that the topic still has what was written down."""
 FIRST_NOTE_S = 1.0
-"""But of a partition of which nothing was ever written down, so soon: retention at the destination may take old records
-at once, and then nothing else shows what they were a copy of."""
+"""Shorter interval of notes for a partition of which nothing was ever written down: retention at the destination may
+take old records at once, and then nothing else shows what they were a copy of."""
 
 
 class Books:
-    """Of one flow. ``state``: the topic; ``pins``: what of it is about single partitions, whatever the mode."""
+    """Writes for one flow. ``state``: the topic; ``pins``: the part about single partitions, in either mode."""
 
     def __init__(self, owner: Owner, state: Memory | None = None) -> None:
-        """``state``: instead of the topic at the destination."""
+        """``state``: used instead of the topic at the destination."""
         self._owner = owner
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
         self._was_empty = False
         self._skipped: list[tuple[Side, int, int]] = []
-        """Ranges that were passed over, and are yet to be written down."""
+        """Ranges that were passed over and are yet to be written down."""
         self.strays = Strays(owner, self._save)
         settings = owner.settings
         self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
@@ -47,7 +47,7 @@ class Books:
         self._rewriting = Rewriting(owner, self.state, self.pins, self._writing)
 
     async def open(self) -> None:
-        """Finds or makes the topic, recalls what was skipped in earlier lives, and says who the flow is.
+        """Finds or creates the topic, recalls what was skipped by earlier processes, and writes down who the flow is.
 
         Raises:
             NetworkError: the destination does not answer, or does not let us.
@@ -62,8 +62,8 @@ class Books:
             self._owner.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
 
     def check_found(self, committed: Committed | None) -> None:
-        """A flow that has copied has an internal topic: one that was not there is told of, once. ``committed``: what
-        the group had for a partition when it was taken over."""
+        """Warns once if the topic was not there although the flow has copied before. ``committed``: what the group had
+        for a partition when it was taken over."""
         if self._was_empty and committed is not None and committed.digest:
             self._was_empty = False
             self._owner.log.warning(
@@ -95,12 +95,12 @@ class Books:
             await self.write_down()
 
     def write_soon(self) -> None:
-        """A partition has halted: with ``offsets: mapped``, what was copied of it is written down now, since its topics
-        may be made anew before the next checkpoint is due."""
+        """Has everything written down now, when a partition has halted (``offsets: mapped``): its topics may be
+        recreated before the next checkpoint is due."""
         self._soon.set()
 
     async def watch(self) -> None:
-        """Looks regularly whether the topic has lost something, until cancelled."""
+        """Checks regularly whether the topic has lost something, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if await self._rewriting.look():
@@ -109,9 +109,10 @@ class Books:
                 self._owner.look_now()
 
     async def write_down(self, *, closing: bool = False) -> None:
-        """Where the partitions are now. Should it fail, the next time has it all, and a start finds it again.
+        """Writes down where the partitions are now. If it fails, the next call writes it all, and a start finds it
+        again.
 
-        ``closing``: nothing more will be sent, of partitions with nothing under way.
+        ``closing``: nothing more will be sent. For partitions with nothing under way, that is written down, too.
         """
         async with self._writing:
             if self._owner.settings.mapped:
@@ -129,7 +130,8 @@ class Books:
             self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
 
     async def _write_down(self, *, closing: bool) -> None:
-        """Partitions of which somebody else's batches may stand between ours are looked at first, beside the others."""
+        """Writes down checkpoints and maps. Partitions in which somebody else's batches may stand between ours are
+        looked at first, while the others are written."""
         accounts = {each: each.copied for each in self._owner.partitions.values() if each.copied is not None}
         if closing:
             await self.strays.ended()
@@ -146,27 +148,27 @@ class Books:
     async def _save(self, partitions: Collection[Partition], accounts: list[Account]) -> None:
         """Writes down accounts of these partitions."""
         try:
-            # Behind a checkpoint that passes over a range, nothing would show that there is anything to tell of it.
+            # Ranges go first: behind a checkpoint that passes over one, nothing would show that it is yet to be noted.
             await self._write_skipped()
             await save(self.state, accounts)
         except NetworkError as error:
             self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
             for partition in partitions:
                 if partition.copied is not None and partition.copied.journal.overflows:
-                    # It waits, located anew once the map can be written: memory is bounded.
+                    # It waits, and is located again once the map can be written: memory is bounded.
                     self._owner.doubt_now(partition, "state_not_written", str(error))
 
     def skip(self, side: Side, start: int, end: int) -> None:
-        """Offsets ``start`` up to ``end`` of the source are passed over, by decision (``offsets: mapped``). That is
-        written down now, and before any checkpoint behind it."""
+        """Has it written down that source offsets ``start`` up to ``end`` are passed over, by decision (``offsets:
+        mapped``). That happens now, and before any checkpoint behind them."""
         self._skipped.append((side, start, end))
         self.write_soon()
 
     async def _write_skipped(self) -> None:
-        """All that were passed over by now; what fails is left for the next time.
+        """Writes down all ranges that were passed over by now. Those that fail are left for the next time.
 
         Raises:
-            NetworkError: not certain that they are there.
+            NetworkError: it is not certain that they were written.
         """
         for one in list(self._skipped):
             side, start, end = one

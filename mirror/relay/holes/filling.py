@@ -1,4 +1,4 @@
-"""The hole at the head of a partition's outbox: filled (``relay.holes.markers``), and then the partition goes on."""
+"""Fills the hole at the head of a partition's outbox (``relay.holes.markers``). Then the partition goes on."""
 
 from mirror.records.admit import Cause
 from mirror.relay.durable.skips import ON_GAP
@@ -16,14 +16,14 @@ NEVER = 1 << 62
 
 
 class Holes:
-    """Of all partitions of a process."""
+    """Fills the holes of all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._weigh_at = WORTH_A_LOOK
 
     def fill(self, partition: Partition) -> None:
-        """The next thing to send is a hole, and nothing is under way. May be called again while it is being filled."""
+        """Fills the hole that is next to be sent. Nothing is under way. May be called again while it is filled."""
         if not partition.filling and partition.phase is Phase.ACTIVE:
             partition.filling = True
             if not partition.parked:
@@ -34,13 +34,14 @@ class Holes:
         owner = self._owner
         stopped: Halted | Doubt | None = None
         try:
-            # Between the wish and this task's turn the partition may have come into doubt.
+            # Between the call of ``fill`` and this task's first step, the partition may have come into doubt.
             if _is_next(hole, partition):
                 stopped = await attempted(self._fill_hole(partition, hole))
         finally:
             partition.filling = False
         if not _is_next(hole, partition):
-            # In doubt meanwhile, or halted: what was written is seen at the next look, once it stands still.
+            # In doubt meanwhile, or halted: the next resync finds the markers that were written, once the log end
+            # stands still.
             partition.unsettled = True
             partition.released = partition.released or (isinstance(stopped, Doubt) and stopped.released)
             if partition.emptied():
@@ -51,8 +52,8 @@ class Holes:
             self._filled(partition)
 
     async def _fill_hole(self, partition: Partition, hole: Batch | Hole) -> None:
-        """What is given up with it is written down before the first marker takes its place: behind that, nothing shows
-        that there is anything to tell."""
+        """Writes down the offsets that are given up before the first marker takes their place: from then on, nothing
+        shows that there is anything to report."""
         assert isinstance(hole, Hole), partition.name
         if hole.cause is Cause.ACCEPTED:
             start = partition.acknowledged
@@ -73,7 +74,7 @@ class Holes:
         owner.drained()
 
     def _weigh(self) -> None:
-        """A flow that consists of holes mostly is told that there is a cheaper way, once."""
+        """Logs once that there is a cheaper way for a flow that consists mostly of holes."""
         filled = self._owner.stats.filled
         offsets = filled + sum(partition.counts.records for partition in self._owner.partitions.values())
         self._weigh_at = 2 * filled
@@ -89,5 +90,5 @@ class Holes:
 
 
 def _is_next(hole: Batch | Hole, partition: Partition) -> bool:
-    """Whether it is still what the partition has to send next."""
+    """Returns True if the hole is still what the partition has to send next."""
     return partition.phase is Phase.ACTIVE and bool(partition.outbox) and partition.outbox[0] is hole

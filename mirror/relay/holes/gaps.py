@@ -1,16 +1,16 @@
-"""Offsets that cannot be: a gap in the source's log is looked at from all sides before it is believed.
+"""Looks at a gap in the source's log from all sides before it is believed: its offsets may be damaged.
 
-A checksum does not cover the base offset, and brokers believe it, too: they find a batch by it. One flipped bit makes a
-batch look as if compaction had taken hundreds of offsets before it. Three things show it:
+A checksum does not cover the base offset, and brokers trust it, too: they find a batch by it. One flipped bit makes a
+batch look as if compaction had removed hundreds of offsets before it. Three things reveal that:
 
-* What stands behind the batch in the file. Offsets rise; so the batch after a gap must end before the next one begins.
-  ``forward`` sees that in most answers, and asks here where it does not.
-* What stands before it in the file. A broker passes over a batch whose base offset became too low, or whose length
-  became too large; the beginning of it is to be seen behind the batch before it. And what a length that became too
-  large hides of its file, the file's index may still find.
+* The bytes behind the batch in the file. Offsets rise, so the batch after a gap must end before the next one begins.
+  ``forward`` sees that in most answers. If it does not, it asks here.
+* The bytes before it in the file. A broker skips a batch whose base offset became too low, or whose length became too
+  large. The beginning of such a batch can be seen behind the batch before it. A length that became too large hides the
+  rest of the file, but the file's index may still find it.
 * The end of the log (``net.reading``).
 
-A base offset that went wrong between two true gaps, so that the order is still right, looks like them to everybody.
+A damaged base offset between two true gaps may leave the order right. Nobody can distinguish it from a true gap.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from mirror.wire.errors import ErrorCode
 
 
 class Contradiction(Exception):
-    """A log that says two things: some batch does not stand where its header says."""
+    """A log contradicts itself: a batch does not stand where its header says."""
 
 
 class Unanswered(Contradiction):
-    """Below the high watermark, an offset is answered with nothing."""
+    """A Fetch for an offset below the high watermark is answered with nothing."""
 
     def __init__(self, due: int, readable: int, high_watermark: int) -> None:
         super().__init__(f"the log can be read to {readable}, and offset {due} is answered with nothing")
@@ -43,13 +43,13 @@ class Unanswered(Contradiction):
 
 
 class Gaps:
-    """Of all partitions of a process."""
+    """Looks at the gaps of all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
 
     def look(self, partition: Partition) -> None:
-        """Looks at what the source has at ``due``; nothing of the partition is fetched meanwhile. It is then fetched
+        """Looks at the source's log at ``due``. Nothing of the partition is fetched meanwhile. It is then fetched
         again, with the gap proven, or halts. May be called again meanwhile."""
         if not partition.looking:
             partition.looking = True
@@ -62,7 +62,7 @@ class Gaps:
             return
         partition.looking = False
         if partition.generation != generation:
-            # It is fetched again from before what was looked at.
+            # It is fetched again from before the place that was looked at.
             owner.drained()
             return
         partition.ahead = found if isinstance(found, Ahead) else None
@@ -74,8 +74,9 @@ class Gaps:
             owner.drained()
 
     def diverged(self, partition: Partition, truncated: Halted) -> None:
-        """The source's leader says that its log never went on to ``due`` in the epoch of the batch before. It halts as
-        ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is damaged."""
+        """The source's leader says that its log never reached ``due`` in the epoch of the batch before. The partition
+        halts as ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is
+        damaged."""
         if not partition.looking:
             partition.looking = True
             self._owner.work(partition, self._diverged(partition, partition.generation, truncated))
@@ -96,7 +97,7 @@ class Gaps:
             owner.halt(partition, truncated)
 
     async def _ends_epoch(self, partition: Partition, due: int, epoch: int) -> bool:
-        """Whether the batch before ``due`` is still there, with this leader epoch."""
+        """Returns True if the batch before ``due`` is still there, with this leader epoch."""
         here, _ = self._owner.locator.logs(partition)
         here.floor = partition.floor
         try:
@@ -108,10 +109,11 @@ class Gaps:
         return any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
 
     async def _seen(self, partition: Partition) -> Ahead | None:
-        """
+        """Returns the gap at ``due``, proven, or None if there is none.
+
         Raises:
-            PartitionHalted: the log says two things, or is damaged.
-            NetworkError: not to be known now.
+            PartitionHalted: the log contradicts itself, or is damaged.
+            NetworkError: cannot be determined now.
         """
         here, _ = self._owner.locator.logs(partition)
         here.floor = partition.floor
@@ -134,18 +136,18 @@ async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead 
         return await look.at(due)
     except Unanswered as error:
         if error.high_watermark < await here.true_end():
-            # Of the newest segment, which no cleaner touches, a new leader may not show anything yet.
+            # No cleaner touches the newest segment, but a new leader may not show anything of it yet.
             raise Unreachable(f"{error}, while not all of it can be read") from error
         raise
 
 
 async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettings) -> tuple[int, int] | None:
-    """Where the source has no batch before the next one that is copied, first offset and next, looked at from all
-    sides; only the first such place behind ``due``. An operator has said that it may be gone over.
+    """Returns the first gap from ``due`` on (first offset, next offset) before the next batch that is copied, looked at
+    from all sides; None if there is none. For gaps that an operator has accepted.
 
     Raises:
-        PartitionHalted: it is no gap, the log says two things.
-        NetworkError: not to be known now.
+        PartitionHalted: it is not a gap, the log contradicts itself.
+        NetworkError: cannot be determined now.
     """
     walk = Originals(here, due, committed=settings.committed)
     found = await walk.next()
@@ -161,13 +163,13 @@ async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettin
 
 
 def epoch_damaged(log: Log, partition: Partition, says: str) -> None:
-    """Tells of a leader epoch that is not used: it would have the broker call its log truncated."""
+    """Logs a leader epoch that is not used: with it, the broker would call its log truncated."""
     detail = f"the batch before offset {partition.due} has leader epoch {says}"
     log.warning("leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail)
 
 
 class Look:
-    """At one place of the source's log. ``floor``: nothing below is answered."""
+    """A look at one place of the source's log. ``floor``: the broker answers no Fetch below it."""
 
     def __init__(self, log: Readable, floor: int, *, committed: bool) -> None:
         self._log = log
@@ -175,11 +177,11 @@ class Look:
         self._committed = committed
 
     async def at(self, due: int) -> Ahead | None:
-        """The gap at ``due``, proven as far as it can be; None if there is none.
+        """Returns the gap at ``due``, proven as far as possible, or None if there is none.
 
         Raises:
-            Contradiction: the log says two things.
-            NetworkError: it cannot be read, or (``Damaged``) is not what anybody wrote.
+            Contradiction: the log contradicts itself.
+            NetworkError: the log cannot be read, or (``Damaged``) holds bytes that nobody has written.
         """
         segment = await self._log.read(due, committed=self._committed)
         if not segment.batches:
@@ -192,7 +194,7 @@ class Look:
             return None
         try:
             if header.base_offset - 1 > due:
-                # A length that became too large hides the rest of its file, but not from the file's index.
+                # A length that became too large hides the rest of its file, but the file's index still finds that.
                 await self._check_same(header, header.base_offset - 1, due)
             await self._check_behind(due, header, len(batch))
             await self._check_before(due, header)
@@ -200,27 +202,28 @@ class Look:
             again = await self._log.read(due, committed=self._committed)
             if again.batches and again.batches[0][0] == header:
                 raise
-            # Not two words about one log: a log cleaner has been there between the two questions.
+            # The log does not contradict itself: a log cleaner changed it between the two requests.
             raise Unreachable(f"the batch of {_span(header)} was there, and is gone") from None
         return Ahead(due, header.base_offset, proven=True)
 
     async def _check_behind(self, due: int, header: BatchHeader, size: int) -> None:
-        """The batch after the gap ends before the next one begins."""
+        """Checks that the batch after the gap ends before the next one begins."""
         _, behind = await self._next(due, header, size)
         if behind != NOT_SEEN:
             return  # read in one piece, in which offsets rise
-        # The last of its segment, or of the log. Segments are found by their names, which no bit in them changes: the
-        # batch is found by its last offset only if no later segment begins before that.
+        # It is the last batch of its segment, or of the log. Brokers find segments by their file names, which damage
+        # inside a file does not change: the batch is found by its last offset only if no later segment begins at or
+        # before that.
         await self._check_same(header, header.last_offset, due)
 
     async def _check_same(self, header: BatchHeader, offset: int, due: int) -> None:
-        """Another offset of the gap, or of the batch behind it, is answered with the same batch."""
+        """Checks that another offset of the gap, or of the batch behind it, is answered with the same batch."""
         found = await self._log.read(offset, committed=self._committed)
         if not found.batches or found.batches[0][0] != header:
             raise Contradiction(f"offset {due} is answered with a batch of {_span(header)}, offset {offset} is not")
 
     async def _check_before(self, due: int, header: BatchHeader) -> None:
-        """The batch after the gap is the next in the file behind the batch before it."""
+        """Checks that the batch after the gap is the next one in the file behind the batch before the gap."""
         if due <= self._floor:
             return
         found = await self._log.read(due - 1, committed=self._committed)
@@ -234,11 +237,11 @@ class Look:
         await self._check_next(due, before, len(batch), header.base_offset)
 
     async def _is_before_undecided(self, due: int, stable: int) -> bool:
-        """Whether compaction took everything from ``due`` up to the last stable offset, where an open transaction
-        stands: until that ends, a read_committed consumer gets nothing there, and it is no fault.
+        """Returns True if compaction removed everything from ``due`` up to the last stable offset, where an open
+        transaction stands. Until that ends, a read_committed consumer gets nothing there, and nothing is wrong.
 
         Raises:
-            Contradiction: that batch does not stand where it says.
+            Contradiction: that batch does not stand where its header says.
         """
         if not self._committed:
             return False
@@ -246,7 +249,8 @@ class Look:
         return ahead is not None and ahead.base_offset >= stable
 
     async def _check_nothing(self, due: int, readable: int, high_watermark: int) -> None:
-        """Nothing is answered at ``due``, below the end of what can be read: nothing may stand there."""
+        """Raises Contradiction for an empty answer at ``due``, which is below the end of the readable offsets: there is
+        a batch behind ``due`` in any case."""
         if due > self._floor:
             found = await self._log.read(due - 1, committed=self._committed)
             if found.batches:
@@ -255,7 +259,7 @@ class Look:
         raise Unanswered(due, readable, high_watermark)
 
     async def _check_next(self, due: int, before: BatchHeader, size: int, expected: int) -> None:
-        """Behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""
+        """Checks that behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""
         _, behind = await self._next(due - 1, before, size)
         if behind not in (NOT_SEEN, expected):
             raise Contradiction(
@@ -264,7 +268,8 @@ class Look:
             )
 
     async def _next(self, offset: int, header: BatchHeader, size: int) -> tuple[BatchHeader, int]:
-        """The batch at ``offset``, which is ``header``'s, and the base offset of what stands behind it in its file."""
+        """Returns ``header``, after a check that its batch is still the one at ``offset``, and the base offset of the
+        next batch in its file."""
         both = await self._log.read(offset, max_bytes=size + HEADER_SIZE, committed=self._committed)
         if not both.batches or both.batches[0][0] != header:
             raise Contradiction(f"offset {offset} was answered with {_span(header)}, and then not")

@@ -1,8 +1,8 @@
-"""Holes of the source filled at the destination: one ABORT marker per offset (docs/DESIGN.md#a-partitions-life).
+"""Fills holes of the source at the destination: one ABORT marker per offset (docs/DESIGN.md#a-partitions-life).
 
-Markers are not idempotent, and the answer to writing them proves nothing. So nothing of the partition is under way
-while its hole is filled, the log end is looked at before each write and after the last, and whatever is not as expected
-is doubt: the position is sought anew, settled first, because markers without an answer may still arrive.
+Markers are not idempotent, and the answer to writing them proves nothing. So nothing else of the partition is under way
+while its hole is filled, and the log end is looked at before each write and after the last. Any unexpected end is
+doubt: the partition is located again, settled first, because markers without an answer may still arrive.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from mirror.wire.errors import ErrorCode
 CHUNK = 1_000
 """Markers of one partition in one request: about 50 ms of a broker's time."""
 FRESH_S = 0.5
-"""A log end asked for longer ago is looked at again before markers are written: this process may have been stopped
-meanwhile, and another may have filled the hole."""
+"""A log end that was asked for longer ago is looked at again before markers are written: this process may have been
+stopped meanwhile, and another may have filled the hole."""
 LOOKS = 3
-"""So often at most; a cluster farther away than ``FRESH_S`` never gives a fresher one."""
+"""Most such looks before a write: a cluster farther away than ``FRESH_S`` never gives a fresher end."""
 NOT_PERMITTED = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 
 
 class Pace:
-    """At most so many markers per second, over all partitions of the process (``max.fill.per.second``)."""
+    """Limits the markers per second, over all partitions of the process (``max.fill.per.second``)."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
         self._free_at = 0.0
 
     async def take(self, count: int) -> None:
-        """Waits for the turn of so many markers."""
+        """Waits until ``count`` markers may be written."""
         now = time.monotonic()
         begin_at = max(now, self._free_at)
         self._free_at = begin_at + count / self._per_second
@@ -46,15 +46,15 @@ class Pace:
 
 
 class Writer(Protocol):
-    """How markers come to be at the destination."""
+    """A way to write markers at the destination."""
 
     most: int
-    """Markers in one call."""
+    """Most markers in one call."""
     at_once: bool
-    """Whether they are in the log when the call returns."""
+    """True if they are in the log when the call returns."""
 
     async def write(self, count: int) -> None:
-        """Asks for so many."""
+        """Asks for ``count`` markers."""
 
 
 class ByMarkers:
@@ -64,35 +64,35 @@ class ByMarkers:
     at_once = True
 
     def __init__(self, there: Writable, before: Identity, coordinator_epoch: int) -> None:
-        """``before``: what a data batch in the hole's place would carry. ``coordinator_epoch``: that of a predecessor
-        is lower, and its late markers are refused from the first of these on."""
+        """``before``: the identity of a data batch in the hole's place. ``coordinator_epoch``: above a predecessor's,
+        so that brokers refuse its late markers from the first of these on."""
         self._there = there
         self._marker = Marker(before.marker.producer_id, before.marker.epoch, coordinator_epoch)
 
     async def write(self, count: int) -> None:
-        """One request."""
+        """Writes all of them in one request."""
         await self._there.write_markers(self._marker, count)
 
 
 class ByTransactions:
-    """Empty transactions, aborted (``fill: transaction``): needs no right on the cluster, and promises less. The
-    coordinator repeats a marker by itself when the partition's leader dies meanwhile, which halts ``overfilled``."""
+    """Aborts empty transactions (``fill: transaction``). This needs no right on the cluster, and guarantees less: the
+    coordinator repeats a marker by itself if the partition's leader dies meanwhile, which halts ``overfilled``."""
 
     most = 1
     at_once = False
 
     def __init__(self, abort: Callable[[], Awaitable[None]]) -> None:
-        """``abort``: one empty transaction on the partition."""
+        """``abort``: aborts one empty transaction on the partition."""
         self._abort = abort
 
     async def write(self, count: int) -> None:
-        """One transaction."""
+        """Aborts one transaction."""
         assert count == 1
         await self._abort()
 
 
 class Filling:
-    """One hole of one partition. ``run`` once."""
+    """Fills one hole of one partition. Call ``run`` once."""
 
     def __init__(
         self,
@@ -106,17 +106,17 @@ class Filling:
         log: Log,
         patience_s: float = 30.0,
     ) -> None:
-        """``count`` offsets from ``offset`` on, where the log ``there`` has to end.
+        """Fills ``count`` offsets from ``offset`` on, where the log ``there`` has to end.
 
         Args:
             there: the destination's log.
-            offset: where the hole begins.
-            count: offsets to fill.
-            writer: how.
-            owns: whether the partition is still this worker's, by the transaction coordinator's word.
+            offset: the first offset of the hole.
+            count: number of offsets to fill.
+            writer: writes the markers.
+            owns: returns True if this worker still owns the partition, by the transaction coordinator's answer.
             pace: shared by all partitions of the process.
             log: for pauses.
-            patience_s: until markers that are not there at once have to be.
+            patience_s: time within which markers have to be in the log, if the writer is not ``at_once``.
         """
         self._there = there
         self._offset = offset
@@ -130,13 +130,13 @@ class Filling:
         self._sent = False
 
     async def run(self) -> None:
-        """Fills it; the log then ends behind it.
+        """Fills the hole. The log then ends behind it.
 
         Raises:
             NotOurs: another worker has taken the partition over.
-            Moved: the log does not end where it should.
+            Moved: the log does not end where it should, or may not.
             PartitionHalted: the mirror may not write markers.
-            NetworkError: a look failed before any marker was sent; after one, it is ``Moved``.
+            NetworkError: a look failed before any marker was sent; after one was sent, this is ``Moved``.
         """
         end = self._offset
         owns, _ = await asyncio.gather(self._owns(), self._look(end))
@@ -165,7 +165,8 @@ class Filling:
             raise Moved("marker_unanswered", str(error), unsettled=True) from error
 
     async def _look(self, expected: int, *, before: int | None = None) -> None:
-        """The log ends where it should; ``before``: where it ended, while markers may still be on their way."""
+        """Checks that the log ends at ``expected``. ``before``: the end before a write, whose markers may still be on
+        their way."""
         give_up_at = time.monotonic() + self._patience_s
         while True:
             self._looked_at = time.monotonic()

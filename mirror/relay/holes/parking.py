@@ -1,9 +1,10 @@
 """A partition that waits behind a hole gives its frames back.
 
-Filling a hole takes a few round trips, and a transactional partition has a hole every few records. What waits behind
-one would keep frames of the pool from being reused all that time, with batches of other partitions' answers next to it:
-few such partitions would stop all the others. So a little of what waits is copied out, and the rest is fetched again;
-as long as the holes lie close together, no more is asked for than that little. Copies count in ``buffer.memory``.
+Filling a hole takes a few round trips, and a transactional partition has a hole every few records. The batches that
+wait behind a hole would keep frames of the pool from being reused all that time, together with other partitions'
+batches in the same frames: a few such partitions would stop all the others. So a little of what waits is copied out of
+the frames, and the rest is fetched again. As long as the holes lie close together, no more than that is requested.
+Copies count in ``buffer.memory``.
 """
 
 from collections.abc import Sequence
@@ -16,21 +17,21 @@ from mirror.relay.partition import Ahead, Batch, Hole, Partition, Sent
 from mirror.relay.phases import Phase
 
 MOST_BYTES = 128 * 1024
-"""Copied out per partition at the most: a hundred small transactions. Less where many partitions have copies."""
+"""Most bytes copied out per partition: a hundred small transactions. Less if many partitions have copies."""
 LEAST_ASKED = 16 * 1024
-"""Asked for however little may be copied: what comes before the next hole needs no copy."""
+"""Least bytes requested, however little may be copied: batches before the next hole need no copy."""
 
 
 def worth_asking(partition: Partition, most_bytes: int) -> int:
-    """How many of so many bytes to ask for."""
+    """Returns the bytes to request for the partition, up to ``most_bytes``."""
     return min(most_bytes, partition.crowded) if partition.crowded else most_bytes
 
 
 def park(partition: Partition, pool: FramePool) -> None:
-    """Copies what is in the outbox out of its frames, as much as ``pool`` has room for; the rest is fetched again.
+    """Copies the batches of the outbox out of their frames, as far as ``pool`` has room. The rest is fetched again.
 
-    Nothing is under way, and the first in the outbox is a hole. The partition is not fetched while it has ``parked``
-    bytes, and has them until its outbox is empty.
+    Nothing may be under way, and the first item in the outbox is a hole. The partition is not fetched while it has
+    ``parked`` bytes, and it has them until all that was in its outbox is acknowledged.
     """
     assert not partition.in_flight, partition.name
     most_bytes = min(MOST_BYTES, pool.copy_room)
@@ -58,9 +59,9 @@ def park(partition: Partition, pool: FramePool) -> None:
 
 
 def set_aside(partition: Partition) -> None:
-    """Lets go of every frame, because the destination broker does not take what waits: of batches that were sent, the
-    sizes are kept, and what was not is fetched again, once the others are acknowledged. The lane has taken over what
-    the kernel has not got yet."""
+    """Lets go of every frame, because the destination broker does not take what waits. Of batches that were sent, only
+    the sizes are kept; the others are fetched again, once those are acknowledged. The lane has copied the bytes that
+    the kernel has not taken yet."""
     sent = partition.in_flight
     due = partition.acknowledged
     for position in range(len(sent)):
@@ -80,7 +81,7 @@ def set_aside(partition: Partition) -> None:
 
 
 def _behind(partition: Partition, offset: int) -> int:
-    """Where the next batch begins: behind what is not copied at ``offset`` (``offsets: mapped``)."""
+    """Returns the offset of the next batch: behind offsets at ``offset`` that are not copied (``offsets: mapped``)."""
     for jump in partition.copied.jumps if partition.copied is not None else ():
         if jump.start == offset:
             offset = jump.end
@@ -88,7 +89,7 @@ def _behind(partition: Partition, offset: int) -> int:
 
 
 def _fetch_again(partition: Partition, due: int) -> None:
-    """What is left in the outbox, which begins at ``due``, is dropped as if it had never been fetched."""
+    """Drops the rest of the outbox, which begins at ``due``, as if it had never been fetched."""
     waiting = partition.outbox
     partition.tally.returned(waiting)
     partition.identity = _identity_of(waiting[0])
@@ -97,7 +98,7 @@ def _fetch_again(partition: Partition, due: int) -> None:
     if isinstance(waiting[0], Hole):
         # If it is a gap, it was proven.
         partition.ahead = Ahead(due, due + waiting[0].records, proven=True)
-    partition.ending = None  # found again when the batch in question is fetched again
+    partition.ending = None  # the batch that caused it is fetched and judged again
     partition.generation += 1
     partition.freshness.returned(partition.acknowledged, due)
     while waiting:
@@ -105,7 +106,8 @@ def _fetch_again(partition: Partition, due: int) -> None:
 
 
 def _copied(items: Sequence[Batch | Hole], size: int, pool: FramePool) -> list[Batch | Hole]:
-    """The same with their records, ``size`` bytes in all, in a frame of their own, which the last of them has."""
+    """Returns copies of the items, with their records (``size`` bytes in all) in a new frame, which the last item
+    has."""
     if not size:
         return [_without_frame(item) for item in items]
     frame = pool.copy([item[1] for item in items if not isinstance(item, Hole)])
@@ -122,12 +124,12 @@ def _copied(items: Sequence[Batch | Hole], size: int, pool: FramePool) -> list[B
 
 
 def _without_frame(item: Batch | Hole) -> Batch | Hole:
-    # The hot path builds plain tuples: no names.
+    # The hot path builds plain tuples, without field names.
     return item._replace(frame=None) if isinstance(item, Hole) else Batch(item[0], item[1], item[2], None)
 
 
 def _identity_of(item: Batch | Hole) -> Identity:
-    """The identity that a batch carries, or would carry in the hole's place."""
+    """Returns the identity that a batch carries, or would carry in the hole's place."""
     if isinstance(item, Hole):
         return item.before
     header = BatchHeader.read(item[0][-HEADER_SIZE:])

@@ -1,1 +1,1 @@
-"""The path of every batch: what is done for each record set, request and answer, in two forms."""
+"""The path of every batch: the work for each record set, request and answer, in two forms."""

@@ -1,4 +1,4 @@
-"""The acknowledgement of one request's batches: booked on the partitions that the request had a batch of.
+"""Books the acknowledgement of one request's batches on their partitions.
 
 In two forms, like the inner loop (``relay.hot.plain``): compiled in ``_acks.c``, and here in Python.
 """
@@ -12,14 +12,15 @@ from mirror.wire.produce import Expected, PlainAnswer, as_expected, base_offsets
 
 
 class Acknowledged(NamedTuple):
-    """What is left to do after the batches were booked."""
+    """The work that is left after the batches were booked."""
 
     unexpected: list[tuple[Partition, int]]
-    """Partitions whose batch was appended (or found) at another base offset than expected; nothing was booked."""
+    """Partitions whose batch was appended (or found) at another base offset than expected, and that base offset.
+    Nothing was booked for them."""
     confirmed: list[tuple[Partition, int, Batch]]
-    """With a window of 1: the base offset and the batch, which was booked."""
+    """Partitions with a window of 1, with the base offset and the batch, which was booked."""
     freed: bool
-    """Whether a frame was let go, or a partition has nothing under way any more: there may be something to fetch."""
+    """True if a frame was released, or a partition has nothing under way any more: there may be something to fetch."""
 
 
 Acknowledge = Callable[[list[Partition], PlainAnswer, list[Partition]], Acknowledged | None]
@@ -27,10 +28,11 @@ AcknowledgeExpected = Callable[[list[Partition], memoryview, Expected, list[Part
 
 
 def bases_of(taken: Sequence[Partition], answer: PlainAnswer) -> list[int] | None:
-    """The base offset of each partition's batch. None: the answer has not the partitions of the request, each once.
+    """Returns the base offset of each partition's batch. None if the answer does not have exactly the partitions of the
+    request, each once.
 
-    The request's partitions are looked up in the answer, not the other way round: an answer that leaves one out, or
-    has one twice or another one, must not be booked on batches of other requests.
+    The request's partitions are looked up in the answer, not the other way round: an answer that leaves out a
+    partition, or has one twice or another one, must not be booked on batches of other requests.
     """
     topics = base_offsets(answer)
     bases = {topic: dict(rows) for topic, rows in topics}
@@ -43,11 +45,11 @@ def bases_of(taken: Sequence[Partition], answer: PlainAnswer) -> list[int] | Non
 
 
 def book(taken: Sequence[Partition], bases: Sequence[int], ready: list[Partition]) -> Acknowledged:
-    """The oldest batch under way of each partition is at the destination, if it is where it should be.
+    """Books the oldest batch under way of each partition as acknowledged, if its base offset is the expected one.
 
     Args:
         taken: the request's partitions.
-        bases: the base offset that each one's batch got.
+        bases: the base offset that the broker gave to the batch of each.
         ready: gets the partitions that may send again and have something to send.
     """
     unexpected: list[tuple[Partition, int]] = []
@@ -74,7 +76,7 @@ def book(taken: Sequence[Partition], bases: Sequence[int], ready: list[Partition
 
 
 def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partition]) -> Acknowledged | None:
-    """``bases_of``, then ``book``; None, and nothing is booked, where the answer is not one to this request."""
+    """Calls ``bases_of``, then ``book``. Returns None, and books nothing, if the answer is not one to this request."""
     bases = bases_of(taken, answer)
     return None if bases is None else book(taken, bases, ready)
 
@@ -82,20 +84,20 @@ def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partiti
 def acknowledge_expected(
     taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
 ) -> Acknowledged | None:
-    """``acknowledge``, straight from the frame, where that is the expected answer; None, and nothing is booked, where
-    it is not, or has other partitions."""
+    """Does the work of ``acknowledge`` straight from the frame, if that is the expected answer. Returns None, and books
+    nothing, if it is not, or has other partitions."""
     answer = as_expected(frame, likely)
     return None if answer is None else acknowledge(taken, answer, ready)
 
 
 def expected_acknowledger(*, compiled: bool | None = None) -> AcknowledgeExpected:
-    """``acknowledge_expected`` likewise, as ``acknowledger``."""
+    """Returns ``acknowledge_expected`` in the form that is asked for, as ``acknowledger``."""
     module = compiled_if(compiled)
     return acknowledge_expected if module is None else cast(AcknowledgeExpected, module.acknowledge_expected)
 
 
 def acknowledger(*, compiled: bool | None = None) -> Acknowledge:
-    """``acknowledge`` in the form that is asked for; None: the compiled one, if it is there and wanted.
+    """Returns ``acknowledge`` in the form that is asked for. None: the compiled one, if it is there and wanted.
 
     Raises:
         RuntimeError: the compiled form was asked for, and is not there.

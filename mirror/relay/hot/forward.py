@@ -1,8 +1,8 @@
-"""What every fetched record set goes through: batches ready to be sent out, in their order, and the holes between them.
+"""Makes batches ready to be sent from each fetched record set, in order, with the holes between them.
 
-``relay.hot.plain`` takes the batches that need nothing but a new identity, which is nearly all. Whatever is not plainly
-one of them goes through ``records.scan`` and ``records.admit``, which have the last word;
-``tests/relay/hot/test_forward.py`` holds the two ways against each other.
+``relay.hot.plain`` takes the batches that need nothing but a new identity, which is nearly all. Everything that is not
+plainly such a batch goes through ``records.scan`` and ``records.admit``, which have the last word.
+``tests/relay/hot/test_forward.py`` compares the two ways.
 """
 
 import struct
@@ -35,13 +35,13 @@ from mirror.wire.produce import head_for, pack_head
 NO_LIMIT = 1 << 31
 NO_END = 1 << 63
 NONE_ABORTED = Aborted(())
-"""Remembers nothing, so all can share it."""
+"""Without aborted transactions it has no state, so all record sets can share it."""
 
 _TIME = struct.Struct(">q")
 
 
 class Unproven(NamedTuple):
-    """The next batch begins behind ``due``, and what this answer has beside it does not show that it does."""
+    """The next batch begins behind ``due``, and the rest of this answer does not prove its base offset."""
 
     due: int
     base_offset: int
@@ -56,8 +56,8 @@ def forward(
     aborted: Sequence[tuple[int, int]] = (),
     readable: int = NO_END,
 ) -> Halt | Unproven | None:
-    """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox; where there is
-    no record to copy, a hole.
+    """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox. For offsets
+    without a record to copy, it puts a hole.
 
     Moves the partition's ``due`` and ``identity`` past the last of them. The frame is held once if any batch was put.
 
@@ -65,14 +65,14 @@ def forward(
         frame: the answer to a fetch.
         start: where the partition's record set begins in it.
         end: where it ends.
-        partition: whose.
-        inner_loop: of the Produce version.
-        aborted: (producer id, first offset) of the transactions that the answer says were aborted.
-        readable: where the source ends for the flow's isolation level, by the answer.
+        partition: the partition of the record set.
+        inner_loop: the one for the Produce version.
+        aborted: (producer id, first offset) of the aborted transactions that the answer lists.
+        readable: the source's end for the flow's isolation level, by the answer.
 
     Returns:
-        The reason why the batch at ``due`` cannot go on, or a gap there that this answer alone does not prove;
-        what is before it is in the outbox.
+        The reason why the batch at ``due`` cannot go on, or a gap there that this answer alone does not prove.
+        Everything before it is in the outbox.
     """
     buf = frame.body
     outbox = partition.outbox
@@ -87,7 +87,7 @@ def forward(
     before = len(outbox)
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
     left_out = holes = 0
-    last_at = last_due = -1  # where the last batch that was put begins, and the offset behind it
+    last_at = last_due = -1  # byte at which the last batch that was put begins, and the offset behind that batch
     oldest_ms = NEVER_MS
     while at <= last_fit:
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
@@ -141,8 +141,8 @@ def forward(
 
 
 def _close(frame: Frame, partition: Partition, last_at: int, last_due: int, oldest_ms: int) -> None:
-    """The last of what was put has the frame. ``last_at``: where the last batch begins; -1: there is none. It is
-    remembered, unless something was left out behind it. ``last_due``: the offset behind it."""
+    """Gives the frame to the last item that was put. ``last_at``: the byte at which the last batch begins; -1: there is
+    none. That batch becomes a mark, unless something was left out behind it. ``last_due``: the offset behind it."""
     outbox = partition.outbox
     if not outbox.close(frame):
         last = outbox.pop()
@@ -158,7 +158,8 @@ def _close(frame: Frame, partition: Partition, last_at: int, last_due: int, olde
 
 
 def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:
-    """What becomes of a hole; whether it is one more in the outbox. With ``offsets: mapped`` it is only noted."""
+    """Puts a hole into the outbox. Returns True if that has one more item now. With ``offsets: mapped``, the hole is
+    only noted in ``copied``."""
     if partition.copied is not None:
         partition.copied.skip(start, hole.records, hole.cause)
         return False
@@ -169,8 +170,8 @@ def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> b
 
 
 def _join(outbox: Outbox, hole: Hole) -> bool:
-    """Two holes in a row are filled as one, under the identity of where the first began. A gap that an operator has
-    accepted stays apart: it is recorded."""
+    """Joins a hole to one before it. Two holes in a row are filled as one, under the identity of the first. A gap that
+    an operator has accepted stays separate, because it is recorded."""
     last = outbox[-1]
     if not isinstance(last, Hole) or Cause.ACCEPTED in (last.cause, hole.cause):
         return False
@@ -179,31 +180,32 @@ def _join(outbox: Outbox, hole: Hole) -> bool:
 
 
 class _Judged(NamedTuple):
-    """Of a batch that is not plain."""
+    """The result for a batch that is not plain."""
 
     stop: int
-    """Where to go on: behind the batch, or at it again when only the gap before it was judged."""
+    """The byte to go on at: behind the batch, or the batch again if only the gap before it was judged."""
     item: Batch | Hole | None
-    """What goes to the destination; None: nothing, it was copied before."""
+    """The item for the outbox; None: nothing, the batch was copied before."""
     leader_epoch: int
-    """Of what was judged; -1 for a gap, of which it is not known."""
+    """Leader epoch of the batch; -1 for a gap, of which it is not known."""
 
 
 class _View(NamedTuple):
-    """Where a batch stands in its record set."""
+    """The place of a batch in its record set."""
 
     buf: memoryview
     at: int
     end: int
     readable: int
     head: bool
-    """Nothing before it moved ``due``. A broker may begin its answer with batches from before the offset asked for."""
+    """True if nothing before it in the record set moved ``due``. A broker may begin its answer with batches from before
+    the offset asked for."""
 
 
 def _judge(
     view: _View, partition: Partition, identity: Identity, due: int, produce_version: int, dropped: Aborted
 ) -> _Judged | Halt | Unproven | None:
-    """A batch that is not plain: what becomes of it, a halt, or None at the tail."""
+    """Judges a batch that is not plain. Returns the result, a halt, an unproven gap, or None at the tail."""
     buf, at, end = view[:3]
     try:
         size = measure(buf, at, end)
@@ -215,7 +217,7 @@ def _judge(
     stop = at + size
     verdict = _verdict(header, buf[at:stop], due, partition, dropped)
     if not isinstance(verdict, Forward):
-        # What goes on takes its checksum along; nobody else will look at this one.
+        # A batch that is forwarded carries its checksum to the destination. Nothing else verifies this one.
         if not is_intact(buf[at:stop]):
             return damaged(header)
         wrong = _misplaced(header, view, partition, due)
@@ -237,8 +239,8 @@ def _judge(
 
 
 def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int) -> Halt | Unproven | None:
-    """Whether the batch stands where its base offset says, which the checksum does not cover; None: as far as can be
-    told."""
+    """Checks that the batch stands where its base offset says, which the checksum does not cover. Returns None if it
+    does, as far as can be told."""
     if header.base_offset == due or header.magic != MAGIC:
         return None
     if header.base_offset < due:
@@ -260,10 +262,10 @@ def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int)
 
 
 def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partition, dropped: Aborted) -> Verdict:
-    """``admit``, told what the transactions around the batch say."""
+    """Calls ``admit`` with the state of the batch's transaction."""
     aborted = False
     if header.magic == MAGIC and header.is_transactional:
-        # Judged twice when a gap lies before it: nothing changes by that.
+        # A batch behind a gap comes here twice. The second time changes nothing.
         if header.is_control:
             dropped.ends(header, marker_kind(batch))
         else:
@@ -272,14 +274,14 @@ def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partit
 
 
 def _check_tail(buf: memoryview, at: int, end: int, partition: Partition, due: int, *, moved: bool) -> Halt | None:
-    """The beginning of a batch or KIP-283 filler is left, unless it cannot be. Where the batch begins is remembered: a
-    broker that next time answers with another one has passed it over."""
+    """Checks the tail: it may be the beginning of a batch or KIP-283 filler, else this returns a halt. The batch's base
+    offset is stored: a broker whose next answer begins with another batch has skipped this one."""
     try:
         size = measure(buf, at, end)
     except CorruptBatch as error:
         return Halt(reason=HaltReason.CORRUPT, detail=str(error))
     if isinstance(size, int):
-        # Whole and shorter than a header: only messages of the old formats are.
+        # Only messages of the old formats are whole and shorter than a header.
         detail = f"magic {buf[at + MAGIC_AT]} in a message of {size} bytes"
         if not is_intact(buf[at : at + size]):
             return Halt(reason=HaltReason.CORRUPT, detail=f"{detail}: wrong checksum")

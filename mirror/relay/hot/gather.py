@@ -1,4 +1,4 @@
-"""The produce requests that partitions with something to send make: in each one batch of each of them, in their turn.
+"""Makes produce requests from partitions with something to send: each request has one batch of each, in rotation.
 
 In two forms, like the inner loop (``relay.hot.plain``): compiled in ``_gather.c``, and here in Python.
 """
@@ -14,32 +14,32 @@ from mirror.wire.produce import Framing, topics_size
 from mirror.wire.versions import PRODUCE_KEY
 
 JOIN_BELOW = 4096
-"""Mean bytes per batch below which copying a request into one piece is cheaper than handing the kernel two for each
-batch."""
+"""Mean bytes per batch below which it is cheaper to copy a request into one piece than to pass the kernel two pieces
+for each batch."""
 
 
 class Request(NamedTuple):
-    """What of a request is remembered until its answer."""
+    """The part of a request that is kept until its answer."""
 
     taken: list[Partition]
-    """Those with a batch in it, in their turn."""
+    """The partitions with a batch in it, in order."""
     size: int
     """Bytes of the batches, with their heads."""
     topic: bytes | None
-    """As requests carry it, if there is but one."""
+    """The topic's name or id as requests carry it, if there is only one; else None."""
 
 
 class Gathered(NamedTuple):
-    """What ``gather`` made."""
+    """The result of ``gather``."""
 
     pieces: list[Piece]
     """The frames of all requests, one after the other."""
     requests: list[Request]
-    """With the correlation ids from the given one on."""
+    """The requests, with correlation ids from the given one on."""
     ready: list[Partition]
-    """Those that may be asked for the next request: they keep their turn, or can have one more batch under way."""
+    """Partitions for the next request: they were not reached and keep their turn, or may send one more batch."""
     holes: list[Partition]
-    """Those that have a hole next, and nothing under way."""
+    """Partitions with a hole next and nothing under way."""
 
 
 Gather = Callable[[list[Partition], int, int, Framing, int, int], Gathered]
@@ -48,15 +48,15 @@ Gather = Callable[[list[Partition], int, int, Framing, int, int], Gathered]
 def gather(
     ready: list[Partition], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int
 ) -> Gathered:
-    """Takes the first batch out of the outbox of each partition, and counts it as under way; the same again for the
-    next request, with those that have more.
+    """Moves the first batch of each partition's outbox to its batches under way, and does the same again for the next
+    request, with the partitions that have more.
 
     Args:
         ready: partitions that may have something to send and may send it: fewer batches under way than their window.
-        most: requests.
-        max_size: bytes of the batches of a request; reached by a single batch if that is larger.
-        framing: of the connection.
-        correlation_id: of the first request; the others count on.
+        most: largest number of requests.
+        max_size: most bytes of the batches of a request; only a single batch may be larger.
+        framing: the connection's.
+        correlation_id: that of the first request; the others count up from it.
         join_below: mean bytes per batch below which a request is copied into one piece.
     """
     pieces: list[Piece] = []
@@ -74,7 +74,7 @@ def gather(
 def _collect(
     ready: list[Partition], max_size: int, holes: list[Partition]
 ) -> tuple[Request, dict[bytes, list[Any]], list[Partition]]:
-    """The batches of one request: by topic; and who may be asked for the next."""
+    """Returns one request, its batches by topic, and the partitions for the next request."""
     by_topic: dict[bytes, list[Any]] = {}
     taken: list[Partition] = []
     again: list[Partition] = []
@@ -88,7 +88,7 @@ def _collect(
         batch: Any = outbox[0]
         head, payload = batch[0], batch[1]
         if not head:
-            # A hole waits until all before it is acknowledged; each acknowledgement offers the partition again.
+            # A hole waits until everything before it is acknowledged. Each acknowledgement offers the partition again.
             looked_at += 1
             partition.queued = False
             if not partition.in_flight:
@@ -113,7 +113,8 @@ def _collect(
 
 
 def _frame(by_topic: dict[bytes, list[Any]], framing: Framing, correlation_id: int) -> list[Piece]:
-    """A request: for each batch what stands in front of its records, and these; last, what ends it."""
+    """Returns the pieces of a request: for each batch the bytes in front of its records, then the records; last, the
+    bytes that end the request."""
     version, start, between, after_topic, _ = framing
     pieces: list[Piece] = []
     lead = start + topics_size(version, len(by_topic))
@@ -130,7 +131,7 @@ def _frame(by_topic: dict[bytes, list[Any]], framing: Framing, correlation_id: i
 
 
 def gatherer(*, compiled: bool | None = None) -> Gather:
-    """``gather`` in the form that is asked for; None: the compiled one, if it is there and wanted.
+    """Returns ``gather`` in the form that is asked for. None: the compiled one, if it is there and wanted.
 
     Raises:
         RuntimeError: the compiled form was asked for, and is not there.

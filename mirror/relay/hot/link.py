@@ -1,4 +1,4 @@
-"""A data connection to one broker: dialled when there is something to say, waited with when the broker asks for it."""
+"""A data connection to one broker: dialled when there is something to send, and paused when the broker throttles it."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -8,7 +8,7 @@ from mirror.net.errors import NetworkError
 
 
 class Link(ABC):
-    """What a fetcher and a lane have in common. ``pump`` is called whenever there may be something to do."""
+    """The common part of a fetcher and a lane. ``pump`` is called whenever there may be something to do."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -19,30 +19,30 @@ class Link(ABC):
 
     @abstractmethod
     def pump(self) -> None:
-        """Says what there is to say, if it can be said now."""
+        """Sends whatever there is to send and can be sent now."""
 
     @abstractmethod
     async def _open(self) -> Connection:
-        """A new connection to the broker.
+        """Opens a new connection to the broker.
 
         Raises:
-            NetworkError: it cannot be had.
+            NetworkError: no connection can be made.
         """
 
     @abstractmethod
     def _greet(self, connection: Connection) -> None:
-        """Checks that the broker speaks a version that we do, and sets what is called when something happens.
+        """Checks that there is a common version, and sets the connection's callbacks.
 
         Raises:
-            NetworkError: it does not.
+            NetworkError: there is no common version.
         """
 
     @abstractmethod
     def _unreachable(self, error: NetworkError) -> None:
-        """Nothing came of it; what waits for the connection has to look for another."""
+        """No connection could be made. The partitions that wait for it have to be located again."""
 
     def _dial(self) -> None:
-        """Opens a connection, if that is not under way; ``pump`` is called then."""
+        """Opens a connection, unless one is being opened, and then calls ``pump``."""
         if self._dialling is None:
             self._dialling = asyncio.get_running_loop().create_task(self._connect())
 
@@ -73,7 +73,7 @@ class Link(ABC):
         self.pump()
 
     def close(self) -> None:
-        """Ends the connection; whatever is under way fails, and nothing more is begun."""
+        """Closes the connection. Requests under way fail, and nothing more is sent."""
         self._closed = True
         if self._wake is not None:
             self._wake.cancel()

@@ -1,7 +1,7 @@
-"""Which form of the path of every batch is used: the compiled one (``_plain.c`` and others) or the one in Python.
+"""Chooses the form of the path of every batch: the compiled one (``_plain.c`` and others) or the one in Python.
 
-The compiled one is made on installation where there is a C compiler, and decides nothing: the two are held against each
-other by their tests, and everything that is not the plain case is left to Python by both.
+The compiled form is built on installation if there is a C compiler. It decides nothing: tests compare the two forms,
+and both leave everything but the plain case to Python.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from mirror.records.header import HEADER_SIZE
 
 PURE = "MIRROR_PURE"
-"""With this in the environment, the Python form is used although the compiled one is there."""
+"""If this environment variable is set, the Python form is used although the compiled one is there."""
 
 MODULE: ModuleType | None
 try:
@@ -25,15 +25,16 @@ else:
 
 
 def is_compiled() -> bool:
-    """Whether the compiled form is there and wanted."""
+    """Returns True if the compiled form is there and wanted."""
     return MODULE is not None and not os.environ.get(PURE)
 
 
 def compiled_if(wanted: bool | None) -> ModuleType | None:
-    """The compiled form if it is wanted; None: the one in Python. ``wanted`` None: whatever is to be used here.
+    """Returns the compiled form if it is wanted, or None for the one in Python. ``wanted`` None: as ``is_compiled``
+    says.
 
     Raises:
-        RuntimeError: it is wanted and not there.
+        RuntimeError: the compiled form is wanted and not there.
     """
     if not (is_compiled() if wanted is None else wanted):
         return None
@@ -43,16 +44,18 @@ def compiled_if(wanted: bool | None) -> ModuleType | None:
 
 
 def loop_form() -> str:
-    """In words, for the version and the description of a machine."""
+    """Returns the form in words, for the version and the description of a machine."""
     return "compiled" if is_compiled() else "in Python"
 
 
 class Outbox(Protocol):
-    """A deque, as far as it is needed. The compiled form keeps plain batches as numbers and makes the objects when they
-    are looked at: thousands wait at any time, and objects would have left the cache by the time that they are sent.
+    """The part of a deque's interface that is needed. The compiled form keeps plain batches as numbers and makes the
+    objects when they are looked at: thousands wait at any time, and objects would have left the cache when they are
+    sent.
 
-    ``sizes`` counts without looking: the batches (no holes, which have no head), and their bytes as they are stored.
-    ``close`` likewise: gives the last batch the frame that it was fetched in; False: it has to be looked at for that.
+    ``sizes`` counts without making objects: the batches (without holes, which have no head) and their bytes as stored.
+    ``close`` gives the last batch the frame in which it was fetched, also without making an object. False: it cannot,
+    and the caller has to replace the last item.
     """
 
     def append(self, item: Any, /) -> None: ...
@@ -81,5 +84,5 @@ class PlainOutbox(deque[Any]):
 
 
 def new_outbox() -> Outbox:
-    """An empty one: what a partition has waiting."""
+    """Returns an empty queue for a partition's batches."""
     return cast(Outbox, MODULE.Outbox()) if MODULE is not None and is_compiled() else PlainOutbox()

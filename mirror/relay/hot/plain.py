@@ -1,12 +1,12 @@
-"""The inner loop: the plain batches of a record set, restamped, as long as one follows the other.
+"""The inner loop: restamps the plain batches of a record set, as long as one follows the other.
 
-A batch is plain that is due, whole, of magic 2, not larger than the destination takes, with no attribute but a codec,
-and as many records as offsets: nearly every batch. For those, scan, admit and restamp are one pass of integer work
-here; a Python call costs as much as all of it. The conditions are a subset of ``records.scan`` and ``records.admit``,
-which have the last word on all others.
+A batch is plain if it is due, whole, of magic 2, not larger than the destination takes, with no attribute but a codec,
+and with as many records as offsets: nearly every batch. For those, scan, admit and restamp are one pass of integer work
+here; a single Python call costs as much as all of it. The conditions are a subset of those of ``records.scan`` and
+``records.admit``, which have the last word on all other batches.
 
-There are two forms of it. ``_plain.c`` is compiled on installation where there is a C compiler; ``take_plain`` is the
-same in Python, for everywhere else. ``tests/relay/hot/test_forward.py`` holds both against the slow way and each other.
+There are two forms. ``_plain.c`` is compiled on installation if there is a C compiler. ``take_plain`` does the same in
+Python, for all other places. ``tests/relay/hot/test_forward.py`` compares both with the slow way and each other.
 """
 
 import functools
@@ -26,35 +26,36 @@ PLAIN_ATTRIBUTES = len(Codec)
 """Attributes below this are a codec and no other bit: no transaction, marker, append time or delete horizon."""
 LEAST_LENGTH = HEADER_SIZE - PREFIX_SIZE
 SHAPES_MAX = 4096
-"""Batch lengths remembered; a few hundred bytes each."""
+"""Batch lengths that are cached; a few hundred bytes each."""
 
 _FIELDS = struct.Struct(">qiibIhiqqqhii")
 assert _FIELDS.size == HEADER_SIZE
 _WRAP = SEQUENCES - 1
 NEVER_MS = (1 << 63) - 1
-"""``oldest_ms`` of nothing."""
+"""``oldest_ms`` if no batch was put."""
 
 
 class Taken(NamedTuple):
-    """What was put into the outbox; all but ``at``, ``due`` and ``cut`` mean nothing where that is nothing."""
+    """The result of putting batches into the outbox. If none was put, only ``put``, ``at``, ``due`` and ``cut`` mean
+    something."""
 
     put: int
     at: int
-    """Where the next one begins."""
+    """The byte at which the next batch begins."""
     due: int
     sequence: int
     leader_epoch: int
     max_timestamp: int
     cut: bool
-    """What begins there is the due batch, cut off: what most record sets end with."""
+    """True if the batch at ``at`` is the due one and is cut off, as at the end of most record sets."""
     last_at: int
-    """Where the last one that was put begins."""
+    """The byte at which the last batch that was put begins."""
     oldest_ms: int
-    """The least max timestamp of those that were put."""
+    """The least max timestamp of the batches that were put."""
 
 
 class Take(Protocol):
-    """See ``take_plain``, of one Produce version."""
+    """``take_plain`` for one Produce version."""
 
     def __call__(
         self, outbox: Outbox, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int, epoch: int,
@@ -66,10 +67,10 @@ Shape = tuple[Callable[..., bytes], bytes, "memoryview | None", Map | None]
 
 
 class Shapes(dict[int, Shape]):
-    """What depends on nothing but a batch's ``length``: how its head is packed, and the zeros for its checksum.
+    """Caches all that depends only on a batch's ``length``: the packing of its head, and the zeros for its checksum.
 
-    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``. Where there
-    are many, ``change`` has only those that make no whole block, and a map stands for the others.
+    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``. If there are
+    many, ``change`` has only those of the incomplete block, and a map stands for the whole blocks.
     """
 
     def __init__(self, produce_version: int) -> None:
@@ -97,19 +98,20 @@ def take_plain(
     shapes: Shapes, outbox: Outbox, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int,
     epoch: int, sequence: int, most_length: int, attributes_below: int, /,
 ) -> Taken:  # fmt: skip
-    """The plain batches from byte ``at`` on, up to the first that is not one or is not whole.
+    """Puts the plain batches from byte ``at`` on into the outbox, up to the first that is not plain or not whole.
 
     Args:
-        shapes: of the Produce version that they are sent with.
-        outbox: where they are put, as tuples of a ``Batch``'s shape.
-        buf: what was fetched.
-        at: where to begin.
+        shapes: those of the Produce version with which the batches are sent.
+        outbox: gets the batches, as tuples of a ``Batch``'s shape.
+        buf: the fetched response.
+        at: the byte to begin at.
         end: where the record set ends.
-        due: the base offset that the first must have.
-        index: of the partition.
-        producer_id: the identity of the first, with ``epoch`` and ``sequence``; the sequence goes on by the records.
-        epoch: see there.
-        sequence: see there.
+        due: the base offset that the first batch must have.
+        index: the partition's index.
+        producer_id: the identity of the first batch, with ``epoch`` and ``sequence``; the sequence goes on by the
+            records.
+        epoch: see ``producer_id``.
+        sequence: see ``producer_id``.
         most_length: the largest ``length`` that the destination takes.
         attributes_below: ``PLAIN_ATTRIBUTES``; 0: no batch is plain.
     """
@@ -178,8 +180,8 @@ class InnerLoop:
     """The inner loop for one Produce version.
 
     Args:
-        produce_version: that batches are sent with.
-        compiled: which form; None: the compiled one, if it is there and ``MIRROR_PURE`` is not set.
+        produce_version: the version with which batches are sent.
+        compiled: True for the compiled form. None: the compiled one, if it is there and ``MIRROR_PURE`` is not set.
 
     Raises:
         RuntimeError: the compiled form was asked for, and is not there.

@@ -1,1 +1,1 @@
-"""The offsets before a source's first record."""
+"""The offsets before a source's first record: filled at the destination, and deleted again."""

@@ -1,13 +1,13 @@
-"""A destination topic's cleanup, suspended while the offsets before the source's first record are filled and deleted.
+"""Suspends a destination topic's cleanup while the offsets before the source's first record are filled and deleted.
 
-A compacted topic takes no filler (its records have no keys) and lets nobody delete records. So its ``cleanup.policy``
-is set to ``delete`` meanwhile, together with a retention under which nothing is deleted: other partitions of the topic
-may hold old records. The retention is one that nobody else sets, so that whoever finds it there knows what it is about:
-a process that died in between left the topic like that, and the next one to look finishes it. What the topic had before
-is written down in the internal topic first.
+A compacted topic takes no filler (its records have no keys) and allows nobody to delete records. So its
+``cleanup.policy`` is set to ``delete`` meanwhile, together with a retention under which nothing is deleted: other
+partitions of the topic may hold old records. Nobody else sets that retention. So a process that finds it knows that
+another one died in between and left the topic suspended, and restores it. The topic's own values are written down in
+the internal topic first.
 
-Several processes may lead partitions of one topic. Who is done first restores the policy, and the others are refused
-(``leading.REFUSED_WHILE_COMPACTED``), suspend it again, and restore it in their turn.
+Several processes may lead partitions of one topic. The first one that is done restores the policy. Brokers then refuse
+the others' requests (``filler.REFUSED_WHILE_COMPACTED``): they suspend it again, and restore it when they are done.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from mirror.wire.errors import ErrorCode
 
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 FOR_EVER = str(1 << 62)
-"""More than any log holds or any time there was: the mark of a suspended topic."""
+"""More bytes than any log holds, and more ms than have passed since 1970: the mark of a suspended topic."""
 SUSPENDED = {CLEANUP_POLICY: "delete", RETENTION_MS: FOR_EVER, RETENTION_BYTES: FOR_EVER}
 LOOK_EVERY_S = 10.0
-"""How old the answer may be when many partitions of a topic start at once."""
+"""The topic is looked at again only after this time, when many of its partitions start at once."""
 _SET, _DELETE = 0, 1
 
 Values = dict[str, str | None]
-"""Config name -> the topic's own value; None: it has none, and follows its broker."""
+"""Config name -> the topic's own value; None: it has none, and the broker's counts."""
 
 
 class Cleanup:
-    """Of one destination topic. One for all of its partitions in this process."""
+    """The cleanup of one destination topic. All of its partitions in this process share it."""
 
     def __init__(
         self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str], state: Memory
@@ -57,8 +57,8 @@ class Cleanup:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """While this lasts, the topic does not compact and deletes nothing by itself; a topic that does not compact
-        stays as it is. After an error within, it is left suspended: who began comes again.
+        """Keeps the topic from compacting and from deleting anything by itself. A topic that does not compact stays as
+        it is. After an error inside the block the topic is left suspended: the caller will try again.
 
         Raises:
             PartitionHalted: the mirror may not alter the topic.
@@ -75,7 +75,7 @@ class Cleanup:
         await self._restore()
 
     async def suspend_again(self) -> bool:
-        """Suspends it if it compacts (again); whether it is suspended now."""
+        """Suspends the topic if it compacts (again). Returns True if it is suspended now."""
         async with self._lock:
             policy, own = await self._look(self._destination)
             if own == SUSPENDED:
@@ -87,8 +87,8 @@ class Cleanup:
             return True
 
     async def finish(self) -> None:
-        """Restores a topic that was left suspended, if nobody in this process is at it. Cheap: looks every 10 s at the
-        most, and not again at a topic that has nothing to do with it."""
+        """Restores a topic that was left suspended, unless a partition in this process is being led. Cheap: it looks
+        every 10 s at most, and not again at a topic that neither compacts nor is suspended."""
         if self._plain or self._leading or time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         await self._restore()
@@ -103,7 +103,7 @@ class Cleanup:
                 self._plain = own != SUSPENDED
 
     async def _before(self) -> Values:
-        """What the topic had when it was suspended."""
+        """Returns the topic's own values from before it was suspended."""
         await self._state.load()
         found = self._state.ledger.suspended(self._topic)
         if found is not None and found.topic_id == self._topic_id and found.values.keys() == SUSPENDED.keys():
@@ -116,17 +116,18 @@ class Cleanup:
         return id_text(known.topic_id) if known is not None else None
 
     async def _intended(self) -> Values:
-        """The same, where nothing says it (a version before wrote nothing down, or the internal topic is lost): it
-        compacts, as the source's does if that is known, and the rest is the source's where it is synchronised."""
+        """Returns the most likely values if none are written down (an earlier version of the mirror wrote nothing, or
+        the internal topic is lost): the topic compacts, with the source's policy if that compacts, and has the source's
+        values for synchronised configs."""
         policy, own = await self._look(self._source)
-        # A source that is a mirror's destination itself may be suspended, too.
+        # A source topic that is itself the destination of a mirror may be suspended, too.
         values: Values = {
             name: own[name] if name in self._synced and own[name] != FOR_EVER else None for name in SUSPENDED
         }
         return values | {CLEANUP_POLICY: policy if "compact" in policy else "compact"}
 
     async def _look(self, cluster: Cluster) -> tuple[str, Values]:
-        """The policy in force there ("" if it may not be looked at), and the topic's own values."""
+        """Returns the policy in force there ("" if we may not describe it), and the topic's own values."""
         entries = (await describe_topics(cluster, [self._topic])).get(self._topic, {})
         own = {
             name: entries[name].value
@@ -138,7 +139,7 @@ class Cleanup:
         return policy or "", own
 
     async def _alter(self, values: Values) -> None:
-        """IncrementalAlterConfigs, Kafka 2.3 and later."""
+        """Sets the topic's configs, by IncrementalAlterConfigs (Kafka 2.3 and later)."""
         one = IncrementalAlterConfigsRequest.AlterConfigsResource
         configs = [
             one.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
@@ -160,10 +161,10 @@ class Cleanup:
 
 
 class Cleanups:
-    """Of all topics of a flow's destination."""
+    """The cleanups of all topics of a flow's destination."""
 
     def __init__(self, source: Cluster, destination: Cluster, synced: Collection[str], state: Memory) -> None:
-        """``synced``: configs that a destination topic has from the source's (``sync.topic.configs``). ``state``: the
+        """``synced``: configs that a destination topic gets from the source's (``sync.topic.configs``). ``state``: the
         flow's internal topic."""
         self._source = source
         self._destination = destination
@@ -172,7 +173,7 @@ class Cleanups:
         self._topics: dict[str, Cleanup] = {}
 
     def of(self, topic: str) -> Cleanup:
-        """The topic's one."""
+        """Returns the cleanup of a topic."""
         cleanup = self._topics.get(topic)
         if cleanup is None:
             cleanup = self._topics[topic] = Cleanup(self._source, self._destination, topic, self._synced, self._state)

@@ -1,19 +1,20 @@
-"""The offsets before a source's first record: filled at the destination, and deleted again. They are step 2 of
+"""Fills the offsets before a source's first record at the destination, and deletes them again. This is step 2 of
 docs/DESIGN.md#a-partitions-life.
 
-A source whose log begins at offset N > 0 has its copy begin there, too. Filler (``records.filler``) takes the offsets
-up to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log,
-and what is left to do can be seen in the log alone, whoever was here before: ``lead`` looks, and goes on from there.
+If a source's log begins at offset N > 0, its copy begins there, too. Filler (``records.filler``) takes the offsets up
+to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log, and
+the log alone shows what is left to do, whichever worker was here before: ``lead`` looks, and goes on from there.
 
-It may be interrupted anywhere, and repeated by anybody:
+It may be interrupted anywhere, and any worker may repeat it:
 
-* A batch of filler begins and ends at the same offsets whoever sends it, and its sequence is its offset, so the broker
-  answers a repeat with the old offset.
-* Old records make the broker forget who wrote them (it counts from their timestamps). A repeat that is not recognised
-  is appended: displaced, its sequence is not its offset. Below N that costs nothing, since filler is filler; what
-  follows goes on under the id's next rotation. Above N it is in the way of a record, and the partition halts. For that,
-  a worker must have been stopped, for longer than a settled look, between its word that it is the owner and its batch.
-* The start of a log is written down once a minute by brokers, so a kill -9 brings filler back: each start looks.
+* A batch of filler begins and ends at the same offsets, whichever worker sends it, and its sequence is its offset. So
+  the broker answers a repeat with the old offset.
+* Old records make the broker forget their producer (it counts from their timestamps). A repeat that is not recognised
+  is appended: it is displaced, and its sequence is not its offset. Below N that costs nothing, since filler has no
+  content, and the batches behind it use the id's next rotation. Above N it takes the offset of a record, and the
+  partition halts. That happens only if a worker was stopped, for longer than a settled look, between the check that it
+  is the owner and its batch.
+* Brokers write the start of a log to disk once a minute, so a kill -9 brings filler back: each start looks for it.
 """
 
 import asyncio
@@ -36,35 +37,35 @@ from mirror.relay.locate.runs import foreign
 from mirror.wire.errors import ErrorCode
 
 REFUSED_WHILE_COMPACTED = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.POLICY_VIOLATION})
-"""What null keys and DeleteRecords get from a compacted topic."""
+"""The errors of a compacted topic for null keys and for DeleteRecords."""
 APPLIED_TRIES = 100
 APPLIED_PAUSE_S = 0.1
-"""A topic's new config reaches the partition's leader in a moment."""
+"""Pause before a retry: a topic's new config takes a moment to reach the partition's leader."""
 
 Result = TypeVar("Result")
 
 
 class Beginning(Protocol):
-    """The source's log, as far as it matters here."""
+    """The part of the source's log that is needed here."""
 
     async def start(self) -> int:
-        """The first offset that it still has."""
+        """Returns the first offset that the log still has."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """The batch that holds it, or the next."""
+        """Returns the batch that holds the offset, or the next one."""
 
 
 class Fillable(Readable, Protocol):
     """The destination's log."""
 
     async def producers(self) -> list[Producer] | None:
-        """What its leader remembers of producers; None if it cannot be asked."""
+        """Returns the producers that its leader remembers; None if it cannot be asked."""
 
     async def takes_zstd(self) -> bool:
-        """Whether its leader knows the codec."""
+        """Returns True if its leader knows the codec."""
 
     async def produce(self, batch: bytes) -> int:
-        """Appends one batch; its base offset."""
+        """Appends one batch. Returns its base offset."""
 
     async def delete_before(self, offset: int) -> None:
         """Moves the log's start."""
@@ -72,15 +73,15 @@ class Fillable(Readable, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """What leading has to know of the flow.
+    """The facts about the flow that leading needs.
 
     Attributes:
         name: topic-partition, for messages.
         owner: the flow's producer id for this partition's data.
-        filler: the one for its filler (``records.filler.filler_id``).
-        most: offsets that are filled at the most (``max.leading.filler``).
+        filler: its producer id for this partition's filler (``records.filler.filler_id``).
+        most: largest number of offsets that are filled (``max.leading.filler``).
         most_bytes: the destination topic's ``max.message.bytes``; None: not known.
-        copied: whether something of the partition is known to have been copied, so that an empty log has held data.
+        copied: True if something of the partition is known to have been copied, so that an empty log has held data.
     """
 
     name: str
@@ -93,18 +94,19 @@ class Lead:
 
 @dataclass(slots=True)
 class Begun:
-    """A fill that this process has begun. Retention may take filler of old records while it is written, and the log's
-    leader forget who wrote it; what is left then, an empty log, looks like one whose data retention took.
+    """A fill that this process has begun. While filler with old timestamps is written, retention may delete it, and the
+    log's leader may forget its producer. The empty log that is left looks like one whose data retention deleted.
 
     Attributes:
-        until: where the source began then. Nothing of the flow's below it is data, unless the source's start goes back.
+        until: the source's start when the fill began. Below it, the flow has no data, unless the source's start goes
+            back.
     """
 
     until: int = -1
 
 
 class _Tail(NamedTuple):
-    """The filler that ends a log, or what its leader remembers of it. ``next_sequence``: behind it."""
+    """The filler at a log's end, by the log or by its leader's memory. ``next_sequence``: the one behind it."""
 
     producer_id: int
     next_sequence: int
@@ -121,29 +123,29 @@ async def lead(
     cleanup: Cleanup,
     log: Log,
 ) -> bool:
-    """Makes the destination's log begin where the source's does, if that is all it lacks. A log that holds something
-    else than filler is left alone: whether that is right, the resync says.
+    """Makes the destination's log begin where the source's does, if it holds nothing but filler. A log that holds
+    anything else is left alone: the resync decides if it is right.
 
-    For partitions that this process begins with, before their position is sought, and again as long as it has copied
-    nothing: the source may go on deleting meanwhile. One of which it has copied a record, and whose log the destination
-    has lost since, would begin elsewhere without a word.
+    Called for partitions with which this process begins, before they are located, and again as long as it has copied
+    nothing: the source may go on deleting meanwhile. Never afterwards: if the destination loses the log of a partition
+    with copied records, the copy would silently begin elsewhere.
 
     Args:
         here: the source's log.
-        there: the destination's.
-        rules: see there.
+        there: the destination's log.
+        rules: see ``Lead``.
         begun: the partition's own, kept from one look to the next.
-        settled: the destination's log end, once it stands still and is replicated (``settle.ms``): a predecessor's last
-            batch may be on its way.
-        owns: whether the partition is still this worker's.
-        cleanup: of the destination topic, which is suspended meanwhile if it compacts.
-        log: told what was done.
+        settled: returns the destination's log end, once it stands still and is replicated (``settle.ms``): a
+            predecessor's last batch may be on its way.
+        owns: returns True if this worker still owns the partition.
+        cleanup: the destination topic's, which is suspended meanwhile if the topic compacts.
+        log: gets a line for what was done.
 
     Returns:
-        Whether the log's end was moved.
+        True if the log's end was moved.
 
     Raises:
-        PartitionHalted: too many offsets to fill; filler where the source has a record.
+        PartitionHalted: too many offsets to fill; filler where the source has a record; others wrote among the filler.
         NetworkError: not done now, or in doubt: begin again.
     """
     source_start, log_start, end = await asyncio.gather(here.start(), there.start(), there.visible_end())
@@ -174,10 +176,10 @@ async def trim(
     """Deletes the filler that a log of ``[log_start, end)`` begins with, if a kill -9 brought it back.
 
     Returns:
-        The log's start now.
+        The end of the filler, which is the log's start now.
 
     Raises:
-        PartitionHalted: filler where the source has a record.
+        PartitionHalted: filler where the source has a record; others wrote among the filler.
         NetworkError: not done now.
     """
     filler_end = await _filler_end(there, rules, log_start, end)
@@ -216,7 +218,7 @@ async def _fill(
 
 
 class _Filling:
-    """One walk from the log's end to the source's start."""
+    """Writes filler from the log's end to the source's start."""
 
     def __init__(
         self,
@@ -233,7 +235,7 @@ class _Filling:
         self._timestamp = timestamp
 
     async def run(self, tail: _Tail, end: int, until: int) -> None:
-        """A batch after the other, each where it has to be; anything else is doubt."""
+        """Writes one batch after the other. A base offset other than the expected one is doubt."""
         codec = Codec.ZSTD if await self._there.takes_zstd() else Codec.GZIP
         step = await asyncio.to_thread(stride, self._rules.most_bytes, codec)
         producer = tail.producer_id
@@ -244,7 +246,7 @@ class _Filling:
             if not await self._owns():
                 raise Unreachable(f"{self._rules.name}: another worker has taken the partition over, and fills it")
             upto = min(until, (end // step + 1) * step)
-            # Compressing the first batch of a size takes a tenth of a second: not in the event loop.
+            # It takes a tenth of a second to compress the first batch of a size, too long for the event loop.
             batch = await asyncio.to_thread(
                 filler_batch,
                 producer=producer,
@@ -263,7 +265,8 @@ class _Filling:
 
 
 async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Result:
-    """Again while the topic still compacts, or does so again: another worker that led a partition of it was done."""
+    """Repeats the call while the topic still compacts. It may also compact again, because another worker that led a
+    partition of it was done."""
     for _ in range(APPLIED_TRIES):
         try:
             return await call()
@@ -275,14 +278,14 @@ async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Re
 
 
 async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun: bool) -> _Tail | None:
-    """What filler goes on from, in a log that holds nothing else; None if it holds, or held, something else. ``begun``:
-    by this process, so that it held nothing else if it is empty."""
+    """Returns the filler to continue from, in a log that holds nothing else; None if it holds, or held, anything else.
+    ``begun``: this process began the fill, so that an empty log held nothing else."""
     if end == 0:
         return _Tail(rules.filler, 0)
     if end > log_start:
         header = await _filler_at(there, end - 1, rules)
         return None if header is None else _Tail(header.producer_id, (header.last_sequence + 1) % SEQUENCES)
-    # An empty log that ends above 0: if the leader remembers filler and no data, retention took the filler.
+    # An empty log that ends above 0: if the leader remembers filler and no data, retention deleted the filler.
     if rules.copied and not begun:
         return None
     known = await there.producers() or []
@@ -296,18 +299,19 @@ async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun
 
 
 async def _filler_at(there: Fillable, offset: int, rules: Lead) -> BatchHeader | None:
-    """The filler batch that holds ``offset``; None if something else does."""
+    """Returns the filler batch that holds ``offset``; None if another batch does, or none."""
     found = await there.batch_at(offset)
     return found[0] if found is not None and is_filler(found[0], rules.filler) else None
 
 
 async def check_alone(there: Fillable, rules: Lead, start: int, end: int) -> None:
-    """Nobody else has written among the filler from ``start`` to ``end``: what is deleted is filler. Sequences count
-    offsets, so if the first and the last batch are of one id and stand where their sequences say, so do all between.
+    """Checks that nobody else has written among the filler from ``start`` to ``end``, so that only filler is deleted.
+    Sequences count offsets. So if the first and the last batch have one id and stand where their sequences say, so do
+    all between them.
 
     Raises:
-        PartitionHalted: foreign_writer if somebody has.
-        NetworkError: not to be known now.
+        PartitionHalted: foreign_writer if somebody has written there.
+        NetworkError: cannot be determined now.
     """
     if start >= end:
         return
@@ -331,7 +335,8 @@ async def check_alone(there: Fillable, rules: Lead, start: int, end: int) -> Non
 
 
 async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) -> int:
-    """Where filler ends: it is a prefix of the log, so by halves. ``log_start`` if there is none."""
+    """Returns where filler ends, or ``log_start`` if there is none. Filler is a prefix of the log, so this is a binary
+    search."""
     if end > log_start and await _filler_at(there, end - 1, rules) is not None:
         return end
     least, most = log_start, end
@@ -347,8 +352,8 @@ async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) ->
 
 
 async def _check_overfilled(there: Fillable, rules: Lead, source_start: int, filler_end: int) -> None:
-    """Filler reaches above the source's start. That is well if the source's start went back: its brokers write it down
-    once a minute, too. A batch that was displaced is where nobody meant it to be."""
+    """Raises PartitionHalted if filler above the source's start was displaced: its sequence is not its offset. Else the
+    source's start went back, and all is well: its brokers write it to disk only once a minute, too."""
     header = await _filler_at(there, filler_end - 1, rules)
     if header is not None and (header.last_sequence + 1) % SEQUENCES != filler_end % SEQUENCES:
         raise _overfilled(rules, source_start, filler_end)
@@ -362,7 +367,8 @@ def _overfilled(rules: Lead, source_start: int, filler_end: int) -> PartitionHal
 
 
 async def _timestamp(here: Beginning, start: int) -> int:
-    """That of the source's first record, so that look-ups by time find it and not filler; now, if there is none."""
+    """Returns the timestamp of the source's first record, so that look-ups by time find that and not filler. If there
+    is none: the present time."""
     try:
         found = await here.batch_at(start)
     except Refused as error:

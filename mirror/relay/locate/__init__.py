@@ -1,1 +1,1 @@
-"""Where a partition goes on: both logs found, read and compared."""
+"""Locates a partition: finds, reads and compares both of its logs."""

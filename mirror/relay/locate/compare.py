@@ -1,4 +1,4 @@
-"""Both logs of a partition, held against each other: the last batch, the holes behind it, and where they part."""
+"""Compares both logs of a partition: the last batch, the holes behind it, and where they diverge."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 
 NO_EPOCH = -1
 LOOKS_BACK = 16
-"""Data batches of a compacted topic that are looked at until one can be compared."""
+"""Data batches of a compacted topic that are tried, from the last one back, until one can be compared."""
 
 
 class Proof(NamedTuple):
-    """What the last data batches say."""
+    """The result of comparing the destination's last data batches with the source's."""
 
     proven: bool
     epoch: int = NO_EPOCH
     """Leader epoch of the source batch before the destination's end; -1: not known."""
     why: str = ""
-    """Why nothing could be compared, or only an earlier batch."""
+    """The reason why nothing could be compared, or only an earlier batch; otherwise empty."""
     cleaned: bool = False
-    """Whether that is so because of log cleaners, which have left nothing that both sides still have."""
+    """True if that is because log cleaners have left nothing that both sides still have."""
     upto: int | None = None
-    """Where the last batch ends that was looked at, if that is not the last data batch: what stands behind it is in its
-    place only if no marker there is in a record's."""
+    """The end of the batch that was examined last, if that is not the last data batch. The batches behind it are in
+    their place only if no marker there stands in the place of a record."""
 
 
 class Comparison:
-    """Of one partition, for one look at it. Everything that is read may raise NetworkError: not to be known now."""
+    """Compares the logs of one partition, for one look at it. Every read may raise NetworkError: cannot be determined
+    now."""
 
     def __init__(self, here: Origin, there: Readable, rules: Rules) -> None:
         self._here = here
@@ -49,10 +50,10 @@ class Comparison:
     # -- data --------------------------------------------------------------------------------------------------------
 
     async def tail(self, log_start: int, end: int, *, whole: bool = False) -> Tail:
-        """The destination from its last data batch before ``end`` on; ``whole``: which is where its log ends.
+        """Returns the destination from its last data batch before ``end`` on. ``whole``: its log ends at ``end``.
 
         Raises:
-            PartitionHalted: that batch is somebody else's, or what the log ends with is damaged.
+            PartitionHalted: that batch is somebody else's, or the log's last batch is damaged.
         """
         return await look_back(self._there, log_start, end, owner=self._rules.owner, own=self._own, whole=whole)
 
@@ -61,11 +62,12 @@ class Comparison:
             raise foreign(header, self._rules.name)
 
     async def prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
-        """The destination's last data batch is the source's. Where a log cleaner has left nothing to compare, an
-        earlier one is.
+        """Checks that the destination's last data batch equals the source's. Where a log cleaner has left nothing to
+        compare, an earlier one is checked.
 
         Raises:
-            PartitionHalted: it is not: source_truncated if the source lost it, else not_a_copy.
+            PartitionHalted: it does not: source_truncated if the source lost it, corrupt if the source has it
+                elsewhere, else not_a_copy.
         """
         if tail.data is None and end in (0, self._rules.led_to):
             return Proof(proven=True)  # A log that has held nothing, or nothing but filler, needs no proof.
@@ -86,12 +88,12 @@ class Comparison:
                 detail = f"the batches at offset {header.base_offset} differ"
                 stop = await self.parted(detail, log_start, source_start, source_end, end)
                 if found is not None and found[0].base_offset > header.base_offset:
-                    # Only a source that has lost its end has a gap there in a copy's place.
+                    # Only a source that has lost its end has a gap where the copy has a batch.
                     truncated = stop.halted.reason == HaltReason.SOURCE_TRUNCATED.slug
                     raise stop if truncated else self._displaced(header, found[0])
                 raise stop
             if likeness is Likeness.SAME and found is not None:
-                # Behind markers, the source's batch before the end is another one, whose epoch may be later.
+                # If markers follow, the source's batch before the end is another one, whose epoch may be later.
                 epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
                 return Proof(proven=True, epoch=epoch, why=why, upto=upto)
             why = why or reason
@@ -100,12 +102,12 @@ class Comparison:
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
 
     async def _is_original(self, copy: Data) -> bool:
-        """Whether the source has that batch, as far as can be compared."""
+        """Returns True if the source has that batch, as far as can be compared."""
         compared = await self._compare(copy, await self._original(copy[0].base_offset))
         return compared.likeness is not Likeness.DIFFERENT
 
     async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
-        """What the source has at a batch's base offset, or next."""
+        """Returns the source's batch that holds a base offset, or the next one; None if the source ends before it."""
         segment = await self._here.read(base)
         found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
         if found is not None:
@@ -123,8 +125,9 @@ class Comparison:
         return found
 
     async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes] | None, source_start: int) -> None:
-        """The source's batch has not got another base offset, which no checksum covers, and is not passed over for it:
-        no other source has the same records elsewhere. Not so if it is the copy that is displaced."""
+        """Halts if the source has the copy's batch under another base offset, which no checksum covers. No other source
+        has the same records elsewhere, so the batch must not be passed over as a different one. If it is the copy that
+        is displaced, this does not halt."""
         if found is None:
             return
         header, other = copy[0], found[0]
@@ -143,8 +146,8 @@ class Comparison:
         )
 
     async def _stands(self, header: BatchHeader, source_start: int) -> bool:
-        """Whether the source's batch is found at its base offset, too. Without gaps, something else is found there if
-        that offset is wrong."""
+        """Returns True if the source's batch is also found at its own base offset. In a log without gaps, a read there
+        finds something else if that offset is wrong."""
         if self._rules.terms.compacted or header.base_offset < source_start:
             return False
         segment = await self._here.read(header.base_offset)
@@ -156,10 +159,10 @@ class Comparison:
         rules = self._rules
         return await compare(copy, found, opening=rules.opening, strict=rules.strict, gaps=rules.terms.compacted)
 
-    # -- where they part ---------------------------------------------------------------------------------------------
+    # -- where they diverge ------------------------------------------------------------------------------------------
 
     async def beyond(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> PartitionHalted:
-        """Why the destination ends behind the source.
+        """Returns the halt that says why the destination ends behind the source's end.
 
         Raises:
             PartitionHalted: a batch of somebody else's stands before that.
@@ -180,12 +183,12 @@ class Comparison:
     async def parted(
         self, detail: str, log_start: int, source_start: int, source_end: int, end: int
     ) -> PartitionHalted:
-        """Why both logs differ. Within one leader epoch an offset has one batch only, so a source that goes on in a
-        later epoch from where both still agree has lost what it had, and so has one that ends there, or that is known
-        by its id and ends before the copy.
+        """Returns the halt that says why the logs differ. Within one leader epoch an offset has only one batch. So a
+        source has lost records if it continues in a later epoch from where both still agree, if it ends there, or if
+        its id proves that it is the one that was copied and it ends before the copy.
 
         Args:
-            detail: what was seen.
+            detail: what was seen, for the message.
             log_start: where the destination begins.
             source_start: where the source begins.
             source_end: where the source ends.
@@ -213,9 +216,9 @@ class Comparison:
         return halt(HaltReason.SOURCE_TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
 
     async def _last_agreed(self, low: int, source_end: int, high: int) -> tuple[BatchHeader | None, BatchHeader | None]:
-        """(The source's last batch that the destination has as well, found by halves, None if there is none; what the
-        source has where the destination's next batch is, or behind that). What was filled in between is no batch of the
-        destination's: the source may have lost its end behind that only."""
+        """Returns ``(agreed, after)``. ``agreed``: the source's last batch that the destination has as well, found by
+        bisection, or None. ``after``: the source's batch at the destination's next batch, or behind that. Markers in
+        between do not count as batches of the destination: the source may have lost its end only behind them."""
         agreed: BatchHeader | None = None
         after: BatchHeader | None = None
         start = low
@@ -239,24 +242,26 @@ class Comparison:
     # -- holes -------------------------------------------------------------------------------------------------------
 
     async def check_holes(self, tail: Tail, source_start: int, end: int, *, blame: bool = False) -> Filled:
-        """Where the source has a record behind the last data batch, the destination has no marker, unless that record
-        is superseded at a compacted source (``relay.locate.superseded``), or an operator goes on without it. On a
-        compacted topic the destination may have nothing there: its log cleaner has removed the copy.
+        """Checks that the destination has no marker where the source has a record behind the last data batch. A marker
+        is right if that record is superseded at a compacted source (``relay.locate.superseded``), or if an operator
+        goes on without it. On a compacted topic the destination may have nothing there: its log cleaner has removed the
+        copy.
 
         Args:
             tail: the destination's end, from its last data batch on.
             source_start: where the source begins.
             end: where the destination ends.
-            blame: any marker is told: it is to explain why what stands behind it does not fit.
+            blame: report any such marker, because it may explain why the batches behind it do not fit.
 
         Raises:
-            PartitionHalted: overfilled if it has one; not_a_copy if there is nothing, and the topic is not compacted.
+            PartitionHalted: overfilled if there is such a marker; not_a_copy if there is nothing, and the topic is not
+                compacted.
         """
         at = max(tail.holes_from, source_start)
         markers = _Markers(self._there, at, end)
         back = _Back(self._here, self._rules, at, end, blame=blame)
         while at < end:
-            # As far as another isolation level has left out what was aborted, that is no record here either.
+            # Aborted data that was left out under another isolation level does not count as records here either.
             left_out = not self._rules.committed and at < self._rules.aborted_to
             segment = await self._source_at(at, committed=self._rules.committed or left_out)
             if segment is None:
@@ -286,7 +291,7 @@ class Comparison:
         return await back.judged()
 
     async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
-        """A piece of the source; None behind its end, which may have gone back."""
+        """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""
         try:
             return await self._here.read(offset, max_bytes=READ_BYTES, committed=committed)
         except Refused as error:
@@ -304,17 +309,17 @@ class Comparison:
 
 
 class Filled(NamedTuple):
-    """What stands behind the destination's last data batch and has a record at the source."""
+    """The result for the markers behind the destination's last data batch that stand in the place of records."""
 
     until: int
-    """Behind the source's batch that the destination ends inside of; else where the destination ends. What is left of
-    that batch is filled, too: brokers take batches whole only."""
+    """The end of the source's batch that the destination ends inside of, otherwise the destination's end. The rest of
+    that batch is filled as well: brokers take only whole batches."""
     accepted: tuple[int, int] | None = None
-    """From where up to where records are missing, by an operator's decision."""
+    """The range of offsets (first, end) where records are missing by an operator's decision."""
 
 
 class _Back:
-    """Batches of the source that the destination has markers for: they came back with another leader, or the markers
+    """Source batches for which the destination has markers: either they came back with another leader, or the markers
     should not be there."""
 
     def __init__(self, here: Readable, rules: Rules, start: int, end: int, *, blame: bool) -> None:
@@ -327,13 +332,13 @@ class _Back:
         self._lost: Lost | None = None
 
     async def take(self, header: BatchHeader, batch: memoryview) -> None:
-        """One of them, in their order."""
+        """Takes the next of these batches, in offset order."""
         at = max(header.base_offset, self._start)
         self._until = max(self._until, header.next_offset)
         if header.next_offset <= self._rules.gaps_to and not self._blame:
             return  # given up before
         self._first = at if self._first is None else self._first
-        # A cleaner leaves a batch its first and last offset, or nothing: what was filled were whole batches.
+        # A cleaner keeps a batch's first and last offset or removes all of it, so only whole batches were filled.
         cleaned = self._rules.terms.compacted and header.base_offset >= self._start
         if self._lost is None and (self._blame or not cleaned):
             self._lost = Lost(at, "")
@@ -343,13 +348,13 @@ class _Back:
             raise self._overfilled(self._lost)
 
     def ends_inside(self, segment: Segment) -> None:
-        """The rest of a batch whose first offsets were filled is filled, too."""
+        """Extends ``until`` over the rest of a batch whose first offsets were filled: that is filled, too."""
         for header, _ in segment.batches:
             if header.base_offset < self._end < header.next_offset:
                 self._until = max(self._until, header.next_offset)
 
     async def judged(self) -> Filled:
-        """What becomes of them all."""
+        """Returns the result for all batches taken, or raises the halt."""
         if self._first is None:
             return Filled(self._until)
         lost = self._lost
@@ -375,12 +380,12 @@ class _Back:
 
 
 def _before(segment: Segment, offset: int) -> Segment:
-    """The segment's batches that begin before the offset."""
+    """Returns the segment with only those batches that begin before the offset."""
     return segment._replace(batches=[each for each in segment.batches if each[0].base_offset < offset])
 
 
 class _Markers:
-    """The markers of a log, asked for in the order of their offsets."""
+    """The markers of a log, to be queried in offset order."""
 
     def __init__(self, there: Readable, start: int, end: int) -> None:
         self._walk = batches(there, start, end)
@@ -388,7 +393,7 @@ class _Markers:
         self._ended = False
 
     async def within(self, first: int, last: int) -> bool:
-        """Whether a marker stands at one of the offsets from ``first`` to ``last``."""
+        """Returns True if a marker stands at one of the offsets from ``first`` to ``last``."""
         while not self._ended and (self._next is None or self._next.last_offset < first or not self._next.is_control):
             found = await anext(self._walk, None)
             self._next, self._ended = (found[0], False) if found is not None else (None, True)

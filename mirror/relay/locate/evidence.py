@@ -1,12 +1,12 @@
-"""What was copied last, asked of the source, where the destination's log cannot show it.
+"""Checks that the source still has what was copied last, where the destination's log cannot show it.
 
 A copy whose log was emptied (retention, DeleteRecords) ends above 0 and holds no batch to compare. A source that lost
-its end in an unclean election, and has grown past where the copy ends, then looks healthy. So the source is asked for
-what was written down while it was copied: up to which offset, under which leader epoch, and the last batch's digest.
+its end in an unclean election, and has grown past the copy's end, then looks healthy. So the source is checked against
+the note that was written during copying: up to which offset, under which leader epoch, and the last batch's digest.
 
-An epoch of the source ends where its next one begins. What was read under epoch E, up to offset D, is still there if E
-ends at D or later: a log that was truncated below D goes on in a later epoch, which begins there. And where E ends at
-or behind the copy's end, all of the copy was made before the source changed its leader, however old the note is.
+An epoch of the source ends where its next one begins. Records that were read under epoch E, up to offset D, are still
+there if E ends at D or later: a log that was truncated below D continues in a later epoch, which begins there. If E
+ends at or after the copy's end, all of the copy was made before the source changed its leader, however old the note is.
 """
 
 from collections.abc import Iterable
@@ -24,69 +24,69 @@ class Asked(Protocol):
     """The source's log. See ``net.log.PartitionLog``."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """The batch that holds it, or the next."""
+        """Returns the batch that holds ``offset``, or the next one."""
 
     async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
-        """Where the records of this leader epoch end."""
+        """Returns the offset at which the records of this leader epoch end."""
 
 
 class Unseen(NamedTuple):
-    """What a resync could not compare: everything before ``end``."""
+    """The part of the log that a resync could not compare: everything before ``end``."""
 
     why: str
-    """For messages."""
+    """The cause, for messages."""
     end: int
     """The destination's."""
     source_start: int
     log_start: int
     """The destination's."""
     data: bool
-    """Whether the destination's log holds a data batch."""
+    """True if the destination's log holds a data batch."""
     cleaned: bool = False
-    """Whether the source has that batch as well, only that its cleaner has changed it, or that nothing but offsets that
-    are not copied come behind it."""
+    """True if the source has that batch as well and only its cleaner has changed it, or if only offsets that are not
+    copied follow it."""
     differs: bool = False
-    """Whether the destination has something else than the source: nobody takes that on trust."""
+    """True if the destination has something else than the source: nobody may take that on trust."""
 
 
 class Known(NamedTuple):
-    """What is known of the partition beside both logs."""
+    """The facts about the partition that come from outside both logs."""
 
     name: str
     """topic-partition, for messages."""
     pinned: bool
-    """Whether the topics are the ones that were written down."""
+    """True if the topics are the ones that were written down."""
     has_ids: bool
-    """Whether the source's topics have ids (Kafka 2.8). Without, a topic made anew may have the same leader epochs."""
+    """True if the source's topics have ids (Kafka 2.8). Without, a recreated topic may have the same leader epochs."""
     copied: tuple[LastCopied, ...]
     """Notes of what was copied last, of these topics."""
     accepted: int
-    """Up to here an operator has accepted what stands at the destination."""
+    """An operator has accepted what the destination holds before this offset."""
     compacted: bool
-    """Whether the source's cleaner may have changed its batches."""
+    """True if the source's cleaner may have changed its batches."""
     replaced: bool = False
-    """Whether an operator has resumed over another source topic than the one that was copied. Until something of the
-    new one is noted as copied, nothing is harmless: what stands at the destination is of the topic before."""
+    """True if an operator has resumed over another source topic than the one that was copied. Until a copy of the new
+    topic is noted, nothing is harmless: the destination holds records of the previous topic."""
 
 
 async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
-    """That the source still has what was copied, though the destination cannot show it.
+    """Checks that the source still has what was copied, though the destination cannot show it.
 
     Returns:
-        Leader epoch of the source's batch before ``unseen.end``; -1: not known.
+        Leader epoch of the source's batch before ``unseen.end``; -1 if it is not known.
 
     Raises:
-        PartitionHalted: source_truncated where the source has lost some of it; unproven where nothing says that this is
-            the source that was copied.
-        NetworkError: not to be known now.
+        PartitionHalted: source_truncated if the source has lost some of it; unproven if nothing shows that this is the
+            source that was copied.
+        NetworkError: cannot be determined now.
     """
     if known.accepted >= unseen.end:
         return NO_LEADER_EPOCH
     if not unseen.data and unseen.source_start >= unseen.log_start and known.pinned:
-        # Only markers were ever written from the source's start on, and each is looked at by the resync.
+        # From the source's start on, only markers were ever written, and the resync checks each of them.
         return NO_LEADER_EPOCH
     note = _newest(known.copied, known.accepted)
-    # What the source has no more before the end nobody can miss; what its cleaner has changed, it still has.
+    # Nobody can miss records before the end that the source no longer has. Those that its cleaner has changed remain.
     harmless = known.pinned and (unseen.cleaned or unseen.source_start >= unseen.end)
     if note is None and known.replaced:
         detail = (
@@ -121,7 +121,8 @@ def _told(known: Known, unseen: Unseen, detail: str) -> str:
 
 
 async def _ask_epoch(here: Asked, known: Known, unseen: Unseen, note: LastCopied) -> bool:
-    """Whether the epoch under which it was read ends behind all that was copied, and not only behind the note."""
+    """Returns True if the epoch under which it was read ends at or after the end of all that was copied, not only of
+    the note. Halts if it ends before that of the note."""
     if note.leader_epoch < 0:
         return False
     found = await here.end_of_epoch(note.leader_epoch)
@@ -138,8 +139,8 @@ async def _ask_epoch(here: Asked, known: Known, unseen: Unseen, note: LastCopied
 
 
 async def _compare(here: Asked, known: Known, unseen: Unseen, note: LastCopied) -> tuple[int, bool]:
-    """(leader epoch of the source's batch before the end, if that is it, and -1 else; whether the last batch copied is
-    still at the source)."""
+    """Returns ``(epoch, same)``. ``epoch``: the leader epoch of the source's batch before the end, if that is the batch
+    copied last, otherwise -1. ``same``: the source still has the batch copied last."""
     last = note.digest_at - 1
     if not note.digest or not unseen.source_start <= last < unseen.end:
         return NO_LEADER_EPOCH, False

@@ -1,4 +1,4 @@
-"""The two logs of a partition found in their clusters, and looked at: where it goes on (``relay.locate.resync``)."""
+"""Finds the two logs of a partition in their clusters and locates the partition by them (``relay.locate.resync``)."""
 
 import asyncio
 import time
@@ -29,36 +29,36 @@ from mirror.relay.topics.ids import another, made_anew
 from mirror.wire.errors import ErrorCode
 
 MISSING_LOOKS = 8
-"""Looks in a row, each longer after the one before, until a topic that a cluster does not know counts as gone: a broker
-that has just started (before KRaft) knows no topic for a moment. About 13 s with the usual backoff."""
+"""Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone. A broker that has
+just started (before KRaft) knows no topic for a moment. About 13 s with the usual backoff."""
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Somebody else owns the id, or has written behind us."""
+"""Somebody else owns the id, or has written after us."""
 
 
 def transactional_id(flow: str, partition: Partition) -> str:
-    """The id whose owner may fill the partition's holes. A dot in the flow's id is written ``%2E``: flow "a.b" with
-    topic "c" would else have the id of flow "a" with topic "b.c"."""
+    """Returns the transactional id whose owner may fill the partition's holes. A dot in the flow's id is written
+    ``%2E``: flow "a.b" with topic "c" would otherwise have the id of flow "a" with topic "b.c"."""
     return f"{_prefix(flow)}{partition.topic}.{partition.index}"
 
 
 def former_transactional_id(flow: str, partition: Partition) -> str:
-    """What earlier versions had instead, if that was another one; else empty."""
+    """Returns the transactional id that earlier versions used, if it was another one, otherwise an empty string."""
     return f"mirror.{flow}.{partition.topic}.{partition.index}" if "." in flow else ""
 
 
 def _prefix(flow: str) -> str:
-    """Of all transactional ids of the flow, and of no other's."""
+    """Returns the prefix of all transactional ids of this flow, and of no other flow's."""
     return f"mirror.{flow.replace('.', '%2E')}."
 
 
 LOOKS_PER_OWNER = 64
-"""Coordinator epochs for each owner of a partition: one more with each look at what the log has. Beyond them, or once
-the coordinator counts owners from 0 again, an owner's are those of the next one, too."""
+"""Coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next one. An
+owner that uses more shares them with the next owner, and so do owners once the coordinator counts from 0 again."""
 
 
 class Locator:
-    """Seeks positions; holds no state of a partition."""
+    """Locates partitions. Holds no state of a partition."""
 
     def __init__(
         self,
@@ -93,11 +93,12 @@ class Locator:
         self._renewing = asyncio.Event()
 
     async def locate(self, partition: Partition, *, takeover: bool) -> Location:
-        """Where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still speak.
+        """Returns where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still
+        send.
 
         Raises:
             PartitionHalted: it cannot go on, and looking again will not help.
-            NetworkError: not to be known now; try again after a refresh of the metadata.
+            NetworkError: cannot be determined now; try again after a refresh of the metadata.
         """
         try:
             return await self._locate(partition, takeover=takeover)
@@ -107,7 +108,8 @@ class Locator:
             raise await self.flows.named(stop, partition) from stop
 
     async def _with_what_is_there(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
-        """The halt, saying what a new destination topic holds already: nothing of ours is under way any more."""
+        """Returns the halt with the offsets that a new destination topic already holds added to its detail. Nothing of
+        ours is under way any more, so these do not change."""
         topic = self._destination.topics.get(partition.destination)
         if topic is None or not another(self._destination, topic.name, partition.destination_id):
             return stop
@@ -127,7 +129,7 @@ class Locator:
         here, there = self.logs(partition)
         level = await self._pins.check_settings(partition, there)
         if takeover:
-            # Before anything is looked at: from here on a predecessor's look at the owner tells it to let go.
+            # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
             partition.ownership = await self._own(partition)
             await self._lead(partition, here, there)
         found = await self._resync(partition, here, there, settle=takeover or partition.unsettled)
@@ -156,8 +158,8 @@ class Locator:
         )
 
     async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
-        """A topic that was made anew before anything of it was copied: there is nothing to protect, and what the
-        partition is is written down again. All else of that kind halts, in ``logs``."""
+        """Adopts topics that were recreated before anything of the partition was copied: there is nothing to protect,
+        so its pin is written again. Any other recreated topic halts, in ``logs``."""
         before = partition.source_id, partition.destination_id
         others = made_anew(partition, self._source, self._destination)
         topic = self._destination.topics.get(partition.destination)
@@ -172,7 +174,7 @@ class Locator:
             return
         if takeover:
             partition.ownership = await self._own(partition)
-        # What a predecessor has sent of the topic before may still arrive.
+        # Batches of the previous topic that a predecessor has sent may still arrive.
         if await standing_still(there, self._settings.settle_ms / 1000, self.log):
             return
         origin = self._source.topics.get(partition.topic)
@@ -188,8 +190,8 @@ class Locator:
         self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def _resync(self, partition: Partition, here: SourceLog, there: PartitionLog, *, settle: bool) -> Found:
-        """The position. A source that deletes what is due has overtaken us only if something was copied: as long as the
-        destination holds nothing but filler, the copy begins where the source does now."""
+        """Returns the position. A source that deletes records that are due has overtaken us only if something was
+        copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
         while True:
             rules = replace(self.rules(partition), vouch=partial(self._pins.vouch, partition, here))
             try:
@@ -201,8 +203,8 @@ class Locator:
                 partition.begin_again()
 
     async def _go_over_gap(self, partition: Partition, here: SourceLog, found: Found) -> Found:
-        """A gap without a cause, right where it goes on, is filled if an operator has said so: this once, or as far as
-        that was written down, by whoever began with it."""
+        """Returns the position with a fill of the gap without a cause right there, if an operator has accepted it: this
+        once, or up to the offset that the owner who began with it has written down."""
         gaps_to = partition.pin.gaps_to if partition.pin is not None else 0
         terms = partition.terms
         decided = max(found.source_start, found.fill_to) > found.offset or found.accepted is not None
@@ -214,7 +216,7 @@ class Locator:
         return found._replace(fill_to=gap[1], accepted=gap if gap[1] > gaps_to else None)
 
     def tell_level(self, partition: Partition, before: str, offset: int) -> None:
-        """The copy goes on under another isolation level, by an operator's word, and that is written down."""
+        """Logs that the copy goes on under another isolation level by an operator's decision, which is written down."""
         detail = (
             f"from offset {offset} on it is copied under isolation.level: {self._settings.isolation_level}, by an "
             f"operator's word; all before was copied under {before}, and stays as it is"
@@ -222,11 +224,11 @@ class Locator:
         self.log.warning("settings_accepted", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def cut(self, partition: Partition, offset: int) -> None:
-        """Moves the destination's start into its first batch, where the source begins inside of it. ``offset``: all
-        before it is copied.
+        """Moves the destination's log start into its first batch, if the source begins inside of that batch.
+        ``offset``: all before it is copied.
 
         Raises:
-            NetworkError: not done now; the next position that is sought has it done.
+            NetworkError: not done now; the next resync leads to another try.
         """
         if partition.copied is not None or not partition.source_start < partition.floor < offset:
             return
@@ -238,7 +240,7 @@ class Locator:
             )
 
     async def check_unmoved(self, partition: Partition) -> None:
-        """The destination's log still ends where the partition's next batch belongs.
+        """Checks that the destination's log still ends where the partition's next batch belongs.
 
         Raises:
             NotOurs: another worker has taken it over.
@@ -253,8 +255,8 @@ class Locator:
             raise Moved(END_MOVED, f"{there.name} ends at {end}, not {partition.acknowledged}")
 
     async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> bool:
-        """The offsets before the source's first record, if the partition is new at the destination; whether its end was
-        moved."""
+        """Fills the offsets before the source's first record, if the partition is new at the destination. Returns True
+        if the destination's end was moved."""
         return await lead(
             here,
             there,
@@ -267,15 +269,15 @@ class Locator:
         )
 
     async def _may_write(self, partition: Partition) -> bool:
-        """Whether the partition is still ours; from now on it is written down what it is, and which records a halt was
-        about that are not there to copy any more."""
+        """Returns True if the partition is still ours. Before that, it writes down its pin, and which records that were
+        due at a halt the source has deleted since."""
         await self._pin(partition)
         await self._pins.due.overtaken(partition, partition.begun.until)
         return await self.owns(partition)
 
     async def _pin(self, partition: Partition, **what: Any) -> None:
-        """Before anything is written into the log: what it is, and that no other flow says the same, looked at behind
-        that. ``what``: see ``Pins.pin``."""
+        """Writes the partition's pin before anything is written into the log. For a first pin, checks before it and
+        again behind it that no other flow claims the partition. ``what``: see ``Pins.pin``."""
         begins = self._pins.unused(partition)
         if begins and partition.pin is None:
             await self.flows.check_new(partition)
@@ -284,7 +286,7 @@ class Locator:
             await self.flows.check_new(partition, begun=True)
 
     async def _trim(self, partition: Partition, there: PartitionLog, found: Found) -> int:
-        """Leading filler that a kill -9 of the destination's brokers brought back; where the log begins then."""
+        """Trims leading filler that a kill -9 of the destination's brokers brought back. Returns the new log start."""
         return await trim(
             there,
             self._leading(partition),
@@ -315,7 +317,7 @@ class Locator:
         )
 
     def filling(self, partition: Partition) -> Filling:
-        """What fills the hole at the head of the partition's outbox."""
+        """Returns the ``Filling`` of the hole at the head of the partition's outbox."""
         hole = partition.outbox[0]
         assert isinstance(hole, Hole), partition.name
         _, there = self.logs(partition)
@@ -340,7 +342,7 @@ class Locator:
         return ByTransactions(lambda: self.coordinator.abort_empty(name, owner, partition.topic, partition.index))
 
     def rules(self, partition: Partition) -> Rules:
-        """What the partition's resync has to know."""
+        """Returns the facts about the flow that the partition's resync needs."""
         settings = self._settings
         return Rules(
             name=partition.name,
@@ -369,7 +371,8 @@ class Locator:
         )
 
     def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
-        """Source and destination, each with its leader as last heard. The topics stay the ones they were at first."""
+        """Returns the source's and the destination's log, each with its leader as last heard. Halts if either topic is
+        not the one that it was at first."""
         there = self._topic(self._destination, partition, partition.destination, partition.destination_id)
         here = self._topic(self._source, partition, partition.topic, partition.source_id)
         partition.destination_id, partition.source_id = there.topic_id, here.topic_id
@@ -382,14 +385,14 @@ class Locator:
         )
 
     async def owns(self, partition: Partition) -> bool:
-        """Whether nobody else has taken the partition over since we did, as far as the coordinator can tell. What it
-        has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
+        """Returns True if nobody else has taken the partition over since we did, as far as the coordinator can tell. An
+        id that it has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
         if partition.ownership is None:
             return True
         if partition is self._renewed:
             await self._renewing.wait()
         owner = await self.coordinator.describe(transactional_id(self._settings.flow, partition))
-        # An id that the coordinator has forgotten is nobody's: what it fenced may be forgotten, too.
+        # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
         partition.unowned = owner == NOBODY
         return owner is None or owner == partition.ownership
 
@@ -397,9 +400,9 @@ class Locator:
         """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
 
         Raises:
-            NotOurs: another worker has taken it over, or the coordinator had forgotten it.
+            NotOurs: another worker has taken the partition over, or the coordinator had forgotten the id.
             Unsupported: before Kafka 2.5.
-            NetworkError: not certain that it was used.
+            NetworkError: it is not certain that the id was used.
         """
         before = partition.ownership
         if before is None:
@@ -421,13 +424,13 @@ class Locator:
             raise NotOurs(partition.name)
 
     async def _own(self, partition: Partition) -> Ownership | None:
-        """Takes the partition over. Where transactional ids are not to be had, the log end alone is looked at before a
-        hole is filled."""
+        """Takes the partition over. Returns None if transactional ids are not available; then only the log end is
+        checked before a hole is filled."""
         flow = self._settings.flow
         former = former_transactional_id(flow, partition)
         try:
             if former and await self.coordinator.describe(former) != NOBODY:
-                # A worker of an earlier version has to see that it is not the owner any more.
+                # A worker of an earlier version has to see that it is no longer the owner.
                 await self.coordinator.init_producer_id(former)
             return await self.coordinator.init_producer_id(transactional_id(flow, partition))
         except (Unsupported, Refused) as error:

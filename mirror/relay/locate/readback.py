@@ -1,4 +1,4 @@
-"""Looks at the destination beside the data path: that what was acknowledged is what was sent, and that a log still ends
+"""Checks the destination beside the data path: that an acknowledged batch is what was sent, and that a log still ends
 where the next batch belongs."""
 
 import time
@@ -18,14 +18,14 @@ LEADER_CHANGED = "leader_changed"
 
 
 class Proofs:
-    """Of all partitions of a process."""
+    """Makes these checks for all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
 
     def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """Reads the first batch after a resync: a broker recognises a repeat without looking at content. The window
-        stays at 1 until it is as it was sent."""
+        """Reads back the first batch after a resync, since a broker recognises a repeat without looking at its content.
+        The window stays at 1 until the batch is known to be as it was sent."""
         crc = checksum_of(batch[0])  # the hot path builds plain tuples: no names
         self._owner.work(partition, self._read_back(partition, base_offset, crc, partition.positions))
 
@@ -41,7 +41,8 @@ class Proofs:
         self._offer(partition)
 
     async def _compare(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
-        """
+        """Compares the batch at the destination with what was sent.
+
         Raises:
             PartitionHalted, Moved: the batch is not there as it was sent.
             NetworkError: it could not be read.
@@ -55,15 +56,15 @@ class Proofs:
             return
         detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
         if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
-            # The log cleaner was quicker. The next position compares the records that survive.
+            # The log cleaner was quicker. The next resync compares the records that survive.
             raise Moved(CLEANED, f"{detail}, which its log cleaner has changed")
         if there.leader.node_id != partition.destination_leader:
-            # Another broker than has acknowledged it, perhaps one that is the leader no more, or not any longer.
+            # The answer is not from the broker that acknowledged the batch. One of the two may be a deposed leader.
             raise Moved(LEADER_CHANGED, f"{detail}, by the word of another leader")
         raise halt(HaltReason.NOT_A_COPY, detail)
 
     def reconfirm(self, partition: Partition) -> None:
-        """Offers the partition to its lane once its log end was looked at again. May be called again meanwhile."""
+        """Looks at the partition's log end again, then offers it to its lane. May be called again meanwhile."""
         if not partition.reconfirming:
             partition.reconfirming = True
             self._owner.work(partition, self._reconfirm(partition, partition.positions))
@@ -77,7 +78,7 @@ class Proofs:
         if partition.phase is not Phase.ACTIVE:
             return
         if partition.positions != position:
-            # It was located anew meanwhile. Whoever wanted this of the new position was told that it is under way.
+            # It was located again meanwhile. A request for the new position was dropped: this look was under way.
             if partition.outbox:
                 self.reconfirm(partition)
         elif stopped is not None:
@@ -93,5 +94,5 @@ class Proofs:
 
 
 def _may_be_cleaned(found: tuple[BatchHeader, bytes] | None, base_offset: int) -> bool:
-    """Whether a log cleaner has removed the batch that began there, or records of it."""
+    """Returns True if a log cleaner may have removed the batch that began there, or records of it."""
     return found is None or found[0].base_offset != base_offset or cleaned(found[0])

@@ -1,8 +1,8 @@
-"""Where a partition goes on: by two logs. Read it beside docs/DESIGN.md#a-partitions-life.
+"""Finds where a partition goes on, from its two logs. Read it beside docs/DESIGN.md#a-partitions-life.
 
-In exact mode the destination's log end *is* the next source offset to copy. What this module adds is the certainty
-that nothing is still on its way to that log (``barrier``, ``settle``), that what stands there is ours and equal to the
-source (``relay.locate.runs``, ``relay.locate.compare``), and the identity that continues it (``continued``).
+In exact mode the destination's log end *is* the next source offset to copy. This module adds the certainty that nothing
+is still on its way to that log (``barrier``, ``settle``), that its batches are ours and equal the source's
+(``relay.locate.runs``, ``relay.locate.compare``), and the identity that continues it (``continued``).
 
 It knows no sockets: ``here`` and ``there`` are ``net.log.PartitionLog``, or a model of one in tests/simulation.
 """
@@ -27,84 +27,85 @@ from mirror.relay.locate.tails import Tail
 from mirror.wire.errors import ErrorCode
 
 OF_THE_DESTINATION = frozenset({HaltReason.NOT_A_COPY.slug, HaltReason.OVERFILLED.slug})
-"""What the destination's last batches are may have its cause in what stands before them."""
+"""Verdicts on the destination's last batches whose cause may be a batch that stands before them."""
 POLL_S = 0.1
-"""Between two looks at a log end that is not replicated yet."""
+"""Pause between two looks at a log end that is not replicated yet."""
 LOOKS = 20
-"""Looks at it before the partition waits elsewhere: about two seconds. Whoever seeks a position has a seat, of which
-there are only so many (``relay.locate.seeking``)."""
+"""Looks at such an end before the partition gives its seat back: about two seconds. Seats are limited
+(``relay.locate.seeking``)."""
 MOST_SETTLES = 10
-"""Times that an end is waited for to stand still, before the partition waits elsewhere."""
+"""Waits of ``settle_s`` for an end to stand still before the partition gives its seat back."""
 
 
 class Log(Protocol):
-    """What is needed of a logger; structlog's fits."""
+    """The part of a logger that the relay needs; structlog's fits."""
 
     def info(self, event: str, **fields: object) -> object:
-        """Something happened."""
+        """Logs that something happened."""
 
     def warning(self, event: str, **fields: object) -> object:
-        """Something needs a look."""
+        """Logs that something needs a look."""
 
 
 class Readable(Protocol):
-    """A partition's log, to look at. See ``net.log.PartitionLog``."""
+    """A partition's log, for reading. See ``net.log.PartitionLog``."""
 
     @property
     def name(self) -> str:
         """topic-partition at cluster."""
 
     async def start(self) -> int:
-        """The first offset that it still has."""
+        """Returns the first offset that the log still has."""
 
     async def true_end(self) -> int:
-        """The leader's log end."""
+        """Returns the leader's log end."""
 
     async def visible_end(self) -> int:
-        """Its high watermark."""
+        """Returns the leader's high watermark."""
 
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
-        """Whole batches from the one that holds ``offset``."""
+        """Returns whole batches, starting with the one that holds ``offset``."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """The one batch that holds it, or the next."""
+        """Returns the one batch that holds ``offset``, or the next one."""
 
 
 class Writable(Readable, Protocol):
-    """The destination's."""
+    """The destination's log."""
 
     async def producers(self) -> list[Producer] | None:
-        """What its leader remembers of producers; None if it cannot be asked."""
+        """Returns the producers that its leader remembers; None if it cannot be asked."""
 
     async def write_markers(self, marker: Marker, count: int) -> None:
-        """Appends that many markers, most likely."""
+        """Appends that many markers. An answer does not prove that they were appended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a resync has to know of the flow.
+    """The facts about the flow that a resync needs.
 
     Attributes:
         name: topic-partition, for messages.
         owner: the flow's producer id for this partition, rotation 0.
-        filler: the one for its leading filler.
+        filler: the producer id for its leading filler.
         settle_s: longer than bytes of a dead predecessor can still arrive.
-        committed: whether the source is read as a read_committed consumer does.
+        committed: the source is read as a read_committed consumer reads it.
         window: batches that a predecessor may have had under way.
         terms: of the topic.
-        accept_gap: whether records that retention took before they were copied are gone without (``on.gap``).
-        accept_loss: whether an operator has accepted, this once, what ``on.gap`` does not cover: records that were
+        accept_gap: go on without records that retention took before they were copied (``on.gap``).
+        accept_loss: an operator has accepted, this once, what ``on.gap`` does not cover: records that were
             filled; a copy whose account is lost, or can be read in several ways (``offsets: mapped``).
         gaps_to: the same, for records before this offset: it was accepted before, and is written down.
         aborted_to: aborted data before this offset was filled, although the source is not read as committed now.
-        next_epoch: whether the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
-        strict: whether the copy carries the source's producer fields, so that they must be equal, too.
-        led_to: up to here this process has filled the offsets before the source's first record; -1: it has not.
-        pinned: whether the source is, by its id, the topic that was copied before.
+        next_epoch: the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
+        strict: the copy carries the source's producer fields, so that they must be equal, too.
+        led_to: this process has filled the offsets before the source's first record up to here; -1: it has not.
+        pinned: the source is, by its id, the topic that was copied before.
         opening: held while batches are opened to be compared, one pair of a process at a time.
-        vouch: what says that this is the source that was copied, where nothing can be compared
+        vouch: checks that this is the source that was copied, where nothing can be compared
             (``relay.locate.evidence``).
-        coordinator_epoch: of markers at least: above any of an owner before, although it may have seen the same log.
+        coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
+            seen the same log.
         forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
     """
 
@@ -129,43 +130,44 @@ class Rules:
     vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
 
     def is_own(self, header: BatchHeader) -> bool:
-        """Whether the batch is the flow's data, of whatever rotation."""
+        """Returns True if the batch is the flow's data, in any rotation."""
         return same_owner(header.producer_id, self.owner)
 
 
 class Found(NamedTuple):
-    """Where the partition goes on."""
+    """The result of a resync: the offset at which the partition goes on, and what was learned on the way."""
 
     offset: int
     """The destination's log end: the next source offset to copy."""
     identity: Identity
-    """Of the next data batch."""
+    """The identity of the next data batch."""
     coordinator_epoch: int
-    """Of the next markers: more than any that the destination's leader remembers of ours."""
+    """The one of the next markers: above any that the destination's leader remembers of ours."""
     last_epoch: int
     """Leader epoch of the source batch before ``offset``; -1: not known."""
     source_start: int
     source_end: int
     log_start: int
     proven: bool
-    """Whether the batch before ``offset`` was compared on both sides."""
+    """True if the batch before ``offset`` was compared on both sides."""
     holes_from: int
-    """From here up to ``offset``, nothing but markers."""
+    """From here up to ``offset`` there are only markers."""
     fill_to: int = -1
-    """What is left of the source's batch that ``offset`` lies inside of is filled up to here; else not above it."""
+    """If ``offset`` lies inside a source batch, the end up to which its rest is filled; otherwise not above it."""
     accepted: tuple[int, int] | None = None
-    """From where up to where markers stand, or are to stand, in the place of records, by a decision of now."""
+    """The range of offsets (first, end) where markers stand, or will stand, in the place of records, by a decision that
+    was made now."""
     settled: bool = True
-    """Whether nothing that was sent before can arrive any more. Else the leader knows it for a repeat, as long as it
-    remembers the producer."""
+    """True if nothing that was sent before can still arrive. Otherwise the leader recognises it as a repeat, as long as
+    it remembers the producer."""
 
 
 async def barrier(there: Readable, log: Log) -> int:
-    """The log end, once every replica in sync has it: nothing above can vanish, nothing is hidden.
+    """Returns the log end once every in-sync replica has it: then no record can vanish, and none is hidden.
 
     Raises:
         UnderReplicated: they do not have it after ``LOOKS`` looks.
-        NetworkError: no answer, or the leader is none any more.
+        NetworkError: no answer, or the leader is no longer the leader.
     """
     behind = ""
     for look in range(LOOKS):
@@ -189,7 +191,7 @@ async def _visible(there: Readable) -> int:
 
 
 async def standing_still(there: Readable, settle_s: float, log: Log) -> int:
-    """The barrier, once two of them ``settle_s`` apart are equal: then the end will not move.
+    """Returns the barrier once two of them, ``settle_s`` apart, are equal: then the end will not move.
 
     Raises:
         Unreachable: it moves again and again.
@@ -226,19 +228,19 @@ class Resync:
         self._comparison = Comparison(here, there, rules)
 
     async def run(self, *, settle: bool) -> Found:
-        """The position, proven as far as it can be.
+        """Returns the position, proven as far as it can be.
 
         Args:
             settle: somebody else's bytes, or our own markers, may still arrive: wait until the end stands still.
 
         Raises:
             PartitionHalted: it cannot go on, and looking again will not help.
-            NetworkError: not to be known now; try again.
+            NetworkError: cannot be determined now; try again.
         """
         here, there, rules = self._here, self._there, self._rules
         source_start, log_start, source_end = await asyncio.gather(here.start(), there.start(), here.true_end())
-        # What the leader remembers is asked before the end that counts, never after: a sequence from before that end is
-        # at worst a repeat, which is recognised; one from after it would be taken for the batch at that end.
+        # Ask the leader for its producers before the end that counts, never after. A sequence from before that end is
+        # at worst a repeat, which is recognised. One from after it would be taken for the batch at that end.
         known = await there.producers()
         end = await barrier(there, self._log)
         tail = await self._comparison.tail(log_start, end, whole=True)
@@ -295,15 +297,15 @@ class Resync:
     # -- the destination ---------------------------------------------------------------------------------------------
 
     async def _check_run(self, tail: Tail, log_start: int) -> None:
-        """Nobody else has written between our batches, also if the last one equals the source's."""
+        """Checks that nobody else has written between our batches, even if the last one equals the source's."""
         if tail.data is not None and not self._rules.strict:
             await check_run(self._there, tail.data[0], log_start, self._rules)
 
     async def _check_lost(
         self, why: str, log_start: int, source_start: int, end: int, *, differs: bool = False
     ) -> None:
-        """The last batch is not the source's, or the source has nothing in its place: by what was written down, it may
-        have lost it.
+        """Checks by the notes whether the source has lost the last batch. For a batch that is not the source's, or in
+        whose place the source has nothing.
 
         Raises:
             PartitionHalted: source_truncated.
@@ -317,8 +319,9 @@ class Resync:
                 raise
 
     async def _blame(self, tail: Tail, log_start: int, source_start: int) -> None:
-        """The last batch is ours, and does not fit the source. If somebody else has written just before it, or a marker
-        stands there in the place of a record, that is why: a whole window of ours may have landed behind."""
+        """Looks for the cause if the last batch is ours and does not fit the source. Somebody else may have written
+        before it, or a marker may stand there in the place of a record: a whole window of ours may have landed behind.
+        """
         for _ in range(self._rules.window):
             if tail.data is None:
                 return
@@ -330,8 +333,8 @@ class Resync:
     # -- the source --------------------------------------------------------------------------------------------------
 
     async def _is_late_wrong(self, source_start: int, end: int) -> bool:
-        """Whether nothing may be on its way to what comes next: a hole, or a batch so old that the destination may have
-        forgotten it by the time that it comes again."""
+        """Returns True if a late arrival would do harm to what is due next: a hole, or a batch so old that the
+        destination may have forgotten it by the time that it arrives again."""
         if end < max(source_start, self._rules.gaps_to):
             return True
         try:
@@ -344,14 +347,15 @@ class Resync:
             return False
         first = segment.batches[0][0]
         old = first.max_timestamp < self._rules.forgets_before_ms
-        # A batch that begins before the end may have come back with another leader, and is filled.
+        # A batch that begins before the end may have come back with another leader. Its rest is filled.
         return old or first.base_offset < end or not _is_record(segment, end, self._rules.terms)
 
     async def _check_range(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> int:
-        """The source must still have what is due, and must have had what was copied. Its end, looked at again."""
+        """Checks that the source still has the records that are due, and does not end before the copy. Returns its end,
+        read again if it seemed to."""
         name = self._rules.name
         if source_end < end:
-            # Once may be a leader that is still catching up; twice is a source that does not have these records.
+            # Once may be a leader that is still catching up. Twice is a source that does not have these records.
             await asyncio.sleep(self._rules.settle_s)
             source_end = await self._here.true_end()
         if source_end < end:
@@ -362,13 +366,13 @@ class Resync:
 
 
 def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
-    """Of the producers that a leader remembers, this partition's own, whatever their rotation."""
+    """Returns those of the producers that a leader remembers that are this partition's own, in any rotation."""
     return [state for state in known or () if same_owner(state.producer_id, owner)]
 
 
 def coordinator_epoch(known: Sequence[Producer] | None, rules: Rules) -> int:
-    """Of the next markers: late ones of another look at the log, or of another owner, are refused from then on. 0 where
-    the leader cannot be asked: it would refuse a lower one than it has for ever."""
+    """Returns the coordinator epoch of the next markers. From then on, late markers of another look at the log, or of
+    another owner, are refused. 0 if the leader cannot be asked: it would for ever refuse a lower one than it has."""
     if known is None:
         return 0
     return max(
@@ -377,7 +381,7 @@ def coordinator_epoch(known: Sequence[Producer] | None, rules: Rules) -> int:
 
 
 def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:
-    """The leader remembers the very batch that we continue from, so that a late repeat of anything is recognised."""
+    """Returns True if the leader remembers the very batch that we continue from: then any late repeat is recognised."""
     last = tail.marker or (tail.data[0] if tail.data else None)
     if last is None or known is None:
         return False
@@ -389,17 +393,17 @@ def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:
 
 
 def continued(tail: Tail, known: Sequence[Producer] | None, rules: Rules, end: int) -> Identity:
-    """The identity of the next data batch.
+    """Returns the identity of the next data batch.
 
     After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0), or (P + 1, 0, 0) past the last
-    epoch; a marker of an identity before the data's does not count. With nothing left in the log, what the broker
-    remembers; else afresh.
+    epoch. A marker with an older identity than the data's does not count. With nothing left in the log, it follows from
+    what the broker remembers; if that is nothing, it begins at (owner, 0, 0).
     """
     if tail.marker is not None:
         identity = _identity(tail.marker).behind_markers()
     elif tail.data is not None and same_owner(tail.data[0].producer_id, rules.owner):
         last = _identity(tail.data[0])
-        # Markers of somebody else behind our data fill their offsets all the same.
+        # Markers of somebody else behind our data take their offsets all the same.
         identity = last.after(1) if tail.holes_from == end else last.behind_markers()
     else:
         states = ours(known, rules.owner)
@@ -416,7 +420,7 @@ def _identity(header: BatchHeader) -> Identity:
 
 
 def _is_record(segment: Segment, due: int, terms: Terms) -> bool:
-    """Whether the first batch of the segment goes to the destination at ``due``, rather than markers."""
+    """Returns True if the first batch of the segment goes to the destination at ``due``, rather than markers."""
     header, _ = segment.batches[0]
     aborted = Aborted(segment.aborted).drops(header)
     return not isinstance(admit(header, due, terms, aborted=aborted), Fill)

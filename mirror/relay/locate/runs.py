@@ -1,9 +1,9 @@
-"""Whether somebody else has written between the flow's own batches at the destination: their sequences tell.
+"""Detects from sequences whether somebody else has written between the flow's own batches at the destination.
 
 Within an epoch of the flow's producer id, sequences count the offsets since the epoch's first batch. So one look at
 where that batch has to stand proves everything behind it: had anybody taken an offset in between, the flow's batches
-behind it would stand farther on than their sequences say. That holds also where those batches equal the source's at the
-same offsets, because the source got them from here (a topic that is mirrored both ways).
+behind it would stand farther on than their sequences say. That also holds where those batches equal the source's at the
+same offsets because the source got them from here (a topic that is mirrored both ways).
 """
 
 import asyncio
@@ -16,22 +16,22 @@ from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.relay.halts import PartitionHalted, halt
 
 MOST_STRANGERS = 16
-"""Batches of others that are looked at to say where they begin; more are told as "at least"."""
+"""Foreign batches that are read back to find where they begin. With more of them, the message says "at least"."""
 
 
 class Run(Protocol):
-    """The destination's log, as far as it matters here."""
+    """The part of the destination's log that this module needs."""
 
     @property
     def name(self) -> str:
         """topic-partition at cluster."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """The batch that holds it, or the next."""
+        """Returns the batch that holds ``offset``, or the next one."""
 
 
 class Own(Protocol):
-    """What is the flow's own in the log."""
+    """Tells which batches of the log are the flow's own."""
 
     @property
     def name(self) -> str:
@@ -42,22 +42,22 @@ class Own(Protocol):
         """The producer id of its leading filler, in any rotation."""
 
     def is_own(self, header: BatchHeader) -> bool:
-        """Whether the batch is its data."""
+        """Returns True if the batch is the flow's data."""
 
 
 async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> None:
-    """Nobody else has written where the epoch of the log's last data batch goes on.
+    """Checks that nobody else has written within the epoch of the log's last data batch.
 
     Args:
         there: the destination's log.
         last: its last data batch, which is the flow's own.
         log_start: where it begins.
-        own: what is the flow's.
+        own: tells which batches are the flow's.
 
     Raises:
         PartitionHalted: foreign_writer if somebody has, overfilled if a marker stands there, not_a_copy if the flow's
             own batches stand elsewhere than their sequences say.
-        NetworkError: not to be known now.
+        NetworkError: cannot be determined now.
     """
     begin = max(log_start, last.base_offset - last.base_sequence)
     first, before = await asyncio.gather(_at(there, begin, last), _before(there, begin, log_start))
@@ -72,7 +72,7 @@ async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> 
 async def _halted(
     there: Run, begin: int, before: BatchHeader | None, last: BatchHeader, log_start: int, own: Own
 ) -> PartitionHalted:
-    """What stands ``before`` the run that begins at ``begin``, and should not."""
+    """Returns the halt for the batch ``before`` the run that begins at ``begin``, which should not stand there."""
     misplaced = f"the flow's own records at offsets {begin} to {last.last_offset} stand behind"
     if before is not None and _is_foreign(before, own):
         strangers = await _strangers(there, before, log_start, own)
@@ -91,7 +91,7 @@ async def _halted(
 
 
 def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
-    """The halt for a batch of somebody else's."""
+    """Returns the halt for a batch of somebody else's."""
     told = f"{name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}"
     stop = halt(HaltReason.FOREIGN_WRITER, f"{told}; {more}" if more else told)
     stop.writer = header.producer_id
@@ -99,7 +99,7 @@ def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
 
 
 async def _strangers(there: Run, last: BatchHeader, log_start: int, own: Own) -> str:
-    """The offsets that others have written, up to and including this batch."""
+    """Returns, for messages, the offsets that others have written, up to and including the batch ``last``."""
     first, least = last, ""
     for _ in range(MOST_STRANGERS):
         before = await _before(there, first.base_offset, log_start)
@@ -112,7 +112,8 @@ async def _strangers(there: Run, last: BatchHeader, log_start: int, own: Own) ->
 
 
 async def _straight_from(there: Run, low: int, last: BatchHeader) -> int:
-    """Where the batches begin whose sequences fit the last one's, found by halves: all behind them fit, too."""
+    """Returns, by bisection, the first offset of the batches whose sequences fit the last one's. All batches behind a
+    fitting one fit, too."""
     high = last.base_offset
     while low < high:
         middle = (low + high) // 2
@@ -125,7 +126,7 @@ async def _straight_from(there: Run, low: int, last: BatchHeader) -> int:
 
 
 async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
-    """The batch there, or the next."""
+    """Returns the batch that holds ``offset``, or the next one, at most ``last``."""
     if offset >= last.base_offset:
         return last
     found = await there.batch_at(offset)
@@ -137,7 +138,7 @@ async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
 
 
 async def _before(there: Run, offset: int, log_start: int) -> BatchHeader | None:
-    """The batch that ends where ``offset`` begins; None if the log has none there (any more)."""
+    """Returns the batch that holds the offset before ``offset``; None if the log does not have it, or no longer."""
     if offset <= log_start:
         return None
     found = await there.batch_at(offset - 1)
@@ -145,7 +146,7 @@ async def _before(there: Run, offset: int, log_start: int) -> BatchHeader | None
 
 
 def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
-    """Whether the batch is of the same epoch, and as many sequences before the last one as offsets."""
+    """Returns True if the batch is of the last one's epoch, and as many sequences before it as offsets."""
     return (
         not header.is_control
         and (header.producer_id, header.producer_epoch) == (last.producer_id, last.producer_epoch)
@@ -154,12 +155,12 @@ def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
 
 
 def _is_displaced(before: BatchHeader, last: BatchHeader) -> bool:
-    """Whether the batch before a run is of its epoch and does not go on to it: then that run is a repeat, which the
-    broker did not recognise."""
+    """Returns True if the batch before a run is of the run's epoch but its sequences do not lead up to it. Then the run
+    is a repeat that the broker did not recognise."""
     same = (before.producer_id, before.producer_epoch) == (last.producer_id, last.producer_epoch)
     return same and not before.is_control and not _of_the_run(before, last)
 
 
 def _is_foreign(header: BatchHeader, own: Own) -> bool:
-    """Whether it is data of somebody else's."""
+    """Returns True if the batch is somebody else's data."""
     return not (header.is_control or own.is_own(header) or is_filler(header, own.filler))

@@ -1,4 +1,4 @@
-"""A partition's position, sought for as long as it takes: many at a time, with pauses that grow, on fresh metadata."""
+"""Locates partitions for as long as it takes: many at a time, with growing pauses, on fresh metadata."""
 
 import asyncio
 import random
@@ -14,30 +14,31 @@ from mirror.relay.owner import Owner
 from mirror.relay.partition import Location, Partition
 
 AT_ONCE = 64
-"""Positions sought at the same time at one destination broker; each takes about eight small requests. One that hangs
-keeps no seats from the partitions of the others."""
+"""Partitions that are located at the same time per destination broker. Each takes about eight small requests. A broker
+that hangs takes no seats from the partitions of the others."""
 REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
 UNREADABLE_LOOKS = 8
-"""Looks in which a broker fails to read a log, until that counts as damage. About 13 s with the usual backoff."""
+"""Times that a broker may fail to read a log before that counts as damage. About 13 s with the usual backoff."""
 RELEASED_FOR_SETTLES = (5.0, 15.0)
-"""A partition that another worker has taken over is left to it for so many times ``settle.ms``."""
+"""A partition that another worker has taken over is left to it for this long, in multiples of ``settle.ms``: a random
+value from this range."""
 MOST_STEPS = 16
-"""Steps of the pause after doubts in a row; it has long reached its bound by then."""
+"""Most steps by which consecutive doubts lengthen the pause. It reaches its upper bound long before."""
 
 
 class Seeking:
-    """Of all partitions of a process."""
+    """Locates all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._seats: dict[int, asyncio.Semaphore] = {}
         self._refreshing = asyncio.Lock()
         self._looked_at: dict[Partition, Leader | None] = {}
-        """The source's leader whose log was looked at last, while the position is sought."""
+        """The source leader whose log was read last, for each partition that is being located."""
 
     async def seek(self, partition: Partition, *, takeover: bool) -> None:
-        """Finds the position, however long it takes, and puts the partition to work."""
+        """Locates the partition, however long it takes, and then places or halts it."""
         try:
             await self._seek(partition, takeover=takeover)
         finally:
@@ -56,7 +57,7 @@ class Seeking:
         unreadable = 0
         while True:
             try:
-                # At a takeover metadata may be as old as the last look for topics: another topic under the name.
+                # At a takeover, metadata may be as old as the last topic refresh: the name may be another topic's now.
                 since = began if takeover and not backoff.tries else time.monotonic()
                 found = await self._look(partition, since, takeover=takeover)
                 if isinstance(found, Location):
@@ -82,7 +83,7 @@ class Seeking:
                     await self._leave_to_the_other()
                 takeover = True
             except NetworkError as error:
-                # Leaders of new topics and of brokers just started take a moment: a warning only if they stay away.
+                # New topics and freshly started brokers have no leader for a moment: warn only if that lasts.
                 tell = owner.log.warning if backoff.tries >= WARN_AFTER_TRIES else owner.log.info
                 partition.wait(str(error), failed=True)
                 tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
@@ -90,8 +91,8 @@ class Seeking:
         owner.place(partition, found)
 
     async def _look(self, partition: Partition, since: float, *, takeover: bool) -> Location | Halted:
-        """One look, in a seat, on metadata that is not older than ``since``; or why the partition halts, by a verdict
-        that is confirmed now. Raises what ``Locator.locate`` does."""
+        """Locates the partition once, in a seat, on metadata that is not older than ``since``. Returns the halt instead
+        if a suspected verdict is confirmed now. Raises what ``Locator.locate`` raises."""
         owner = self._owner
         seats = self._seats_at(partition)
         here = _led(owner.source, partition.topic, partition.index)
@@ -112,9 +113,10 @@ class Seeking:
             return await owner.locator.locate(partition, takeover=takeover)
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
-        """Whether a verdict is about another topic than was meant, or may be: a log's ends are asked for by its topic's
-        name, which another one may have by now. Or about a log that is the source's no more: a leader that was deposed
-        in an unclean election shows what it had until it hears of that. The next look says so."""
+        """Returns True if a verdict is about another topic than was meant, or may be: a log's ends are requested by
+        topic name, and another topic may have that name by now. Also True if the verdict is about a log that is no
+        longer the source's: a leader that was deposed in an unclean election serves its old log until it hears of that.
+        The next look decides."""
         if halted.at_ms or halted.reason == HaltReason.RECREATED.slug:
             return False
         try:
@@ -123,22 +125,23 @@ class Seeking:
         except PartitionHalted as stop:
             return stop.halted.reason == HaltReason.RECREATED.slug
         except NetworkError:
-            return True  # not to be known now
+            return True  # cannot be determined now
         leader = self._owner.source.leader(partition.topic, partition.index)
         return self._looked_at.get(partition, leader) != leader
 
     def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
-        """Those at the destination broker that leads the partition, as last heard; -1: nobody does."""
+        """Returns the seats at the destination broker that leads the partition, as last heard. Without a leader: -1."""
         leader = self._owner.destination.leader(partition.destination, partition.index)
         node_id = -1 if leader is None else leader.node_id
         return self._seats.setdefault(node_id, asyncio.Semaphore(AT_ONCE))
 
     async def _leave_to_the_other(self) -> None:
-        """Long enough that the other gets somewhere, and not always the same, or the two would chase each other."""
+        """Sleeps long enough for the other worker to get somewhere. The time is random, or the two would chase each
+        other."""
         await asyncio.sleep(self._owner.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
 
     async def _refresh(self, since: float) -> None:
-        """The metadata of both sides, not older than about ``since``; many partitions share one refresh."""
+        """Refreshes the metadata of both clusters if older than about ``since``. Many partitions share one refresh."""
         wanted_at = since - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
             partitions = self._owner.partitions.values()
@@ -151,20 +154,20 @@ class Seeking:
 
 
 def _led(cluster: Cluster, topic: str, index: int) -> str:
-    """The partition's leader there, as last heard, for people."""
+    """Returns the partition's leader in the cluster, as last heard, for messages."""
     leader = cluster.leader(topic, index)
     return f"cluster {cluster.name}, {'no leader' if leader is None else f'broker {leader.node_id}'}"
 
 
 async def _pause(partition: Partition, backoff: Backoff) -> None:
-    """Doubt upon doubt: wait longer each time."""
+    """Waits, longer with each consecutive doubt."""
     for _ in range(min(partition.doubts - 1, MOST_STEPS)):
         backoff.next_s()
     await asyncio.sleep(backoff.next_s())
 
 
 def _halted_by(error: PartitionHalted | Unsupported | Damaged | Unreadable, source: str) -> Halted:
-    """``source``: the cluster's name."""
+    """Returns the halt that the error means. ``source``: the source cluster's name."""
     if isinstance(error, PartitionHalted):
         return error.halted
     if isinstance(error, Damaged | Unreadable):

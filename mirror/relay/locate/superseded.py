@@ -1,9 +1,9 @@
-"""Records that the source has where the destination was filled: whether each of them is superseded.
+"""Checks whether records that the source has where the destination was filled are all superseded.
 
 Each replica of a compacted topic is cleaned by itself. A hole that was filled under one leader may hold records again
-under the next one, which has not been cleaned that far. A log cleaner takes a record only if a later one of its key
-stands behind it, or if it is a tombstone whose delete horizon has passed. Where the source shows that, nothing is
-lost: any consumer may have missed the record.
+under the next one, which has not been cleaned that far. A log cleaner takes a record only if a later record of its key
+follows, or if it is a tombstone whose delete horizon has passed. Where the source shows that, nothing is lost: any
+consumer may have missed the record.
 """
 
 import asyncio
@@ -22,24 +22,25 @@ from mirror.relay.locate.tails import READ_BYTES
 from mirror.wire.errors import ErrorCode
 
 MOST_OPENED = 32 << 20
-"""Bytes of the source's batches that are opened in one stretch: where it was filled, behind that, and at its end."""
+"""Bytes of the source's batches that are opened in each of three places: where it was filled, behind that, and at its
+end."""
 MOST_KEYS = 200_000
-"""Keys that are looked for at a time, each by a digest: about 30 MB."""
+"""Keys that are searched for at a time, each by a digest: about 30 MB."""
 _DIGEST_SIZE = 16
 
 
 class Source(Protocol):
-    """The source's log, as far as it matters here."""
+    """The part of the source's log that this module needs."""
 
     @property
     def name(self) -> str:
         """topic-partition at cluster."""
 
     async def true_end(self) -> int:
-        """The leader's log end."""
+        """Returns the leader's log end."""
 
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
-        """Whole batches from the one that holds ``offset``."""
+        """Returns whole batches, starting with the one that holds ``offset``."""
 
 
 class Lost(NamedTuple):
@@ -50,19 +51,19 @@ class Lost(NamedTuple):
 
 
 class Superseded:
-    """Of one look at a partition: ``take`` each batch that was filled, in their order, then ask ``lost``."""
+    """For one look at a partition: call ``take`` with each batch that was filled, in offset order, then ``lost``."""
 
     def __init__(self, here: Source, opening: asyncio.Lock) -> None:
         """``opening``: held while a batch is open, so that memory is bounded."""
         self._here = here
         self._opening = opening
         self._waiting: dict[bytes, int] = {}
-        """Digest of a key -> offset of its last record that was filled."""
+        """Digest of a key -> offset of the last record with this key that was filled."""
         self._lost: Lost | None = None
         self._room = MOST_OPENED
 
     async def take(self, header: BatchHeader, batch: memoryview) -> None:
-        """A batch whose records the destination has markers for."""
+        """Takes a batch for whose records the destination has markers."""
         base = header.base_offset
         self._room -= header.size
         if self._lost is None and self._room < 0:
@@ -93,16 +94,16 @@ class Superseded:
             self._lost = self._lost or Lost(record.offset, f"more than {MOST_KEYS} keys were filled")
 
     async def lost(self, behind: int) -> Lost | None:
-        """The first record that no later one of its key is found for; None: all are superseded.
+        """Returns the first record for whose key no later one is found; None if all are superseded.
 
-        Only records count that are still to be copied. They are looked for right behind what was filled and, if that
-        is not enough, at the source's end.
+        Only records that are still to be copied count as later ones. They are searched for right behind what was filled
+        and, if that is not enough, at the source's end.
 
         Args:
-            behind: where the source goes on behind what was taken.
+            behind: the offset at which the source continues behind what was taken.
 
         Raises:
-            NetworkError: not to be known now.
+            NetworkError: cannot be determined now.
         """
         reached = await self._look_from(behind, behind)
         end = await self._here.true_end()
@@ -114,7 +115,7 @@ class Superseded:
         return self._lost
 
     async def _look_from(self, at: int, behind: int) -> int:
-        """Up to where it was looked."""
+        """Searches from ``at`` for later records of the keys, and returns the offset up to which it has read."""
         room = MOST_OPENED
         while self._waiting and self._lost is None and room > 0:
             segment = await self._read(at)
@@ -132,7 +133,8 @@ class Superseded:
         return at
 
     async def _read(self, at: int) -> Segment | None:
-        """A piece of the source, of which only what is committed can supersede; None behind its end."""
+        """Returns a piece of the source, read as committed because only committed records supersede; None behind its
+        end."""
         try:
             return await self._here.read(at, max_bytes=READ_BYTES, committed=True)
         except Refused as error:
@@ -141,7 +143,7 @@ class Superseded:
             return None
 
     async def _found(self, header: BatchHeader, batch: memoryview) -> None:
-        """A batch that is still to be copied: the keys in it are not waited for any more."""
+        """Takes a batch that is still to be copied: the keys in it are superseded."""
         async with self._opening:
             try:
                 for number, record in enumerate(opened(header, batch[HEADER_SIZE:].tobytes()), 1):
@@ -150,7 +152,7 @@ class Superseded:
                     if number % STEPS == 0:
                         await asyncio.sleep(0)
             except NotOpened:
-                pass  # it shows nothing
+                pass  # a batch that cannot be opened supersedes nothing
 
 
 def _digest(key: bytes) -> bytes:
@@ -158,7 +160,7 @@ def _digest(key: bytes) -> bytes:
 
 
 def records_of(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a source segment that hold records for the destination."""
+    """Yields the batches of a source segment that hold records for the destination."""
     aborted = Aborted(segment.aborted)
     for header, batch in segment.batches:
         if header.is_control:

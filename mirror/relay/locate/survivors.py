@@ -1,4 +1,4 @@
-"""Whether a batch at the destination is the source's: byte for byte, or, where a log cleaner has been at either, by the
+"""Compares a batch at the destination with the source's: byte for byte, or, if a log cleaner has changed either, by the
 records that both still have (``mirror.offsetmap.survivors``)."""
 
 import asyncio
@@ -11,21 +11,21 @@ from mirror.records.opening import NotOpened, opened
 from mirror.relay.locate.tails import Data
 
 NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
-"""Attribute bits that a copy has as its source: the others say how the source came by the batch."""
+"""Attribute bits that a copy shares with its original. The others only tell how the source got the batch."""
 
 
 class Likeness(Enum):
     """How a copy compares to its original."""
 
     SAME = "same"
-    """As they were written, or in every record that both still have."""
+    """Equal as they were written, or in every record that both still have."""
     DIFFERENT = "different"
     NOTHING = "nothing"
-    """There is nothing that both still have."""
+    """Nothing to compare: there is no record that both still have, or it cannot be read."""
 
 
 class Compared(NamedTuple):
-    """``why``: what could not be compared."""
+    """The result of a comparison. ``why``: what could not be compared."""
 
     likeness: Likeness
     why: str = ""
@@ -35,7 +35,8 @@ SAME, DIFFERENT = Compared(Likeness.SAME), Compared(Likeness.DIFFERENT)
 
 
 def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
-    """Payload identity: equal but for who wrote it, in which transaction and epoch, and the checksum over that."""
+    """Returns True if the payloads are identical, and all else but who wrote the batch, in which transaction and epoch,
+    and the checksum over that. ``strict``: the producer fields have to be equal, too."""
     (mine, payload), (other, whole) = copy, original
     return (
         mine.base_offset == other.base_offset
@@ -51,14 +52,14 @@ def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool 
 async def compare(
     copy: Data, original: tuple[BatchHeader, bytes], *, opening: asyncio.Lock, strict: bool = False, gaps: bool = False
 ) -> Compared:
-    """A batch of ours at the destination, and what the source has at its base offset, or next behind that.
+    """Compares a batch of ours at the destination with the source's batch at its base offset, or the next one.
 
     Args:
         copy: header and records.
         original: header and whole batch.
         opening: held while batches are open, so that memory is bounded.
-        strict: whether the copy carries the source's producer fields.
-        gaps: whether the source is compacted, so that its batch may be gone altogether.
+        strict: the copy carries the source's producer fields.
+        gaps: the source is compacted, so that its batch may be gone altogether.
     """
     (mine, payload), (other, whole) = copy, original
     if same_batch(copy, original, strict=strict):

@@ -1,4 +1,4 @@
-"""The end of the destination's log, looked at backwards to its last data batch."""
+"""Reads the destination's log backwards from its end to its last data batch."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
@@ -12,36 +12,36 @@ from mirror.relay.halts import halt
 from mirror.wire.errors import ErrorCode
 
 READ_BYTES = 256 * 1024
-"""Read at once where more than one batch is wanted."""
+"""Bytes per read where more than one batch is wanted."""
 STRIDE = 16
 MOST_STRIDE = 1 << 20
-"""Looking back for the last data batch goes so much farther each time, and so far at most."""
+"""The search for the last data batch goes back 1 offset, then ``STRIDE`` times as far each time, at most this far."""
 
 Data = tuple[BatchHeader, bytes]
-"""A batch's header, and its records."""
+"""A batch's header and its records."""
 
 
 class Batches(Protocol):
-    """A log, as far as it matters here."""
+    """The part of a log that this module needs."""
 
     @property
     def name(self) -> str:
         """topic-partition at cluster."""
 
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
-        """Whole batches from the one that holds ``offset``."""
+        """Returns whole batches, starting with the one that holds ``offset``."""
 
 
 class Tail(NamedTuple):
-    """The end of the destination's log, looked at backwards to the last data batch."""
+    """The end of the destination's log, from its last data batch on."""
 
     data: Data | None
-    """The last data batch, header and records; None: the log has none."""
+    """The last data batch (header and records), or None if the log has none."""
     marker: BatchHeader | None
-    """The newest marker of ours behind it, by its identity. One that is older than the data has come late: it says
-    nothing of what goes on here."""
+    """The newest of our markers behind the data, by identity. A marker that is older than the data arrived late and is
+    left out: it does not show how the log continues."""
     holes_from: int
-    """From here to the end there is no data: markers, or nothing where a log cleaner has removed batches."""
+    """From this offset to the end there is no data: markers, or nothing where a log cleaner has removed batches."""
 
 
 async def look_back(
@@ -57,16 +57,16 @@ async def look_back(
 
     Args:
         there: the destination's log.
-        log_start: where it begins.
-        end: from where to look.
+        log_start: its log start offset.
+        end: the offset from which to walk back.
         owner: the flow's producer id for the partition, in any rotation.
         own: raises if the data batch that was found is somebody else's.
-        whole: ``end`` is the log's: a batch has to end there, since a log cleaner leaves the newest segment alone.
+        whole: ``end`` is the log's end. A batch has to end there, since a log cleaner leaves the newest segment alone.
 
     Raises:
-        PartitionHalted: foreign_writer, also for batches of the old formats; corrupt_destination where what the log
-            ends with is not to be found.
-        NetworkError: not to be known now.
+        PartitionHalted: foreign_writer, also for batches of the old formats; corrupt_destination if the log's last
+            batch cannot be found.
+        NetworkError: cannot be determined now.
     """
     marker: BatchHeader | None = None
     reach, upto = 1, end
@@ -90,8 +90,8 @@ async def look_back(
 async def _last_between(
     there: Batches, start: int, end: int, owner: int
 ) -> tuple[Data | None, BatchHeader | None, int]:
-    """The last data batch with an offset in ``[start, end)``, the newest marker of ours behind it, and where the last
-    batch of any kind ends."""
+    """Returns the last data batch with an offset in ``[start, end)``, our newest marker behind it, and the end offset
+    of the last batch of any kind."""
     data: Data | None = None
     marker: BatchHeader | None = None
     found_to = start
@@ -110,25 +110,25 @@ async def _last_between(
 
 
 def is_before(header: BatchHeader, other: BatchHeader) -> bool:
-    """Whether ``other``, of the same partition's owner, is of a later identity."""
+    """Returns True if ``other``, a batch of the same owner in this partition, has a later identity."""
     one, two = (Identity(each.producer_id, each.producer_epoch, 0) for each in (header, other))
     return one.is_before(two)
 
 
 def _newer(marker: BatchHeader | None, behind: BatchHeader | None) -> BatchHeader | None:
-    """Of two markers of ours, of which the second stands farther on."""
+    """Returns the newer of two markers of ours. ``behind`` stands farther on in the log."""
     if marker is None or behind is None:
         return marker or behind
     return marker if is_before(behind, marker) else behind
 
 
 async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """Every batch that has an offset in ``[start, end)``, in order.
+    """Yields every batch that has an offset in ``[start, end)``, in order.
 
     Raises:
-        Unreachable: less can be read than before. A log's end that was read once says nothing of what is there now: a
-            leader's high watermark may go back, and what is behind it is neither lost nor damaged.
-        NetworkError: not to be known now.
+        Unreachable: less can be read than before. An end that was read earlier does not tell what can be read now: a
+            leader's high watermark may go back, and records above it are neither lost nor damaged.
+        NetworkError: cannot be determined now.
     """
     at = start
     while at < end:

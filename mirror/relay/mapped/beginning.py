@@ -1,5 +1,6 @@
-"""From where both logs are read at a takeover (``offsets: mapped``): the checkpoint, the last point of the map that the
-destination still has, or the beginning, where nothing says that there is more, or the topics are others by now."""
+"""Finds where to start reading both logs at a takeover (``offsets: mapped``): at the checkpoint, at the last point of
+the map that the destination still has, or at the beginning, if nothing shows that there is more or the topics are other
+ones by now."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -23,23 +24,24 @@ from mirror.relay.partition import Partition
 
 
 class Start(NamedTuple):
-    """From where both logs are read: what lies before was copied."""
+    """The offsets from which both logs are read. Everything before them was copied."""
 
     source: int
     source_epoch: int
     destination: int
     identity: Identity | None
-    """Of the first batch of ours from there on, if that is known."""
+    """The identity of our first batch from there on, if that is known."""
     anew: bool = False
-    """Nothing that the map said until now counts: it begins here."""
+    """True if nothing that the map said until now counts: it begins here."""
     of_others: bool = False
-    """The topics are others than the checkpoint's: nothing of it is true of them."""
+    """True if the topics are not the checkpoint's: nothing in it is true of them."""
     remade: str = ""
-    """Which topics were made anew before anything was copied, so that there is nothing to go on from."""
+    """For messages: the topics that were recreated before anything was copied, so that there is nothing to go on from.
+    Otherwise empty."""
 
 
 class Bounds(NamedTuple):
-    """Where both logs start, and where the destination's ends for certain."""
+    """The log starts of both sides, and the certain end of the destination's log."""
 
     source_start: int
     log_start: int
@@ -47,7 +49,7 @@ class Bounds(NamedTuple):
 
 
 class Beginning:
-    """Of one partition, behind the fence."""
+    """Finds the start for one partition, behind the fence."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class Beginning:
         own: Collection[int],
         bounds: Bounds,
     ) -> None:
-        """``accounts``: what was written of the partition. ``own``: producer ids under which it was ever written."""
+        """``accounts``: all accounts of the partition. ``own``: producer ids under which it was ever written."""
         self._partition = partition
         self._here = here
         self._there = there
@@ -74,7 +76,7 @@ class Beginning:
         self._bounds = bounds
 
     async def find(self, before: Before, owner: Ownership | None) -> Start:
-        """Where to begin.
+        """Returns where to begin.
 
         Raises:
             PartitionHalted: a topic was recreated, a part of the map is missing, or there is a trace of copies and no
@@ -88,8 +90,8 @@ class Beginning:
         return await self._start_from(checkpoint, before)
 
     async def _start_from(self, checkpoint: Checkpoint, before: Before) -> Start:
-        """The checkpoint; where the destination lost what came before it, the last point of the map that it still
-        has."""
+        """Returns the checkpoint's position, or, if the destination lost what came before it, the last point of the map
+        that it still has."""
         end = self._bounds.end
         others = {
             log: f"{side} topic of {self._rules.name}: id {id_shown(_id_of(log))}, at the last checkpoint "
@@ -106,7 +108,7 @@ class Beginning:
             chunks = self._accounts.linked(self._partition.side, gone_to=self._bounds.log_start)
         except MapError as error:
             if self._rules.accept_loss:
-                # Both logs say the same, and take longer to read.
+                # Reading both logs gives the same result, and takes longer.
                 return Start(self._bounds.source_start, -1, self._bounds.log_start, None, anew=True)
             detail = f"{self._state.topic} lacks a part of the offset map of {self._rules.name}: {error}"
             raise halt(HaltReason.MAP_LOST, detail) from error
@@ -131,7 +133,7 @@ class Beginning:
         return start
 
     async def _is_unused(self, checkpoint: Checkpoint, before: Before) -> bool:
-        """Whether nothing was copied by then, nor behind the checkpoint: there is nothing to protect."""
+        """Returns True if nothing was copied up to the checkpoint, nor behind it: there is nothing to protect."""
         committed = self._partition.committed
         if not checkpoint.unused or (committed is not None and committed.digest):
             return False
@@ -142,8 +144,8 @@ class Beginning:
         return not await self._traces(before, checkpoint.destination_offset if same else 0)
 
     async def _is_gone_behind(self, checkpoint: Checkpoint) -> bool:
-        """Whether the destination has deleted or cleaned away anything behind the checkpoint, before the fence that
-        keeps out the checkpoint's writer."""
+        """Returns True if the destination has deleted or cleaned away anything behind the checkpoint, before the fence
+        that keeps out the checkpoint's writer."""
         at = checkpoint.destination_offset
         if self._bounds.log_start > at:
             return True
@@ -160,11 +162,12 @@ class Beginning:
         return False
 
     async def _start_anew(self, others: Mapping[PartitionLog, str], checkpoint: Checkpoint, before: Before) -> Start:
-        """All that the source has is copied, behind what the destination has: an operator has resumed the partition,
-        which accepts the topics of now. What a new destination topic has of ours already was sent before the other one
-        was missed; it would be there twice, which resuming alone does not accept.
+        """Returns a start from which all that the source has is copied, behind what the destination has: an operator
+        has resumed the partition, which accepts the current topics. If a new destination topic has batches of ours
+        already, they were sent before anybody noticed the change. They would be there twice, which resuming alone does
+        not accept.
 
-        ``others``: those whose topics are others than the checkpoint's, and what is to be said of that.
+        ``others``: the logs whose topics are not the checkpoint's, each with the detail for messages.
         """
         told = "; ".join(others.values())
         start = Start(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
@@ -184,7 +187,7 @@ class Beginning:
         return start
 
     async def lost(self, last: Run | None) -> bool:
-        """Whether the destination has lost what was acknowledged last."""
+        """Returns True if the destination has lost what was acknowledged last."""
         return last is not None and await lost_from(self._there, last.destination_end, self._own, self._bounds.end)
 
     async def _before_loss(self, runs: OffsetMap, chunks: Sequence[Chunk]) -> Start:
@@ -197,9 +200,9 @@ class Beginning:
         return Start(min(chunk.since for chunk in chunks), -1, log_start, None)
 
     async def _check_unwritten(self, before: Before, owner: Ownership | None) -> None:
-        """There is no checkpoint: then there must be no trace of copies. Batches of ours are one, in the log or in the
-        leader's memory; so is what the group at the source says of the last batch copied, where anything was ever
-        written to the destination. A transactional id that nobody has had before spares reading the log."""
+        """Checks that there is no trace of copies, since there is no checkpoint. Batches of ours are a trace, in the
+        log or in the leader's memory. So is the group's note of the last batch copied, if anything was ever written to
+        the destination. If nobody has had the transactional id before, the log need not be read."""
         start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
         traces = await self._traces(before, start)
         committed = self._partition.committed
@@ -220,7 +223,8 @@ class Beginning:
             )
 
     async def _traces(self, before: Before, at: int) -> list[str]:
-        """Of batches of ours: in the memory of the destination's leader, or in its log from ``at`` on."""
+        """Returns the traces of batches of ours: in the memory of the destination's leader, or in its log from ``at``
+        on."""
         ours = [each.producer_id for each in before.known or () if each.last_sequence >= 0]
         ours = [each for each in ours if each in self._own]
         at = max(at, self._bounds.log_start)
@@ -237,8 +241,8 @@ class Beginning:
         return [f"batches of producer id {each}, which is this flow's" for each in ours]
 
     def _is_copied_elsewhere(self) -> bool:
-        """Whether the flow has an account of this source partition in another destination topic: what the group says
-        may be of that (``topic.rename`` was changed)."""
+        """Returns True if the flow has an account of this source partition in another destination topic: the group's
+        note may be about that copy (``topic.rename`` was changed)."""
         side = self._partition.side
         return any(
             (other.topic, other.partition) == (side.topic, side.partition) and other.destination != side.destination
@@ -247,11 +251,11 @@ class Beginning:
 
 
 def _id_of(log: PartitionLog) -> str | None:
-    """Of the log's topic, as it is written down."""
+    """Returns the id of the log's topic, in the form in which it is written down."""
     return id_text(log.topic.topic_id)
 
 
 def open_tail(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The chunks behind the last sealed one, in order."""
+    """Returns the chunks behind the last sealed one, in order."""
     sealed = max((at for at, chunk in enumerate(chunks) if chunk.sealed), default=-1)
     return list(chunks[sealed + 1 :])

@@ -1,5 +1,5 @@
-"""What a partition of ``offsets: mapped`` has in addition: what was passed over, what landed where, and what of that is
-yet to be written down.
+"""The additional state of a partition with ``offsets: mapped``: what was passed over, what landed where, and what of
+that is yet to be written down.
 
 In exact mode the destination's log end is the whole checkpoint. Here others write to that log, too, so the position is
 what was acknowledged and written down, plus what a look at both logs finds behind that (``relay.mapped.locate``).
@@ -22,11 +22,11 @@ from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 
 UNWRITTEN_CHUNKS = 64
-"""Sealed chunks that may wait to be written down, 24 KB each in memory: then the partition waits, too."""
+"""Sealed chunks that may wait to be written down, 24 KB each in memory. With so many, the partition waits, too."""
 
 
 NOTHING = LastCopied(0)
-"""What was copied last, before anything was."""
+"""The note of what was copied last, before anything was copied."""
 
 
 class Jump(NamedTuple):
@@ -39,7 +39,7 @@ class Jump(NamedTuple):
 
 class Between(NamedTuple):
     """Destination offsets from ``start`` to before ``end``, between batches of ours, that others took while the leader
-    may have forgotten who we are: it took batches of a former owner as well then."""
+    may have forgotten who we are. It would also have accepted batches of a former owner then."""
 
     start: int
     end: int
@@ -54,14 +54,14 @@ class Mark(Protocol):
 
     @property
     def header(self) -> bytes:
-        """As the source has it."""
+        """The batch's header, as the source has it."""
 
 
 class Journal:
     """The map of what one writer has copied into one destination, from its takeover on.
 
-    Grows at its end; ``unwritten`` are the chunks that differ from what was last ``written``. Only what has to be
-    written again is kept: a sealed chunk is forgotten once it is there."""
+    It grows at its end. ``unwritten`` returns the chunks that differ from what was last ``written``. Only what has to
+    be written again is kept: a sealed chunk is forgotten once it is written."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Journal:
             self.landed(*run)
 
     def landed(self, source: int, destination: int, length: int) -> None:
-        """So many offsets from ``source`` on are now at ``destination``.
+        """Records that ``length`` offsets from ``source`` on are now at ``destination``.
 
         Raises:
             MapError: they do not lie behind all that landed before.
@@ -98,7 +98,7 @@ class Journal:
         self._open.append(source, destination, length)
         self._changed = True
         if len(self._open) > CHUNK_RUNS:
-            # The last run is one that may still grow: it begins the next chunk.
+            # The last run may still grow: it begins the next chunk.
             *full, last = self._open
             self._sealed.append(self._chunk(OffsetMap(full), sealed=True))
             self._number += 1
@@ -106,29 +106,29 @@ class Journal:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to write."""
+        """True if there is something to write."""
         return self._changed or bool(self._sealed)
 
     @property
     def overflows(self) -> bool:
-        """More waits to be written than is good for memory."""
+        """True if more waits to be written than memory should hold."""
         return len(self._sealed) >= UNWRITTEN_CHUNKS
 
     @property
     def last(self) -> Run | None:
-        """The run that grows."""
+        """The last run, which may still grow."""
         return self._open[-1] if len(self._open) else None
 
     def unwritten(self) -> list[Chunk]:
-        """What to write, as of now; the last of them is the open one."""
+        """Returns the chunks to write, as of now. The last of them is the open one."""
         return [*self._sealed, self._chunk(OffsetMap(self._open), sealed=False)]
 
     def again(self) -> None:
-        """What was written may be gone."""
+        """Marks the open chunk as unwritten, because what was written may be gone."""
         self._changed = True
 
     def written(self, chunks: list[Chunk]) -> None:
-        """These are there: what ``unwritten`` gave."""
+        """Records that these chunks, which ``unwritten`` returned, are written."""
         self._sealed = [chunk for chunk in self._sealed if chunk not in chunks]
         *_, newest = chunks
         self._changed = newest.number != self._number or newest.map != self._open
@@ -149,65 +149,65 @@ class Journal:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Copied:
-    """What was acknowledged of a partition since it was taken over. Lives on through doubts."""
+    """The record of what was acknowledged of a partition since it was taken over. It outlives doubts."""
 
     journal: Journal
     source: int
     """All source offsets below are at the destination, or are not copied."""
     source_epoch: int
-    """Leader epoch of the source's batch before; -1: not known."""
+    """Leader epoch of the source's batch before ``source``; -1: not known."""
     destination: int
-    """All that this flow has written of the partition lies below, at the destination."""
+    """All that this flow has written of the partition lies below this destination offset."""
     identity: Identity
-    """Of the next batch."""
+    """The identity of the next batch."""
     own: frozenset[int]
     """Producer ids under which the partition was ever written."""
     source_id: bytes | None = None
     destination_id: bytes | None = None
     jumps: deque[Jump] = field(default_factory=deque)
-    """Ahead of ``source``."""
+    """Those ahead of ``source``."""
     isolation_level: str = ""
     """The setting under which the partition is copied."""
     unused: bool = False
-    """Nothing had been copied, by anybody, when this account began."""
+    """True if nothing had been copied, by anybody, when this account began."""
     confirmed: bool = False
-    """It was still ours behind the first checkpoint. Nothing is sent before that is written down."""
+    """True if the partition was still ours after the first checkpoint. Nothing is sent before that is written down."""
     last: LastCopied = NOTHING
-    """What was copied last, as of the last look at both logs."""
+    """The note of what was copied last, as of the last look at both logs."""
     marks: Sequence[Mark] = ()
-    """The partition's: record sets that were put on their way since."""
+    """The partition's marks: record sets that were put on their way since."""
     between: deque[Between] = field(default_factory=deque)
-    """What was not looked at yet. Nothing that landed behind is written down before."""
+    """Places that were not looked at yet. Nothing that landed behind them is written down before they are."""
     looked: int = 0
     """All of the destination below this offset was looked at, or is among ``between``."""
     astray: bool = False
-    """A batch of ours that was not acknowledged stands there, or a damaged one: only what is written down can be
-    believed."""
+    """True if the log has a batch of ours that was not acknowledged, or a damaged one: only what is written down can
+    be believed."""
     at: tuple[int, int, bool] = (-1, -1, False)
     """``source``, ``destination`` and ``confirmed`` as they were last written down."""
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to write down."""
+        """True if there is something to write down."""
         return self.journal.changed or self.at != (self.source, self.destination, self.confirmed)
 
     def passed(self, start: int, end: int) -> None:
-        """Others have taken these destination offsets, while the leader may have forgotten who we are."""
+        """Records that others have taken these destination offsets while the leader may have forgotten who we are."""
         start = max(start, self.looked)
         if start < end:
             self.between.append(Between(start, end))
             self.looked = end
 
     def landed(self, destination: int, length: int) -> None:
-        """The next batch was acknowledged at this destination offset."""
+        """Records that the next batch was acknowledged at this destination offset."""
         self.journal.landed(self.source, destination, length)
         self.source += length
-        self.source_epoch = NO_LEADER_EPOCH  # of another batch: the next look asks
+        self.source_epoch = NO_LEADER_EPOCH  # it was another batch's: the next look asks for it
         self.destination = destination + length
         self.identity = self.identity.after(length)
 
     def skip(self, start: int, count: int, cause: Cause) -> None:
-        """So many source offsets from ``start`` on will not be copied."""
+        """Records that ``count`` source offsets from ``start`` on will not be copied."""
         last = self.jumps[-1] if self.jumps else None
         if last is not None and last.end == start and Cause.ACCEPTED not in (cause, last.cause):
             self.jumps[-1] = Jump(last.start, start + count, last.cause)
@@ -215,12 +215,12 @@ class Copied:
             self.jumps.append(Jump(start, start + count, cause))
 
     def forget_from(self, offset: int) -> None:
-        """What lies at or behind this source offset is fetched, and judged, again."""
+        """Drops the jumps at or behind this source offset: what lies there is fetched, and judged, again."""
         while self.jumps and self.jumps[-1].start >= offset:
             self.jumps.pop()
 
     def jump(self) -> Jump | None:
-        """What is not copied here, if there is such: ``source`` is then behind it."""
+        """Passes over the offsets at ``source`` that are not copied, and returns them; None if there are none."""
         if not self.jumps or self.jumps[0].start != self.source:
             return None
         jump = self.jumps.popleft()
@@ -228,7 +228,8 @@ class Copied:
         return jump
 
     def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity, destination: int) -> None:
-        """Landed without an answer, as both logs say; ``source`` and ``destination``: the offsets behind all of it."""
+        """Records what landed without an answer, as both logs show. ``source`` and ``destination``: the offsets behind
+        all of it."""
         self.unused = self.unused and source == self.source
         for run in runs:
             self.journal.landed(*run)
@@ -238,14 +239,15 @@ class Copied:
         self.jumps.clear()
 
     def note(self) -> LastCopied:
-        """What was copied last, as of now: all of it was read under the leader epoch of the last look, or before."""
+        """Returns the note of what was copied last, as of now. All of it was read under the leader epoch of the last
+        look, or before."""
         mark = next((mark for mark in reversed(self.marks) if mark.next_offset <= self.source), None)
         if mark is None or mark.next_offset <= self.last.digest_at:
             return self.last._replace(offset=self.source)
         return LastCopied(self.source, self.last.leader_epoch, header_digest(mark.header), mark.next_offset)
 
     def checkpoint(self, at_ms: int, *, closed: bool = False) -> Checkpoint:
-        """As of now; ``at_ms``: the time; ``closed``: nothing will be sent behind it."""
+        """Returns the checkpoint as of now. ``at_ms``: the time. ``closed``: nothing will be sent behind it."""
         return Checkpoint(
             side=self.journal.side,
             writer=self.journal.writer,
@@ -266,23 +268,23 @@ class Copied:
         )
 
     def again(self) -> None:
-        """What was written down may be gone: it is written once more, as far as it is in memory."""
+        """Has all that is in memory written down once more, because what was written may be gone."""
         self.journal.again()
         self.at = (-1, -1, False)
 
     def unwritten(self) -> list[Chunk]:
-        """What to write of the map, as of now."""
+        """Returns the chunks of the map to write, as of now."""
         return self.journal.unwritten() if self.journal.changed else []
 
     def written(self, chunks: list[Chunk], checkpoint: Checkpoint) -> None:
-        """These are there: what ``unwritten`` and ``checkpoint`` gave."""
+        """Records that these are written, which ``unwritten`` and ``checkpoint`` returned."""
         if chunks:
             self.journal.written(chunks)
         self.at = (checkpoint.source_offset, checkpoint.destination_offset, checkpoint.confirmed)
 
 
 class Account(NamedTuple):
-    """What is written down of a partition: where it was at one moment."""
+    """The state of a partition at one moment, as it is written down."""
 
     copied: Copied
     chunks: list[Chunk]
@@ -290,18 +292,18 @@ class Account(NamedTuple):
 
     @classmethod
     def of(cls, copied: Copied, *, closed: bool = False) -> "Account":
-        """As of now; ``closed``: nothing will be sent behind it."""
+        """Returns the account as of now. ``closed``: nothing will be sent behind it."""
         at_ms = round(time.time() * 1000)
         return cls(copied, copied.unwritten(), copied.checkpoint(at_ms, closed=closed))
 
 
 async def save(state: Memory, accounts: Sequence[Account], *, forget: Iterable[bytes] = ()) -> None:
-    """Writes down checkpoints and maps. ``forget``: keys that are no more.
+    """Writes down checkpoints and maps. ``forget``: keys that are taken away.
 
     Raises:
-        NetworkError: not certain that they are there; they will be written again.
+        NetworkError: it is not certain that they were written; they will be written again.
     """
-    # The map before the checkpoint: should only the first part get there, the lock-step finds the rest again.
+    # The map goes before the checkpoint: if only the first part is written, the lock-step finds the rest again.
     entries: list[Entry] = []
     for _, chunks, checkpoint in accounts:
         entries += [*chunks, checkpoint]
@@ -313,7 +315,7 @@ async def save(state: Memory, accounts: Sequence[Account], *, forget: Iterable[b
 async def write_down(
     state: Memory, accounts: Iterable[Copied], *, forget: Iterable[bytes] = (), closed: Collection[Copied] = ()
 ) -> None:
-    """The same for these partitions as they are now, where they have changed. ``closed``: nothing will be sent any more
-    of these."""
+    """Saves these partitions as they are now, if they have changed. ``closed``: nothing more will be sent of these;
+    they are saved in any case."""
     written = [Account.of(copied, closed=copied in closed) for copied in accounts if copied.changed or copied in closed]
     await save(state, written, forget=forget)

@@ -1,8 +1,8 @@
-"""Taking a partition over (``offsets: mapped``), so that whatever a predecessor may still send is refused.
+"""Fences predecessors at a takeover (``offsets: mapped``), so that whatever they may still send is refused.
 
-A marker with a producer id and a higher epoch than the predecessor's data does it: from then on the partition's leader
-refuses them. The coordinator writes it for the producer id that it has for the transactional id. Where that is another
-one than the predecessor's (the coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``), the
+The fence is a marker with the predecessor's producer id and a higher epoch than its data: from then on the partition's
+leader refuses its batches. The coordinator writes it for the producer id that it has for the transactional id. If that
+is not the predecessor's (the coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``), the
 predecessor's own id gets a marker of its own.
 """
 
@@ -21,29 +21,31 @@ from mirror.relay.locate.resync import POLL_S, Log, barrier
 from mirror.relay.locate.tails import READ_BYTES
 
 MARKER_WAIT_S = 30.0
-"""The coordinator writes the fence's marker soon after it has answered; longer than a leader takes to be replaced."""
+"""Longest wait for the fence's marker, which the coordinator writes soon after its answer: longer than it takes to
+replace a leader."""
 
 
 class Before(NamedTuple):
-    """What is known of producers as of an end of the destination's log; up to the fence, which changes what its leader
-    remembers."""
+    """The known state of producers as of an end of the destination's log, up to the fence, which changes what the
+    leader remembers."""
 
     end: int
-    """What is appended behind was not looked at."""
+    """Batches that are appended behind this offset were not looked at."""
     known: Sequence[Producer] | None
-    """None: the leader cannot tell."""
+    """The producers that the leader remembers; None: it cannot tell."""
     complete: bool = False
-    """Whether nothing of a predecessor can stand behind: the fence does, and all before it was seen."""
+    """True if nothing of a predecessor can stand behind ``end``: the fence stands before it, and all before the fence
+    was seen."""
     final: tuple[int, int] | None = None
-    """Producer id and epoch of which somebody has seen all up to its fence: deletions since then make no difference."""
+    """The producer id and epoch whose batches up to its fence somebody has all seen: later deletions do not matter."""
 
     def last_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """Of the producer's last batch; None: not known. -1: it has written nothing in this epoch."""
+        """Returns the last sequence of the producer; None: not known. -1: it has written nothing in this epoch."""
         found = (one for one in self.known or () if (one.producer_id, one.epoch) == (producer_id, epoch))
         return max((state.last_sequence for state in found), default=None)
 
     def after(self, earlier: "Before | None") -> "Before":
-        """With what an earlier look has seen, before a fence that got no further."""
+        """Returns this together with what an earlier look has seen, before a fence that got no further."""
         if earlier is None:
             return self
         known = [*(self.known or ()), *(earlier.known or ())]
@@ -51,8 +53,9 @@ class Before(NamedTuple):
 
 
 async def look_before(there: PartitionLog, log: Log) -> Before:
-    """In this order: what was written before the end is remembered, and what is remembered is replicated. A leader that
-    was deposed remembers batches that are nowhere else."""
+    """Asks for the end, the producers and the barrier, in this order: the leader then remembers all that was written
+    before the end, and all that it remembers is replicated. A deposed leader remembers batches that are nowhere else.
+    """
     end = await there.true_end()
     known = await there.producers()
     await barrier(there, log)
@@ -60,23 +63,23 @@ async def look_before(there: PartitionLog, log: Log) -> Before:
 
 
 class Ending(Protocol):
-    """The destination's log, as far as it matters here."""
+    """The part of the destination's log that ``noted`` needs."""
 
     async def true_end(self) -> int:
-        """Where it ends now, replicated or not."""
+        """Returns the current log end, replicated or not."""
 
 
 async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end: int) -> Before:
-    """What the leader remembers is written down before the fence makes it forget; where a worker fenced and got no
-    further, with what that one has written down. It did so before it fenced: what is read behind the look has it.
-    ``end``: of the log at the look.
+    """Writes down what the leader remembers before the fence makes it forget. If another worker fenced and got no
+    further, the result includes what that one has written down. It did so before it fenced, so a read of the internal
+    topic after the look finds it. ``end``: of the log at the look.
 
     Raises:
-        NetworkError: not certain that it is there.
+        NetworkError: it is not certain that it was written.
     """
     await state.load()
     checkpoint, known = state.ledger.checkpoint(side), state.ledger.remembered(side)
-    # A note of a later end is of somebody who has looked since, or of a log that has lost its end.
+    # A note with a later end is of somebody who has looked since, or of a log that has lost its end.
     lost = known is not None and known.end > end and known.end > await there.true_end()
     if (
         checkpoint is None
@@ -88,17 +91,17 @@ async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end
         await note(state, side, before, lost=lost)
         return before
     producer = Producer(known.producer_id, known.epoch, known.last_sequence)
-    # Behind its fence, it has written nothing more; else all behind that look is yet to be looked at.
+    # Behind its fence, the producer has written nothing more. Otherwise all behind that look is yet to be looked at.
     final = (known.producer_id, known.epoch) if known.fenced else None
     return Before(end if final else known.end, [*(before.known or ()), producer], final=final)
 
 
 async def note(state: Memory, side: Side, before: Before, *, lost: bool = False) -> None:
-    """Writes down how much the last checkpoint's producer has written, if that is known, and not told by the checkpoint
-    itself, or by a note that knows more. ``lost``: such a note is of a log that has lost its end since.
+    """Writes down how much the last checkpoint's producer has written, if that is known, unless the checkpoint itself
+    or a note that knows more says so. ``lost``: such a note is of a log that has lost its end since.
 
     Raises:
-        NetworkError: not certain that it is there.
+        NetworkError: it is not certain that it was written.
     """
     checkpoint = state.ledger.checkpoint(side)
     if checkpoint is None or checkpoint.closed:
@@ -121,7 +124,7 @@ async def note(state: Memory, side: Side, before: Before, *, lost: bool = False)
 
 
 def _supersedes(before: Before, known: Remembered) -> bool:
-    """Whether a look knows as much of a note's producer as the note, or more."""
+    """Returns True if the look knows as much of the note's producer as the note, or more."""
     last = before.last_sequence(known.producer_id, known.epoch)
     return last is not None and not known.fenced and known.end <= before.end
 
@@ -132,10 +135,11 @@ async def fence(
     """Has a marker written under the owner's epoch, and waits until it is there.
 
     Returns:
-        With what was appended up to the marker; None where the topic or the id may not be used for transactions.
+        ``before`` with what was appended up to the marker; None if the topic or the id may not be used for
+        transactions.
 
     Raises:
-        NetworkError: not certain that it is there.
+        NetworkError: it is not certain that the marker is there.
     """
     try:
         await coordinator.abort_empty(name, owner, there.topic.name, there.index)
@@ -147,7 +151,7 @@ async def fence(
 
 
 def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
-    """Producer id -> epoch of predecessors that a marker with ``ours``, our own producer id, does not fence."""
+    """Returns producer id -> epoch of the predecessors that a marker with ``ours``, our producer id, does not fence."""
     found: dict[int, int] = {}
     for one in checkpoints:
         producer_id, epoch = one.identity.producer_id, one.identity.epoch
@@ -157,18 +161,18 @@ def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
 
 
 async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: Log) -> Before | None:
-    """Fences each of these producer ids by its own id.
+    """Fences each of these producer ids by a marker of its own.
 
     Returns:
-        With what was appended up to their markers; None where the mirror may not write markers.
+        ``before`` with what was appended up to their markers; None if the mirror may not write markers.
 
     Raises:
-        NetworkError: not certain that they are there.
+        NetworkError: it is not certain that the markers are there.
     """
     for producer_id, epoch in old.items():
         states = [state for state in before.known or () if state.producer_id == producer_id]
         if any(state.epoch > epoch for state in states):
-            continue  # it was fenced, by somebody who got no further
+            continue  # it was fenced before, by somebody who got no further
         marked = Ownership(producer_id, epoch + 1)
         coordinator_epoch = max([0, *(state.coordinator_epoch for state in states)])
         try:

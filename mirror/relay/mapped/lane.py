@@ -1,6 +1,6 @@
-"""A lane for ``offsets: mapped``: batches are appended where the destination's log ends, and where that was is noted.
+"""A lane for ``offsets: mapped``: batches are appended at the end of the destination's log, and their offset is noted.
 
-A lane of its own kind, so that the one for exact offsets pays nothing for it.
+It is a class of its own, so that the lane for exact offsets pays nothing for it.
 """
 
 from mirror.net.connection import Connection, Piece
@@ -14,8 +14,8 @@ from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse
 
 
 class AppendingLane(Lane):
-    """Any base offset behind the last one is as good as another. Several source partitions may go to one partition of
-    the destination; a request then has a batch of one of them only, since a broker loses the first of two."""
+    """Accepts any base offset behind the last one. Several source partitions may go to one partition of the
+    destination. A request then has a batch of only one of them, since a broker loses the first of two."""
 
     def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
         super().__init__(owner, node_id, version=version)
@@ -40,19 +40,19 @@ class AppendingLane(Lane):
         later = [partition for partition in self._ready if partition not in chosen]
         self._ready = list(first.values())
         pieces = super()._build(connection, 1)
-        # Before those that have another batch: each in its turn.
+        # They go before those that have another batch, so that each has its turn.
         self._ready = later + self._ready
         return pieces
 
     def _append_expected(
         self, taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
     ) -> Acknowledged | None:
-        """As ``acks.acknowledge_expected``."""
+        """Works as ``acks.acknowledge_expected``."""
         answer = as_expected(frame, likely)
         return None if answer is None else self._append_all(taken, answer, ready)
 
     def _append_all(self, taken: list[Partition], answer: PlainAnswer, _ready: list[Partition]) -> Acknowledged | None:
-        """As ``acks.acknowledge``; nothing is left to do behind it."""
+        """Works as ``acks.acknowledge``; nothing is left to do after it."""
         bases = bases_of(taken, answer)
         if bases is None:
             return None
@@ -85,8 +85,8 @@ class AppendingLane(Lane):
             self._confirm(partition, base_offset, batch)
 
     def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
-        """See ``Lane``. Behind somebody else's fence the partition is left to them, and taken over anew later: brokers
-        before 3.0 cannot be asked whose it is."""
+        """See ``Lane``. If somebody else has fenced us, the partition is left to them and taken over again later:
+        brokers before 3.0 cannot be asked whose it is."""
         if answer.error in FENCED and partition.phase is Phase.ACTIVE:
             partition.released = True
         super()._refused(partition, answer, response)

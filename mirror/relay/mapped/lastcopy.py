@@ -1,9 +1,9 @@
-"""Whether the source still has what was copied (``offsets: mapped``): one that was truncated and has grown since looks
-healthy otherwise, for what was matched before is not read again.
+"""Checks that the source still has what was copied (``offsets: mapped``). A source that was truncated and has grown
+since looks healthy otherwise, because what was matched before is not read again.
 
-The batch that was copied last is held against the source's in its place. Where the destination has deleted it, or a log
-cleaner has taken it, and where offsets were passed over behind it, what was written down of the copy is asked of the
-source (``relay.locate.evidence``).
+The batch that was copied last is compared with the source's in its place. If the destination has deleted it, if a log
+cleaner has removed it, or if offsets were passed over behind it, the source is checked against the note of the copy
+(``relay.locate.evidence``).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from mirror.relay.halts import WAS_COMPACTED, PartitionHalted, halt
 from mirror.relay.locate.evidence import Unseen
 
 Vouch = Callable[[Unseen, LastCopied | None], Awaitable[int]]
-"""See ``relay.locate.evidence.vouch``; with what was written down of the copy, None: nothing."""
+"""See ``relay.locate.evidence.vouch``. The second argument is the note of the copy; None: there is none."""
 
 
 class Sides(NamedTuple):
@@ -34,17 +34,17 @@ class Sides(NamedTuple):
     source_start: int
     log_start: int
     compacted: bool
-    """Whether the source's cleaner may have taken the original."""
+    """True if the source's cleaner may have removed the original."""
     opening: asyncio.Lock
     """Held while batches are opened to be compared."""
 
 
 async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
-    """The source still has what was copied, by its end.
+    """Checks by the source's end that it still has what was copied.
 
     Raises:
-        PartitionHalted: it ends before, seen twice: a leader that is still catching up does so once.
-        NetworkError: not to be known now.
+        PartitionHalted: it ends before that, seen twice: once may be a leader that is still catching up.
+        NetworkError: cannot be determined now.
     """
     if await sides.here.true_end() >= copied_to:
         return
@@ -55,35 +55,35 @@ async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
 
 
 async def check_seen(here: SourceLog, alignment: Alignment) -> None:
-    """Nothing was said of copies that rests on a part of the source that could not be read.
+    """Checks that no conclusion about copies rests on a part of the source that could not be read.
 
     Raises:
-        NetworkError: it does. The next look tells.
+        NetworkError: one does. The next look decides.
     """
     if alignment.ended:
         await check_read(here, alignment)
 
 
 async def check_read(here: SourceLog, alignment: Alignment) -> None:
-    """All that the source has was read.
+    """Checks that all that the source has was read.
 
     Raises:
         NetworkError: it was not: a new leader's high watermark lags behind what the one before has shown, or more has
-            come by now; or it cannot be asked now. The next look tells.
+            come by now; or it cannot be asked now. The next look decides.
     """
-    # In this order: what is visible first is seen by the next, and what is there last may be more.
+    # In this order: ``goes_on`` sees all that is visible at first, and the true end, asked last, can only be higher.
     visible = await here.visible_end()
     if await alignment.goes_on() or visible < await here.true_end():
         raise Unreachable(f"{here.name}: what is there from offset {visible} on was not to be read yet")
 
 
 async def differs(sides: Sides, alignment: Alignment, error: Differs, noted: LastCopied | None) -> PartitionHalted:
-    """The halt where copies are not the source's next batches. Within a leader epoch an offset has one batch only: a
-    source that has another leader since its copy was noted, and fewer records of the epochs until then, has lost what
-    was copied.
+    """Returns the halt for copies that are not the source's next batches. Within a leader epoch an offset has only one
+    batch. So a source has lost what was copied if it has another leader since the copy was noted, and fewer records of
+    the epochs until then than were copied.
 
     Raises:
-        NetworkError: not to be known now.
+        NetworkError: cannot be determined now.
     """
     epoch = noted.leader_epoch if noted is not None else NO_LEADER_EPOCH
     if NO_LEADER_EPOCH < epoch < sides.here.leader.epoch:
@@ -96,30 +96,30 @@ async def differs(sides: Sides, alignment: Alignment, error: Differs, noted: Las
 
 
 class Checked(NamedTuple):
-    """The source has what was copied."""
+    """The result if the source has what was copied."""
 
     source_epoch: int
     """Leader epoch of its batch before the position; -1: not known."""
     copied: LastCopied
-    """What to write down of it from now on."""
+    """The note of the copy to write down from now on."""
 
 
 async def check_copied(
     sides: Sides, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None, vouch: Vouch
 ) -> Checked:
-    """The source still has what was copied.
+    """Checks that the source still has what was copied.
 
     Args:
         sides: both logs.
-        last: of the map.
+        last: the last run of the map.
         upto: the position: all source offsets below are copied, or passed over.
         own: producer ids of the flow.
-        noted: what was written down; None: nothing, as versions did that have written a checkpoint without it.
-        vouch: asks the source.
+        noted: the note of the copy; None: there is none, as in checkpoints of versions that did not write it.
+        vouch: checks the source against the note.
 
     Raises:
-        PartitionHalted: source_truncated where it has lost some of it; unproven where nothing says that it has it.
-        NetworkError: not to be known now.
+        PartitionHalted: source_truncated if it has lost some of it; unproven if nothing shows that it has it.
+        NetworkError: cannot be determined now.
     """
     epoch, digest, digest_at = NO_LEADER_EPOCH, "", -1
     original = await check_last(sides, last, own)
@@ -132,21 +132,21 @@ async def check_copied(
     passed_over = digest_at < upto and noted is not None
     if upto > sides.source_start and (original is None or passed_over):
         why = "the last batch copied is not to be compared"
-        # Then only what was passed over is not seen, and all of it is noted: a source that cannot tell is believed.
+        # Then only offsets that were passed over are unseen, and all are noted: a source that cannot tell is believed.
         seen = original is not None and noted is not None and upto <= noted.offset
         epoch = await vouch(Unseen(why, upto, sides.source_start, sides.log_start, data=True, cleaned=seen), noted)
     return Checked(epoch, LastCopied(upto, sides.here.leader.epoch, digest, digest_at))
 
 
 async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tuple[BatchHeader, bytes] | None:
-    """The source has, in its place, the batch that was copied last.
+    """Checks that the source has, in its place, the batch that was copied last.
 
     Returns:
-        That batch of the source; None: nothing can be said, since a side has it no more.
+        That batch of the source; None if nothing can be said, since one side no longer has it.
 
     Raises:
         PartitionHalted: it has another one.
-        NetworkError: not to be known now.
+        NetworkError: cannot be determined now.
     """
     if last is None or last.destination_end <= sides.log_start or last.source_end <= sides.source_start:
         return None
@@ -158,7 +158,7 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tu
         if await sides.here.visible_end() <= at:
             # A new leader's high watermark lags behind what the one before has shown.
             raise Unreachable(f"{sides.here.name}: offset {at} is there, and not to be read yet")
-        # It may have been shown only now.
+        # It may have become visible only now.
         original = await sides.here.batch_at(at)
     if original is not None and _ends(original[0], last.source_end):
         found = await fit(_look(original), _look(copy), sides.opening)

@@ -1,8 +1,8 @@
-"""Where a partition of ``offsets: mapped`` goes on: the fence, the checkpoint, both logs read in lock-step behind it.
+"""Locates a partition of ``offsets: mapped``: it is fenced, and both logs are read in lock-step from the checkpoint on.
 
-Read it beside ``relay.locate.resync``, which is the same for exact mode. There the log end
-says everything; here others write to the log as well, so what was copied last stands in a checkpoint, and what the flow
-wrote since then is found by its producer ids and compared with the source, batch by batch.
+Read it beside ``relay.locate.resync``, which does the same for exact mode. There the log end says everything. Here
+others write to the log as well. So a checkpoint says what was copied last, and what the flow has written since then is
+found by its producer ids and compared with the source, batch by batch.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ from mirror.relay.topics.ids import made_anew
 
 
 class MappedLocator(Locator):
-    """Seeks positions in a flow with ``offsets: mapped``; what it learns of a partition is in ``Partition.copied``."""
+    """Locates partitions of a flow with ``offsets: mapped``. ``Partition.copied`` has all that it learns of one."""
 
     def __init__(self, *, state: Memory, **rest: Any) -> None:
-        """The rest: see ``Locator``."""
+        """``rest``: see ``Locator``."""
         super().__init__(**rest)
         self.state = state
         self.due = self._pins.due
@@ -61,12 +61,13 @@ class MappedLocator(Locator):
             PartitionHalted: also where another flow id has copied it before.
         """
         if takeover:
-            # Of before, and somebody else's by now. Until it is ours anew, a halt is about the topics themselves.
+            # The previous ownership is somebody else's by now. Until the partition is ours again, a halt is about the
+            # topics themselves.
             partition.ownership = None
         try:
             return await self._look(partition, takeover=takeover)
         except PartitionHalted as stop:
-            # What another worker writes meanwhile looks wrong to whoever does not know of it: the verdict is its.
+            # A new owner's batches look wrong to a worker that does not know of them: the verdict is the owner's.
             if not await self.owns(partition):
                 raise NotOurs(partition.name) from stop
             raise
@@ -87,8 +88,8 @@ class MappedLocator(Locator):
         return await look.anew()
 
     def _forget_topics(self, partition: Partition) -> None:
-        """A topic was made anew, and this process has nothing on record that it has copied of it: what is written down,
-        and the destination's log, say whether anything was (``relay.mapped.beginning``)."""
+        """Forgets the topics if one was recreated and this process knows of nothing that it has copied. The internal
+        topic and the destination's log then tell whether anything was copied (``relay.mapped.beginning``)."""
         copied = partition.copied
         if partition.counts.batches or (copied is not None and copied.journal.last is not None):
             return
@@ -97,7 +98,7 @@ class MappedLocator(Locator):
             partition.forget_source()
 
     async def check_unmoved(self, partition: Partition) -> None:
-        """See ``Locator``: here the end may move, but not by a batch of ours."""
+        """See ``Locator``. Here the end may move, but not by a batch of ours."""
         _, there = self.logs(partition)
         if not await self.owns(partition):
             raise NotOurs(partition.name)
@@ -117,13 +118,13 @@ class MappedLocator(Locator):
         copied.looked = end
 
     def check_level(self, partition: Partition, there: PartitionLog, before: str) -> None:
-        """Copies that no map has yet were made under this isolation level, too."""
+        """Checks that copies that are in no map yet were made under the current isolation level. ``before``: theirs."""
         now = self._settings.isolation_level
         if before not in ("", now) and not partition.accept_settings:
             raise settings_changed(partition, there, LEVEL, before, now)
 
     async def own(self, partition: Partition) -> Ownership | None:
-        """Takes the partition over by its transactional id; None where that is not to be had."""
+        """Takes the partition over by its transactional id. Returns None if transactional ids are not available."""
         partition.ownership = await self._own(partition)
         return partition.ownership
 
@@ -154,18 +155,18 @@ class _Look:
         self._known: Sequence[Producer] | None = None
         self._noted: LastCopied | None = None
         self._settled = False
-        """Whether nothing of ours that was sent before can arrive any more."""
+        """True if nothing of ours that was sent before can still arrive."""
         self._remaking = False
-        """Whether the map was lost, and is made anew out of both logs."""
+        """True if the map was lost, and is rebuilt from both logs."""
         self._accounts = Ledger()
-        """What was written of the partition when it was certainly ours. Other partitions read the internal topic, too:
-        what comes later may be of a later owner, and an account of ours must not supersede that."""
+        """The accounts of the partition, as of when it was certainly ours. Other partitions read the internal topic,
+        too: what comes later may be of a later owner, and an account of ours must not supersede that."""
 
     # -- the two ways --------------------------------------------------------------------------------------------------
 
     async def again(self, copied: Copied) -> Location | None:
-        """After doubt, while the partition is ours all the time: on from what was acknowledged. None: it has to be
-        taken over anew, because the destination lost some of that, or has more than that."""
+        """Locates the partition after doubt, if it was ours all the time: reads on from what was acknowledged. Returns
+        None if it has to be taken over again, because the destination lost some of that, or has more than that."""
         if copied.astray:
             return None
         before = await look_before(self._there, self._log)
@@ -186,7 +187,7 @@ class _Look:
             await self._settle(step)
             self._still_ours(step, copied)
         if (gone := step.gone_to(self._bounds.end)) > before.end:
-            # What the leader remembers is of before, and it was asked without a fence: the next look knows more.
+            # The leader was asked before that, and without a fence: the next look knows more.
             raise Unreachable(f"{self._there.name}: what stood before {gone} has gone while it was looked at")
         await self._count_gone(step, before, closed=False)
         source_end = await self._check_range(step)
@@ -198,8 +199,8 @@ class _Look:
         return self._location(copied, source_end)
 
     def _still_ours(self, step: LockStep, copied: Copied) -> Identity:
-        """What comes next continues our own batches, and not those of an owner who came while both logs were read: its
-        identity would be taken for ours, and its fence keeps out nobody who has that."""
+        """Returns the next identity, checked to continue our own batches and not those of an owner who came while both
+        logs were read. That owner's identity would be taken for ours, and its fence keeps out nobody who has it."""
         identity, ours = step.identity, copied.identity
         assert identity is not None
         if (identity.producer_id, identity.epoch) != (ours.producer_id, ours.epoch):
@@ -207,8 +208,8 @@ class _Look:
         return identity
 
     async def anew(self) -> Location:
-        """At a takeover: fenced, then on from what was written down. Writes down where it begins before anything is
-        produced, so that whatever is found there later has a checkpoint before it."""
+        """Locates the partition at a takeover: fences it, then goes on from what was written down. Writes down where it
+        begins before anything is produced, so that whatever is found there later has a checkpoint before it."""
         partition, state = self._partition, self._locator.state
         before, fenced = await self._fence()
         owner = partition.ownership
@@ -253,12 +254,12 @@ class _Look:
             await self._locator.due.overtaken(partition, start.source)
         await write_down(state, [copied])
         if not has_map(self._accounts, side):
-            # Another flow may have begun at the same moment: each looks behind its own first entry.
+            # Another flow may have begun at the same moment: each writes its own first entry and looks then.
             await self._locator.flows.check_new(partition, begun=True)
         await self._confirm()
         given_up = await self._go_over_gap(copied)
         copied.confirmed = True
-        # What it replaces goes now: an account that is not confirmed may count for nothing.
+        # The accounts that it replaces go only now: an account that is not confirmed may count for nothing.
         await write_down(state, [copied], forget=forget)
         partition.copied, partition.before = copied, None
         if start.remade:
@@ -269,8 +270,8 @@ class _Look:
         return self._location(copied, source_end)._replace(accepted=given_up)
 
     async def _check_anew(self, step: LockStep, start: Start) -> None:
-        """A map that was lost, and is made anew from where both logs begin: all before the checkpoint was copied, and
-        what the source has deleted from there on was not.
+        """Checks a map that was lost and is rebuilt from where both logs begin: it has to reach the checkpoint, since
+        all before that was copied. Records that the source has deleted from there on count as skipped.
 
         Raises:
             PartitionHalted: both logs lead to another place.
@@ -279,7 +280,7 @@ class _Look:
         if not self._remaking or checkpoint is None:
             return
         due, coming = checkpoint.source_offset, await step.next_of_source()
-        # Between the last copy and the checkpoint there may be markers, and what was aborted.
+        # Between the last copy and the checkpoint there may be markers and aborted data.
         if coming is not None and coming.header.base_offset < due:
             raise halt(
                 HaltReason.MAP_LOST,
@@ -292,8 +293,8 @@ class _Look:
             self._partition.overtaken.append(lost)
 
     async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
-        """A gap without a cause, before the next batch that is copied, is gone over if an operator has said so, this
-        once; it is written down as skipped, and with the checkpoint that follows."""
+        """Goes over a gap without a cause before the next batch that is copied, if an operator has accepted it, this
+        once. The gap is written down as skipped, and with the checkpoint that follows. Returns it, or None."""
         partition = self._partition
         if not partition.accept_gap or self._rules.terms.compacted or copied.source < self._bounds.source_start:
             return None
@@ -304,11 +305,11 @@ class _Look:
         return gap
 
     async def _fence(self) -> tuple[Before, bool]:
-        """The partition is ours, and what a predecessor may still send is refused; whether that is certain. The
-        internal topic is read behind it."""
+        """Takes the partition over and fences its predecessors, so that what they may still send is refused. The
+        internal topic is read behind the fence. Returns what is known of producers, and whether all are fenced."""
         locator, partition, there = self._locator, self._partition, self._there
         owner = await locator.own(partition)
-        # The fence changes what the leader remembers; a try that failed behind it has asked before.
+        # The fence changes what the leader remembers. A try that failed after its fence has asked before it.
         now = await look_before(there, self._log)
         before = now.after(partition.before)
         if owner is not None:
@@ -321,9 +322,9 @@ class _Look:
         ours = owner.producer_id if owner is not None and fenced else self._rules.owner
         old = others(locator.state.ledger.checkpoints(partition.side), ours)
         if old:
-            # One that is not old but the next owner's must not be fenced: its leader would forget what it has written.
+            # If an id is the next owner's instead, fencing it would make the leader forget what that owner has written.
             await self._check_owner()
-            # Their markers make the leader forget as well, and an account may have come since the last note.
+            # These markers make the leader forget as well, and an account may have come since the last note.
             await note(locator.state, partition.side, before)
             after = await fence_others(there, before, old, self._log)
             fenced = fenced and after is not None
@@ -333,22 +334,23 @@ class _Look:
         before = self._keep(before, complete=fenced and complete)
         self._accounts = locator.state.ledger.of(partition.side)
         if not await locator.owns(partition) or self._is_fenced(owner):
-            # Whatever was loaded is another's by now; an account of ours would supersede it.
+            # The accounts loaded may be another owner's by now; an account of ours would supersede them.
             raise NotOurs(self._rules.name)
         if before.complete:
             await note(locator.state, partition.side, before)
         return before, fenced
 
     def _keep(self, before: Before, *, complete: bool = False) -> Before:
-        """For the next try, if this one gets no further. Complete only behind the fences of all predecessors: until its
-        own marker is there, one of another producer id may write on."""
+        """Keeps ``before`` for the next try, if this one gets no further. It is complete only behind the fences of all
+        predecessors: until its own marker is there, one with another producer id may write on."""
         self._partition.before = before._replace(complete=complete)
         return self._partition.before
 
     async def _confirm(self) -> None:
-        """Behind our account: whoever takes over from here on finds it, and fences our producer id even where the
-        coordinator gives another one. Whoever did so before has fenced nothing of ours, and may not have seen our
-        account: it is confirmed by nobody then, and does not count."""
+        """Checks, after our account was written, that the partition is still ours. A worker that takes over from here
+        on finds the account, and fences our producer id even if the coordinator gives another one. A worker that took
+        over before has fenced nothing of ours, and may not have seen our account: then that is not confirmed, and does
+        not count."""
         await self._check_owner()
 
     async def _check_owner(self) -> None:
@@ -356,7 +358,7 @@ class _Look:
             raise NotOurs(self._rules.name)
 
     def _is_fenced(self, owner: Ownership | None) -> bool:
-        """Whether an account tells of a later owner, which brokers before 3.0 do not."""
+        """Returns True if an account tells of a later owner, which brokers before 3.0 do not."""
         accounts = self._locator.state.ledger.checkpoints(self._partition.side)
         known = [Ownership(one.identity.producer_id, one.identity.epoch) for one in accounts]
         return owner is not None and any(one.producer_id == owner.producer_id and one > owner for one in known)
@@ -364,8 +366,9 @@ class _Look:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> int:
-        """Where both logs start, and where the destination's ends for certain. What its leader remembers is asked
-        before: an identity older than the log can only lead to a repeat, a newer one to a batch in another's place."""
+        """Reads where both logs start, and where the destination's ends for certain; returns that end. Asks the leader
+        for producers before it: an identity older than the log can only lead to a repeat, a newer one to a batch in
+        another's place."""
         self._known = await self._there.producers()
         self._bounds = Bounds(
             *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
@@ -386,7 +389,7 @@ class _Look:
         )
 
     def _step(self, start: Start, own: Collection[int], noted: LastCopied | None) -> LockStep:
-        """``noted``: what was written down of the copy."""
+        """Returns the lock-step from ``start`` on. ``noted``: the note of the copy."""
         self._noted = noted
         known_epoch = max(start.source_epoch, noted.leader_epoch if noted is not None else NO_LEADER_EPOCH)
         checkpoint = self._accounts.checkpoint(self._partition.side)
@@ -398,7 +401,7 @@ class _Look:
             source_epoch=start.source_epoch,
             identity=start.identity,
             own=own,
-            # What was copied behind a checkpoint is what its level lets through, also where another one counts by now.
+            # Copies behind a checkpoint were made under its isolation level, even if another one counts by now.
             committed=checkpoint.isolation_level == COMMITTED
             if checkpoint is not None and checkpoint.isolation_level
             else self._rules.committed,
@@ -410,7 +413,7 @@ class _Look:
         )
 
     async def _advance(self, step: LockStep, end: int) -> int:
-        """Reads on up to ``end``; how many batches of ours."""
+        """Reads on up to ``end``. Returns how many batches of ours it found."""
         try:
             found = await step.advance(end)
             step.decide()
@@ -434,7 +437,8 @@ class _Look:
         return await differs(self._sides, step.alignment, error, self._noted)
 
     async def _settle(self, step: LockStep) -> None:
-        """Nothing of ours must be on its way: until nothing has come for ``settle.ms``. Others may go on writing."""
+        """Waits until nothing of ours has come for ``settle.ms``: then nothing of ours is on its way. Others may go on
+        writing."""
         while True:
             await asyncio.sleep(self._rules.settle_s)
             if not await self._advance(step, await barrier(self._there, self._log)):
@@ -442,11 +446,12 @@ class _Look:
                 return
 
     async def _count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
-        """What the destination has deleted may have been ours: nothing visible is not nothing copied. What its leader
-        remembered of the producer says how much. Where it does not, there must be nothing that can have been copied.
+        """Counts copies that the destination has deleted: if nothing is visible, something may have been copied all the
+        same. The leader's memory of the producer says how much. Without it, there must be nothing that can have been
+        copied.
 
         Args:
-            step: what was seen.
+            step: the lock-step, with all that was seen.
             before: the destination before the fence.
             closed: nothing was sent behind the checkpoint.
         """
@@ -481,12 +486,12 @@ class _Look:
         )
 
     async def _is_old(self, step: LockStep) -> bool:
-        """Whether the next batch is one that brokers may forget at once, and the fence with it."""
+        """Returns True if the next batch is so old that brokers may forget it at once, and the fence with it."""
         coming = await step.next_of_source()
         return coming is not None and coming.header.max_timestamp < self._locator.forgets_before_ms()
 
     async def _check_range(self, step: LockStep) -> int:
-        """The source must still have what is due, and must have had what was copied. Its end."""
+        """Checks that the source still has what is due, and does not end before what was copied. Returns its end."""
         name, alignment = self._rules.name, step.alignment
         if alignment.overtaken and not self._rules.accept_gap:
             more = f"; {alignment.passed} copies have no original there any more" if alignment.passed else ""
@@ -509,18 +514,18 @@ class _Look:
     async def _check_copied(
         self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
     ) -> Checked:
-        """What was copied stands at the source still; its leader epoch is asked for with the next fetch."""
+        """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
         self._partition.trusted = None
         checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
         partition = self._partition
         if partition.trusted is not None:
-            # What was known of the copy says nothing from now on.
+            # The earlier notes of the copy say nothing from now on.
             partition.marks.clear()
             return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
         return checked
 
     async def _vouch(self, unseen: Unseen, noted: LastCopied | None) -> int:
-        """By the checkpoint's note. One of a version that had none is helped out by the group's."""
+        """Checks the source against the checkpoint's note, or, if a version wrote it without one, the group's."""
         partition = self._partition
         notes = [noted] if noted is not None else committed_note(partition)
         return await Pins.ask(partition, self._here, unseen, notes, pinned=True)
@@ -528,7 +533,7 @@ class _Look:
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
     def _identity(self, step: LockStep, owner: Ownership | None) -> Identity:
-        """Of the next batch: that of the fence; without one, the computed producer id, continued."""
+        """Returns the identity of the next batch: the fence's; without a fence, the computed producer id, continued."""
         if owner is not None:
             return Identity(owner.producer_id, owner.epoch, 0)
         computed = self._rules.owner
@@ -542,7 +547,8 @@ class _Look:
     def _account(
         self, step: LockStep, start: Start, identity: Identity, own: frozenset[int]
     ) -> tuple[Copied, list[bytes]]:
-        """This worker's account of the partition, which begins with what was found; keys of what it replaces."""
+        """Returns this worker's account of the partition, which begins with what was found, and the keys of what it
+        replaces."""
         ledger, side = self._accounts, self._partition.side
         before, chunks = ledger.checkpoints(side), ledger.chunks(side)
         kept = ledger.linked(side, gone_to=self._bounds.log_start) if before and not start.anew else []
@@ -584,8 +590,8 @@ class _Look:
         return copied, list(dict.fromkeys(forget))
 
     def _is_unused(self, step: LockStep, start: Start) -> bool:
-        """Whether nothing was ever copied: neither by what was written down, nor by what was found behind that. What is
-        gone from the destination moves the position, too."""
+        """Returns True if nothing was ever copied, neither by what was written down, nor by what was found behind that.
+        Copies that are gone from the destination move the position, too."""
         checkpoint = self._accounts.checkpoint(self._partition.side)
         before = checkpoint is None or bool(start.remade) or checkpoint.unused
         return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
@@ -608,8 +614,8 @@ class _Look:
 
 
 def armed(identity: Identity, known: Sequence[Producer] | None) -> bool:
-    """Whether the leader remembers what ``identity`` continues, so that a late repeat of anything is recognised: the
-    batch before it, or the fence."""
+    """Returns True if the leader remembers what ``identity`` continues, the batch before it or the fence, so that any
+    late repeat is recognised."""
     return any(
         (state.producer_id, state.epoch, state.last_sequence)
         == (identity.producer_id, identity.epoch, identity.sequence - 1)

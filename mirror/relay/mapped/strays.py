@@ -1,9 +1,9 @@
-"""Batches of a former owner's between those that were acknowledged (``offsets: mapped``): looked for before anything
-behind them is written down.
+"""Looks for batches of a former owner between acknowledged ones (``offsets: mapped``), before anything behind them is
+written down.
 
-A leader forgets who owns a partition while its last batch is old. Then it takes a batch of a former owner's, or one of
-ours a second time. A checkpoint is where the next look at both logs begins: what stands before it is not read again, so
-a stray would be there for good, and nobody would see it.
+A leader forgets who owns a partition while its last batch is old. Then it takes a batch of a former owner, or one of
+ours a second time. The next look at both logs begins at a checkpoint and reads nothing before it. So a stray before a
+checkpoint would be there for good, and nobody would see it.
 """
 
 import asyncio
@@ -20,32 +20,33 @@ from mirror.relay.owner import Owner
 from mirror.relay.partition import Partition
 
 SCAN_BYTES = 4 << 20
-"""Read at once where only headers are looked at."""
+"""Bytes per read where only headers are looked at."""
 LOOK_BYTES = 256 << 10
-"""Read at once. Most places are small, and lie close together or far apart."""
+"""Bytes per read. Most places are small, and lie close together or far apart."""
 WIDE = 10_000
-"""Of a place with so many offsets, more is read at once."""
+"""A place with this many offsets or more is read by ``SCAN_BYTES``."""
 
 
 class Strays:
-    """Of all partitions of a process. Brokers are asked side by side, so that a frozen one keeps nobody waiting."""
+    """Looks for strays in all partitions of a process. Brokers are asked side by side, so that a frozen one keeps
+    nobody waiting."""
 
     def __init__(self, owner: Owner, write: Callable[[Collection[Partition], list[Account]], Awaitable[None]]) -> None:
-        """``write``: writes down what is there for certain, of these partitions."""
+        """``write``: writes down accounts of partitions that were found to have no strays."""
         self._owner = owner
         self._write = write
         self._looking: dict[int, asyncio.Task[None]] = {}
         self._waiting: set[Copied] = set()
         self._stale: set[str] = set()
-        """Topics whose leaders may be others than is known."""
+        """Topics whose leaders may have changed."""
 
     def concerns(self, copied: Copied) -> bool:
-        """Whether it is to be looked at, or is, before it may be written down."""
+        """Returns True if the partition has to be looked at, or is being looked at, before it may be written down."""
         return bool(copied.between) or copied.astray or copied in self._waiting
 
     def look(self, partitions: Iterable[Partition], *, closed: Collection[Copied]) -> None:
-        """Looks at those that are not being looked at, and has them written down. ``closed``: nothing more will be
-        sent of these."""
+        """Looks at those partitions that are not being looked at yet, and has them written down. ``closed``: nothing
+        more will be sent of these."""
         by_node: defaultdict[int, list[tuple[Partition, Copied]]] = defaultdict(list)
         for partition in partitions:
             copied = partition.copied
@@ -63,11 +64,11 @@ class Strays:
                 self._looking[node_id] = asyncio.get_running_loop().create_task(self._look(some, closed))
 
     async def ended(self) -> None:
-        """Until all of it is done."""
+        """Waits until all looks are done."""
         await asyncio.gather(*self._looking.values())
 
     def close(self) -> None:
-        """Ends it."""
+        """Cancels all looks."""
         for task in self._looking.values():
             task.cancel()
 
@@ -77,7 +78,7 @@ class Strays:
         try:
             await self._refresh()
             for partition, copied in some:
-                # As of now: what is acknowledged meanwhile may have others before it that are not looked at.
+                # Taken before the look: batches acknowledged during it may have others before them that it misses.
                 account = Account.of(copied, closed=copied in closed)
                 if await self._is_clear(partition, copied):
                     looked.append(partition)
@@ -89,7 +90,7 @@ class Strays:
     async def _refresh(self) -> None:
         stale, self._stale = self._stale, set()
         if stale:
-            with suppress(NetworkError):  # the cluster is away, which is told elsewhere
+            with suppress(NetworkError):  # the cluster is away, which is reported elsewhere
                 await self._owner.destination.refresh(sorted(stale))
 
     async def _is_clear(self, partition: Partition, copied: Copied) -> bool:
@@ -98,12 +99,12 @@ class Strays:
             _, there = self._owner.locator.logs(partition)
             stray = await first_own(there, copied.own, places)
         except Damaged as error:
-            # Nobody knows whose it is. Read from the checkpoint on, it is found as well, and halts.
+            # Nobody knows whose batch it is. Reading from the checkpoint on finds it as well, and halts.
             copied.astray = True
             self._doubt(partition, str(error))
             return False
         except (NetworkError, PartitionHalted) as error:
-            # Looked at again; why it cannot be now is told by whoever copies.
+            # It is looked at again later. The data path reports why it cannot be read now.
             self._stale.add(partition.destination)
             if copied.journal.overflows:
                 self._owner.doubt_now(partition, "state_not_written", str(error))
@@ -120,16 +121,17 @@ class Strays:
         return True
 
     def _doubt(self, partition: Partition, detail: str) -> None:
-        """On from what is written down, which lies before it: both logs are compared from there."""
+        """Has the partition located again from what is written down, which lies before the stray: both logs are
+        compared from there."""
         self._owner.doubt_now(partition, "stray", detail)
 
 
 async def first_own(there: PartitionLog, own: Collection[int], places: Iterable[Between]) -> BatchHeader | None:
-    """The first batch in these places, which follow each other, that is of one of the flow's own producer ids; None:
-    there is none, or it is deleted.
+    """Returns the first batch in these places, which follow each other, that has one of the flow's own producer ids;
+    None if there is none, or if it is deleted.
 
     Raises:
-        NetworkError: not to be known now.
+        NetworkError: cannot be determined now.
     """
     left, offset = deque(places), await there.start()
     while left:
@@ -143,7 +145,7 @@ async def first_own(there: PartitionLog, own: Collection[int], places: Iterable[
         if not segment.batches:
             if segment.high_watermark < place.end:
                 raise Unreachable(f"{there.name}: nothing is to be read at offset {offset} now")
-            left.popleft()  # a log cleaner has taken what stood there
+            left.popleft()  # a log cleaner has removed what stood there
         for header, _ in segment.batches:
             offset = header.next_offset
             while left and left[0].end <= header.base_offset:

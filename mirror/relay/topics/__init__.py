@@ -1,1 +1,1 @@
-"""Which topics are mirrored, into which, and what of them may change."""
+"""The mirrored topics: their counterparts, their configs, and changes to both."""

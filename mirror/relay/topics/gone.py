@@ -1,7 +1,7 @@
-"""Topics of the flow that were copied, and that the source has no more: told once, and shown while a copy stands.
+"""Copied topics of the flow that the source does not have any more: logged once, and shown while the copy exists.
 
-A pattern goes on matching whatever is there: a topic that it matched, and that is gone, would be missed by nobody. It
-was deleted for good, or by mistake, or may not be described any more; only an operator knows. What was copied stays.
+A pattern goes on to match other topics, so nobody would notice that one of its topics is gone. The topic was deleted
+for good, or by mistake, or may not be described any more: only an operator knows. The copy stays.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ from mirror.relay.settings import RelaySettings
 
 
 class Named(Protocol):
-    """A topic as it was found at the source (``relay.topics.pairing.Pair``)."""
+    """A topic that was found at the source (``relay.topics.pairing.Pair``)."""
 
     @property
     def source(self) -> Topic:
-        """As it was there."""
+        """The source topic, as it was then."""
 
 
 class GoneTopics:
-    """Of one process."""
+    """The gone topics of the flow, as one process sees them."""
 
     def __init__(self, source: Cluster, destination: Cluster, settings: RelaySettings, state: Memory, log: Log) -> None:
         self._source = source
@@ -32,13 +32,13 @@ class GoneTopics:
         self._state = state
         self._log = log
         self.shown: list[str] = []
-        """Their names at the source, in order, by the last look for topics."""
+        """Their names at the source, sorted, as of the last look for topics."""
 
     async def renew(self, before: Mapping[str, Named]) -> None:
-        """After a look for topics.
+        """Updates ``shown`` after a look for topics, and logs topics that are gone since the look before it.
 
         Args:
-            before: topic -> what the look before this one found.
+            before: topic name -> the pair that the look before this one found.
 
         Raises:
             NetworkError: the destination does not answer.
@@ -51,7 +51,7 @@ class GoneTopics:
             sorted(
                 name
                 for name in {*self.shown, *lost, *copied} - here.keys()
-                # One that is in the configuration by its name is told as an entry that nothing matches.
+                # A topic that the configuration has by name is reported as an entry that nothing matches.
                 if self._settings.selects(name) and name not in self._settings.wanted
             )
         )
@@ -60,14 +60,15 @@ class GoneTopics:
         return self._settings.destination_of(name)
 
     async def _standing(self, gone: list[str]) -> list[str]:
-        """Those of which the destination has a copy."""
+        """Returns the topics of which the destination has a copy."""
         if not gone:
             return []
         await self._destination.refresh({self._into(name) for name in gone})
         return [name for name in gone if self._into(name) in self._destination.topics]
 
     def _tell(self, topics: Iterable[Topic]) -> None:
-        """Topics that the source had at the last look. The group takes their partitions away soon, without a reason."""
+        """Logs topics that the source had at the look before. The group soon revokes their partitions, without a
+        reason."""
         for topic in topics:
             self._log.warning(
                 "topic_gone",

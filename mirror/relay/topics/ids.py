@@ -1,9 +1,9 @@
-"""A topic that is deleted and made anew while it is copied: seen by its id.
+"""Notices by its id that a topic was deleted and created again while it is copied.
 
-Requests that name a topic (Fetch before Kafka 3.1, Produce before 4.1) go on with whichever has the name, and where
-nothing is due nothing is sent at all. So the ids of both clusters' topics are asked for now and then: one Metadata
-request to each cluster. A partition one of whose topics is another by now is in doubt; the look at its position says
-what becomes of it.
+Requests with topic names (Fetch before Kafka 3.1, Produce before 4.1) go on with any topic of that name, and nothing at
+all is sent if nothing is due. So the ids of both clusters' topics are asked for now and then: one Metadata request to
+each cluster. A partition with a recreated topic comes into doubt. When it is located again, it is decided how it goes
+on.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from mirror.relay.partition import Partition
 from mirror.relay.phases import Phase
 
 LOOK_EVERY_S = 30.0
-"""A look costs at most 20 µs of CPU a partition and side: with 5,000, less than a hundredth of a core."""
+"""A look costs at most 20 µs of CPU per partition and side: with 5,000 partitions, less than a hundredth of a core."""
 CAUSE = "recreated"
 
 
 class Ids:
-    """Of the topics of all partitions of a process."""
+    """Watches the topic ids of all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -32,19 +32,20 @@ class Ids:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             owner = self._owner
-            # All of them: whoever seeks a position goes by when a cluster was asked last (``Cluster.refreshed_at``).
+            # Refresh the topics of all partitions: ``Cluster.refreshed_at``, by which the metadata counts as fresh for
+            # locating, is one time for all topics.
             partitions = list(owner.partitions.values())
             for cluster, names in (
                 (owner.source, {each.topic for each in partitions}),
                 (owner.destination, {each.destination for each in partitions}),
             ):
-                # A cluster that is away is told elsewhere; the next look tries again.
+                # A cluster that is away is reported elsewhere. The next look tries again.
                 with suppress(NetworkError):
                     await cluster.refresh(sorted(names))
             self.compare()
 
     def compare(self) -> None:
-        """What is known of both clusters' topics with what the active partitions were located in."""
+        """Compares the known topic ids of both clusters with those in which the active partitions were located."""
         for partition in list(self._owner.partitions.values()):
             if partition.phase is not Phase.ACTIVE:
                 continue
@@ -54,7 +55,7 @@ class Ids:
 
 
 def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> list[str]:
-    """Those of the partition's topics that are others than they were, as far as is known: each with both ids."""
+    """Returns a text with both ids for each of the partition's two topics that was recreated, as far as is known."""
     found = (
         another(source, partition.topic, partition.source_id),
         another(destination, partition.destination, partition.destination_id),
@@ -63,7 +64,8 @@ def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> li
 
 
 def another(cluster: Cluster, name: str, known: bytes | None) -> str:
-    """What is to be said where the topic has another id than ``known``; else empty, also where either is not known."""
+    """Returns a text with both ids if the topic has another id than ``known``; else an empty string, also if either id
+    is not known."""
     topic = cluster.topics.get(name)
     if known is None or topic is None or topic.topic_id in (None, known):
         return ""

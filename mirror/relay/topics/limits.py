@@ -1,9 +1,10 @@
-"""What a topic's broker refuses by its settings, compared between the two sides: the destination has to take whatever
-its source took, and it gets it later.
+"""Compares the two sides' topic configs by which brokers refuse batches: the destination has to take every batch that
+its source took, and gets it later.
 
-Timestamps: since Kafka 3.6 there are ``message.timestamp.after.max.ms`` and ``.before.max.ms`` (KIP-937), the former
-with one hour since 4.0. ``message.timestamp.difference.max.ms`` is for both in versions before, and up to 3.9 it counts
-where the newer one has no limit. What is copied is older than when it was written: for that, only no limit is enough.
+Timestamps: since Kafka 3.6 there are ``message.timestamp.after.max.ms`` and ``.before.max.ms`` (KIP-937). The default
+of the former is one hour since 4.0. In versions before 3.6, ``message.timestamp.difference.max.ms`` stands for both,
+and up to 3.9 it counts if the newer config has no limit. Records are older when they are copied than when they were
+written, so for ``before`` only no limit is enough.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,22 +24,23 @@ OF_BROKERS = {
     "log.message.timestamp.before.max.ms": BEFORE,
     "log.message.timestamp.difference.max.ms": DIFFERENCE,
 }
-"""A broker's own name for the default of a topic's config -> that of the topic's."""
+"""Broker config that is the default of a topic config -> the topic config."""
 NO_LIMIT = (1 << 63) - 1
 """The largest value of such a config, and its default in most versions."""
 
 SEGMENT_BYTES = "segment.bytes"
 LARGEST_SEGMENT = 1 << 30
-"""Kafka's default, which any batch fits in."""
+"""Kafka's default, into which any batch fits."""
 
 NAMED = 5
-"""Topics that a line names."""
+"""Most topics that a log line names."""
 
 Values = Mapping[str, str | None]
 
 
 class Narrower(NamedTuple):
-    """A config by which the destination refuses what the source takes, or took once."""
+    """A config by which the destination refuses batches that the source takes, or took once. ``there``: its value at
+    the destination. ``enough``: the value needed."""
 
     name: str
     there: int
@@ -46,7 +48,7 @@ class Narrower(NamedTuple):
 
 
 def limit_of(values: Values, name: str) -> int | None:
-    """What is in force for a config of ``NAMES``, given all that a broker tells; None: not known."""
+    """Returns the limit in force for a config of ``NAMES``, by all values that a broker sent; None: not known."""
     own = _number(values, name)
     if name not in (AFTER, BEFORE):
         return own
@@ -57,7 +59,7 @@ def limit_of(values: Values, name: str) -> int | None:
 
 
 def narrower(here: Values, there: Values) -> list[Narrower]:
-    """Where the topic ``there`` takes less than the one ``here`` does; only of what both tell."""
+    """Returns the configs by which the topic ``there`` takes less than the one ``here``, if both values are known."""
     found: dict[str, Narrower] = {}
     for name in (MAX_MESSAGE_BYTES, AFTER, BEFORE):
         enough, limit = limit_of(here, name), limit_of(there, name)
@@ -70,11 +72,11 @@ def narrower(here: Values, there: Values) -> list[Narrower]:
 
 
 def taken_over(here: Values, defaults: Values) -> dict[str, str]:
-    """The timestamp configs that a new topic is given, so that it takes what the one ``here`` does.
+    """Returns the timestamp configs for a new topic, with which it takes every batch that the one ``here`` takes.
 
     Args:
-        here: the source topic's, whether set on it or its broker's.
-        defaults: what a topic has at the destination by default; its brokers know no other configs.
+        here: the source topic's values, set on the topic or by its broker.
+        defaults: the values that a topic has at the destination by default; its brokers know no other configs.
     """
     needed = {lack.name: str(lack.enough) for lack in narrower(here, defaults) if lack.name != MAX_MESSAGE_BYTES}
     if needed and DIFFERENCE in defaults:
@@ -83,7 +85,7 @@ def taken_over(here: Values, defaults: Values) -> dict[str, str]:
 
 
 def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
-    """What sets a topic's config, as it has to be typed."""
+    """Returns the command that sets a topic's config, as it has to be typed."""
     return (
         f"kafka-configs --bootstrap-server {cluster.options.bootstrap_servers} --alter --entity-type topics "
         f"--entity-name {topic} --add-config {name}={value}"
@@ -91,7 +93,7 @@ def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
 
 
 class Warnings:
-    """What was told of narrower topics: a line for each config and pair of values, with the topics that are new."""
+    """Logs narrower topics: one line for each config and pair of values, with the topics that were not logged yet."""
 
     def __init__(self, log: Log, destination: str) -> None:
         """``destination``: the cluster's name."""
@@ -100,7 +102,7 @@ class Warnings:
         self._told: set[tuple[str, Narrower]] = set()
 
     def tell(self, found: Iterable[tuple[str, Iterable[Narrower]]]) -> None:
-        """``found``: destination topics, each with by what it is narrower than its source."""
+        """``found``: destination topics, each with the configs by which it is narrower than its source."""
         new: dict[Narrower, list[str]] = {}
         for topic, lacks in found:
             for lack in lacks:

@@ -1,4 +1,4 @@
-"""Which topics are mirrored, and that the destination has them: found at the source, created where they lack."""
+"""Finds the flow's topics at the source, and pairs them with the destination's, which are created if missing."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ BROKER_RESOURCE = 4
 CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 PATIENCE_S = 5.0
-"""At the start, brokers that do not answer are waited for so long, once another one has answered."""
+"""How long to wait at the start for brokers that do not answer, once another one has answered."""
 CREATE_TIMEOUT_MS = 30_000
 DEFAULT_REPLICATION_SINCE = 4
 """CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
 CREATE_TRIES = 10
 CREATE_BACKOFF_MAX_MS = 1_000
 THERE = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
-"""What CreateTopics says where the topic exists afterwards."""
+"""Results of CreateTopics with which the topic exists afterwards."""
 FOR_NOW = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -40,7 +40,7 @@ FOR_NOW = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Errors of CreateTopics that pass: the controller moves, is busy, or was too slow."""
+"""Temporary errors of CreateTopics: the controller moves, is busy, or was too slow."""
 LEARN_TRIES = 10
 SETTLED_TRIES = 100
 SETTLED_PAUSE_S = 0.1
@@ -50,7 +50,7 @@ TOPIC_CONFIG_SOURCE = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A topic as it stands on both sides; ``halted`` when none of it can be mirrored, ``terms`` otherwise."""
+    """A topic on both sides. ``halted`` is set if none of it can be mirrored, ``terms`` otherwise."""
 
     source: Topic
     destination: str
@@ -58,10 +58,11 @@ class Pair:
     partitions_there: int = 0
     halted: Halted | None = None
     narrower: tuple[Narrower, ...] = ()
-    """By what the destination refuses batches that the source takes: told, and no reason to halt before one comes."""
+    """Configs by which the destination refuses batches that the source takes. They are logged, and are no reason to
+    halt before such a batch comes."""
 
     def halt_of(self, index: int) -> Halted | None:
-        """Why this partition cannot be mirrored, if so."""
+        """Returns the halt if this partition cannot be mirrored, else None."""
         if self.halted is None and index >= self.partitions_there:
             detail = (
                 f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions, "
@@ -72,8 +73,8 @@ class Pair:
 
 
 async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings, log: Log) -> list[Pair]:
-    """Every topic of the flow that the source has now, with its counterpart, created if the flow says so. ``log``: told
-    of each that was created here.
+    """Returns every topic of the flow that the source has now, with its counterpart, which is created if the flow says
+    so. ``log``: gets a line for each topic that was created here.
 
     Raises:
         NetworkError: one of the clusters does not answer.
@@ -103,7 +104,7 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
 
 
 async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, settings: RelaySettings) -> Pair:
-    """One topic with its counterpart, and the configs of now.
+    """Returns one topic with its counterpart, by the current configs.
 
     Raises:
         NetworkError: one of the clusters does not answer.
@@ -114,7 +115,8 @@ async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, set
 
 
 def _wanted(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
-    """Destination topic -> the source topic that it is created after: of several, the one with the most partitions."""
+    """Returns destination topic -> the source topic after which it is created: of several, the one with the most
+    partitions."""
     wanted: dict[str, Topic] = {}
     for topic in here:
         name = settings.destination_of(topic.name)
@@ -124,8 +126,8 @@ def _wanted(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
 
 
 async def _learn(source: Cluster, settings: RelaySettings) -> None:
-    """All topics of the source. One that is told with an error (no leaders yet, say) is asked for again, or it would be
-    passed over until the next look."""
+    """Refreshes all topics of the source. One that comes with an error (e.g. no leaders yet) is asked for again:
+    otherwise it would be missing until the next look."""
     for _ in range(LEARN_TRIES):
         failed = await source.refresh(None)
         if not any(settings.selects(name) for name in failed):
@@ -177,7 +179,8 @@ def _pair(
 
 
 async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str, str]]:
-    """Of each broker that answers, those of its settings that it knows; none where they may not be asked."""
+    """Returns the values of these settings that each answering broker knows. Empty if no broker answers; an empty dict
+    for a broker whose configs we may not describe."""
 
     async def ask(node_id: int) -> dict[str, str]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
@@ -195,14 +198,15 @@ async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str,
 
 
 async def _defaults(cluster: Cluster) -> dict[str, str]:
-    """The limits that a new topic has by its brokers' settings: of those that all of them know, the least."""
+    """Returns the limits that a new topic has by its brokers' settings: the least value of each limit that all know."""
     told = [values for values in await describe_brokers(cluster, list(OF_BROKERS)) if values]
     known = [name for name in OF_BROKERS if told and all(name in values for values in told)]
     return {OF_BROKERS[name]: min((values[name] for values in told), key=int) for name in known}
 
 
 async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
-    """Topic -> config name -> the broker's entry. Topics that may not be described are left out: brokers judge then."""
+    """Returns topic -> config name -> the broker's entry. Topics that we may not describe are left out: for those, only
+    brokers judge batches."""
     if not names:
         return {}
     resources = [
@@ -227,17 +231,17 @@ async def _create(
     """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
 
     Args:
-        source: where they are.
-        destination: where they are to be.
+        source: the cluster that has them.
+        destination: the cluster that gets them.
         topics: name at the destination -> the topic at the source.
-        settings: of the flow.
-        log: told of each that was created.
+        settings: the flow's.
+        log: gets a line for each topic that was created.
 
     Returns:
-        Topic -> why it could not be created.
+        Topic -> the halt, for topics that could not be created.
 
     Raises:
-        Refused: the controller moves, is busy or does not answer in time, and goes on so.
+        Refused: the controller moves, is busy or does not answer in time, at each of ``CREATE_TRIES`` tries.
         NetworkError: a cluster does not answer.
     """
     entries = await describe_topics(source, [topic.name for topic in topics.values()])
@@ -273,7 +277,7 @@ async def _create(
 async def _create_once(
     destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, str]], settings: RelaySettings
 ) -> dict[str, Any]:
-    """One request to the controller; topic -> the broker's result."""
+    """Sends one request to the controller. Returns topic -> the broker's result."""
     connection = await destination.control_of_controller()
     speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY)
     replication = settings.replication_factor
@@ -298,7 +302,7 @@ async def _create_once(
 
 
 def _tell_created(log: Log, destination: Cluster, origin: Topic, result: Any) -> None:
-    """``result``: the broker's, which has the new topic's id since CreateTopics v7."""
+    """Logs a created topic. ``result``: the broker's, which has the new topic's id since CreateTopics v7."""
     made = getattr(result, "topic_id", None)
     log.info(
         "topic_created",
@@ -310,8 +314,8 @@ def _tell_created(log: Log, destination: Cluster, origin: Topic, result: Any) ->
 
 
 def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: RelaySettings) -> dict[str, str]:
-    """What the new topic is given: the source topic's own settings that are synced, its batch size limit, and whatever
-    else it needs by its brokers' ``defaults`` to take what the source took."""
+    """Returns the configs of the new topic: the source topic's own settings that are synced, its batch size limit, and
+    the configs that it needs, given its brokers' ``defaults``, to take every batch that the source took."""
     configs = {
         name: entry.value
         for name, entry in entries.items()
@@ -325,7 +329,7 @@ def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: Re
 
 
 async def _until_led(cluster: Cluster, names: list[str]) -> None:
-    """Waits until every partition of the new topics has a leader; metadata lags behind creation."""
+    """Waits until every partition of the new topics has a leader: metadata lags behind creation."""
     for _ in range(SETTLED_TRIES):
         failed = await cluster.refresh(names)
         topics = [cluster.topics[name] for name in names if name in cluster.topics]

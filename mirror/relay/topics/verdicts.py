@@ -1,9 +1,9 @@
-"""Verdicts that rest on topics' configs are confirmed before a partition halts.
+"""Confirms verdicts that depend on topics' configs before a partition halts.
 
-What is known of the configs is as old as the last look for topics, ten minutes by default. So where a verdict rests on
-them, the partition comes into doubt instead of a halt, and before its position is sought the two topics are described
-anew. Where that says something else than what the verdict rested on, the partition goes on under the new terms, and
-whatever is in question is judged again; else it halts, with the numbers of now.
+The known configs are as old as the last look for topics, ten minutes by default. So if a verdict depends on them, the
+partition comes into doubt instead of a halt, and the two topics are described again before it is located. If the
+configs differ from those of the verdict, the partition goes on under the new terms, and the batch in question is judged
+again. Else it halts, with the current numbers.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ RESTS_ON_CONFIGS = frozenset(
         HaltReason.REFUSED.slug,
     }
 )
-"""Reasons that would not be, were a config of one of the topics another: its limits, its cleanup policy, its times."""
+"""Reasons that depend on a config of one of the topics: its limits, its cleanup policy, its timestamp type."""
 TRIES = 6
-"""Doubts in a row in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
+"""Consecutive doubts in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
 
 
 class Verdicts:
-    """Of all partitions of a process."""
+    """Confirms the verdicts of all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._looking: set[str] = set()
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
-        """Whether the verdict is to be confirmed first; it is then remembered, until a position is sought."""
+        """Returns True if the verdict has to be confirmed first. It is then kept until the partition is located."""
         if halted.reason not in RESTS_ON_CONFIGS or partition.suspected is not None:
             return False
         waits = partition.in_flight[0] if partition.in_flight else None
@@ -52,7 +52,7 @@ class Verdicts:
         return True
 
     async def confirmed(self, partition: Partition) -> Halted | None:
-        """Why a suspected partition halts, by the configs of now; None: it goes on, under new terms as a rule.
+        """Returns the halt of a suspected partition by the current configs. None: it goes on, usually under new terms.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -81,7 +81,7 @@ class Verdicts:
         return suspicion.halted
 
     async def look(self, partition: Partition) -> None:
-        """The destination may change what it gets (an answer came with an append time): if so, the topic's partitions
+        """Checks if the destination changes batches (an answer came with an append time): if so, the topic's partitions
         halt. One look at a time for each topic.
 
         Raises:
@@ -99,8 +99,8 @@ class Verdicts:
             self._looking.discard(partition.topic)
 
     def renew(self, pairs: dict[str, Pair]) -> None:
-        """Terms of now for the partitions that run. One whose verdict waits to be confirmed keeps those that it was
-        judged by beside them; one that has halted keeps its own, by which it is known whether they have changed."""
+        """Gives the current terms to the running partitions. If a verdict waits to be confirmed, its ``Suspicion`` has
+        the terms of the verdict. A halted partition keeps its own terms, by which a change is recognised."""
         for partition in list(self._owner.partitions.values()):
             pair = pairs.get(partition.topic)
             if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
@@ -111,8 +111,8 @@ class Verdicts:
                 self._owner.halt(partition, pair.halted)
 
     def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
-        """A batch that is too large, with the numbers and the command that mends it; None if the broker that refused it
-        should take it, soon."""
+        """Returns the halt for a batch that is too large, with the numbers and the command that fixes it. None if the
+        broker that refused it should take it soon."""
         halted, most, size = suspicion.halted, pair.terms.max_batch_size, suspicion.size
         detail, remedy = halted.detail, halted.remedy
         if most is not None and size <= most and again:
@@ -143,6 +143,6 @@ class Verdicts:
 
 
 def _may_have_come_back(suspicion: Suspicion) -> bool:
-    """Whether a leader that was cleaned less may have another batch where the position was found in a gap: the next
-    look at both logs says."""
+    """Returns True if the position was found inside a batch, which a less cleaned source leader may have where there
+    was a gap before. The next look at both logs decides."""
     return suspicion.terms.compacted and suspicion.halted.reason == HaltReason.MID_BATCH.slug

@@ -1,1 +1,1 @@
-"""Looks at brokers now and then, off the data path: ends, foreign records, how long they remember."""
+"""Looks at brokers now and then, off the data path: log ends, foreign records, how long brokers remember producers."""

@@ -1,4 +1,4 @@
-"""Leaders of a cluster asked about their partitions now and then, off the data path; see ``ends`` and ``idle``."""
+"""Asks the leaders of a cluster about their partitions now and then, off the data path; see ``ends`` and ``idle``."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -12,13 +12,14 @@ from mirror.relay.partition import Partition
 
 
 class Asking(ABC):
-    """Brokers are asked side by side, so that a frozen one keeps nobody waiting; each again once it has answered."""
+    """Asks brokers side by side, so that a frozen one does not delay the others. Each is asked again only once it has
+    answered."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._stale: set[str] = set()
-        """Topics whose leaders may be others than is known."""
+        """Topics whose known leaders may be outdated."""
 
     async def keep(self) -> None:
         """Looks regularly, until cancelled."""
@@ -32,22 +33,22 @@ class Asking(ABC):
 
     @abstractmethod
     def _every_s(self) -> float:
-        """Between two looks."""
+        """Returns the seconds between two looks."""
 
     @abstractmethod
     def _due(self) -> Iterable[Partition]:
-        """Those that are to be asked about now."""
+        """Returns the partitions to ask about now."""
 
     @abstractmethod
     def _topic(self, partition: Partition) -> str:
-        """Its name at the cluster."""
+        """Returns the name of the partition's topic at this cluster."""
 
     @abstractmethod
     async def _ask(self, partition: Partition, leader: Leader) -> None:
-        """About one.
+        """Asks the leader about one partition.
 
         Raises:
-            NetworkError: no answer; another broker may lead it by now.
+            NetworkError: no answer; another broker may lead the partition by now.
         """
 
     async def _look(self) -> None:
@@ -66,7 +67,7 @@ class Asking(ABC):
             self._asking[node_id] = asyncio.get_running_loop().create_task(self._ask_all(some))
 
     async def _refresh(self, topics: set[str]) -> None:
-        """A cluster that is away is told elsewhere; the next look tries again."""
+        """Refreshes the leaders. A cluster that is away is reported elsewhere; the next look tries again."""
         with suppress(NetworkError):
             await self._cluster.refresh(sorted(topics))
             self._stale.clear()

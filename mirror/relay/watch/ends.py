@@ -1,6 +1,8 @@
-"""The source's ends of partitions that are not being fetched: located, halted, or waiting for a slow destination.
+"""Asks for the source's ends of partitions that are not fetched now: those that are being located, are halted, or wait
+for a slow destination.
 
-Only watching needs them: without, a partition that stands still would seem to lag by nothing, whatever waits for it.
+Only the metrics and the status need these ends: without them, a partition that stands still would seem to have no lag,
+whatever its backlog.
 """
 
 import time
@@ -14,12 +16,12 @@ from mirror.relay.watch.asking import Asking
 
 UNKNOWN_END = -1
 LOOK_EVERY_S = 3.0
-"""A partition whose end was not heard of for so long is asked about. One that is fetched is heard of with each
-answer."""
+"""A partition whose end was not learned for this long is asked about. For one that is fetched, each answer has the
+end."""
 
 
 class Ends(Asking):
-    """Of all partitions of a process."""
+    """The source's ends of all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner.source)
@@ -42,6 +44,6 @@ class Ends(Asking):
         )
         topic = owner.source.topics.get(partition.topic)
         if topic is not None and partition.source_id not in (None, topic.topic_id):
-            end = UNKNOWN_END  # of another topic under the same name
+            end = UNKNOWN_END  # it is the end of another topic under the same name
         if partition.heard_at < asked_at:
             partition.heard(end, asked_at)

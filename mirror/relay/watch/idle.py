@@ -1,10 +1,10 @@
-"""Somebody else's records in a log that stands still: seen now, and not with the next batch, which may be days away.
+"""Notices foreign records in a log that stands still, without waiting for the next batch, which may be days away.
 
 While batches are sent, each answer tells where the destination's log ends. A partition with nothing to send has no
 answers, so its end is asked for now and then: one ListOffsets to each broker for up to 500 partitions. An end that
-is not where the next batch belongs is looked at as everywhere (``relay.locate.readback``), and then is doubt.
+is not where the next batch belongs is checked as everywhere (``relay.locate.readback``), and then is doubt.
 
-With mapped offsets others may write: there, only a log that ends before the last copy is not what it was.
+With mapped offsets others may write: there, only a log that ends before the last copy has changed in a wrong way.
 """
 
 from mirror.net import leader_requests
@@ -16,11 +16,11 @@ from mirror.relay.phases import Phase
 from mirror.relay.watch.asking import Asking
 
 LOOK_EVERY_S = 30.0
-"""A look costs some 40 µs of CPU a partition: with 5,000 that stand still, less than a hundredth of a core."""
+"""A look costs about 40 µs of CPU per partition: with 5,000 that stand still, less than a hundredth of a core."""
 
 
 class Idle(Asking):
-    """Of all partitions of a process."""
+    """Watches the idle partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner.destination)
@@ -47,7 +47,7 @@ class Idle(Asking):
 
 
 def _is_idle(partition: Partition) -> bool:
-    """Whether nothing of it is under way, or waits to be."""
+    """Returns True if nothing of the partition is under way or waits to be sent."""
     return (
         partition.phase is Phase.ACTIVE
         and not partition.in_flight

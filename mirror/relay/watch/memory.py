@@ -1,9 +1,9 @@
-"""How long the destination's brokers remember who has written to them: asked at the start, and again and again.
+"""Asks how long the destination's brokers remember producers, at the start and regularly after that.
 
-``producer.id.expiration.ms`` can be changed while brokers run (KIP-854). Whoever goes on with what it was takes a
-producer for known that the leader has forgotten, and with several batches under way one lands in another's place.
-Between such a change and the next question, that is so: it may be raised at any time, and lowered while nothing is
-copied.
+``producer.id.expiration.ms`` can be changed while brokers run (KIP-854). With an outdated value, the mirror relies on a
+producer that the leader has forgotten, and with several batches under way, one may land in another's place. Between
+such a change and the next question this can happen. So operators may raise the value at any time, but should lower it
+only while nothing is copied.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 TRANSACTIONAL_EXPIRATION = "transactional.id.expiration.ms"
 TRANSACTIONAL_EXPIRATION_MS = 604_800_000
 EXPIRATION_MARGIN_MS = 15 * 60_000
-"""What the clocks of brokers, of the mirror and of who has stamped the records may differ by."""
+"""Largest difference between the clocks of the brokers, of the mirror and of the producers that set the timestamps."""
 ASK_EVERY_S = 30.0
 
 
 class ProducerMemory:
-    """Of the brokers of one cluster. ``ms``: how long they remember a producer at least, less a margin."""
+    """The memory of the brokers of one cluster. ``ms``: how long they remember a producer at least, minus a margin."""
 
     def __init__(self, cluster: Cluster, log: Log) -> None:
         self.ms = 0.0
@@ -33,11 +33,12 @@ class ProducerMemory:
         self._told_assumed = False
 
     def forgets_before_ms(self) -> float:
-        """Batches whose newest record is older than this (ms since 1970) may be forgotten at any time."""
+        """Returns a time in ms since 1970. Brokers may forget a producer at any time if the newest record of its last
+        batch is older."""
         return time.time() * 1000 - self.ms
 
     async def ask(self) -> None:
-        """Asks all brokers; of several answers the least counts. Where none tells, what was known before, or Kafka's
+        """Asks all brokers. The least value counts. If no broker tells one, the value known before counts, or Kafka's
         default."""
         told = await _expiration_ms(self._cluster)
         known, before = told is not None, self._expiration_ms
@@ -68,15 +69,15 @@ class ProducerMemory:
 
 
 async def transactional_memory_ms(cluster: Cluster) -> float:
-    """How long its coordinators remember a transactional id that nobody uses: ``transactional.id.expiration.ms``.
-    Kafka's default where no broker tells."""
+    """Returns how long the coordinators remember an unused transactional id: ``transactional.id.expiration.ms``, or
+    Kafka's default if no broker tells it."""
     told = await describe_brokers(cluster, [TRANSACTIONAL_EXPIRATION])
     return min((int(value) for values in told for value in values.values()), default=TRANSACTIONAL_EXPIRATION_MS)
 
 
 async def _expiration_ms(cluster: Cluster) -> int | None:
-    """The least that a broker tells; None if none does. Before KIP-854 brokers forget producers as they forget
-    transactional ids: later than by the default of now, unless that was set lower."""
+    """Returns the least value that a broker tells, or None. Brokers before KIP-854 forget producers when they forget
+    transactional ids: that is later than today's default for producers, unless it was set lower."""
     told = await describe_brokers(cluster, [PRODUCER_EXPIRATION, TRANSACTIONAL_EXPIRATION])
     return min((_least(values) for values in told if values), default=None)
 

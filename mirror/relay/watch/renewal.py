@@ -1,8 +1,8 @@
-"""Transactional ids used now and then, so that the coordinator does not forget who owns a partition.
+"""Uses transactional ids now and then, so that the coordinator does not forget the owners of partitions.
 
 A coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``; leaders forget a fence after
-``producer.id.expiration.ms``. Both are outlived by far, and a worker that has lost a partition and does not know yet
-hears of it here, before the fence that keeps its batches out is forgotten.
+``producer.id.expiration.ms``. Ids are used long before either time is over. A worker that has lost a partition and does
+not know it yet learns it here, before the fence that keeps its batches out is forgotten.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from mirror.relay.phases import Phase
 from mirror.relay.watch.memory import transactional_memory_ms
 
 SHARE = 4
-"""An id is used so many times within its life."""
+"""An id is used this many times before it would expire."""
 LOOKS = 8
-"""Ids that are due are looked for so many times within such a share."""
+"""Ids that are due are looked for this many times within the interval between two uses."""
 
 
 class Renewal:
-    """Of all partitions of a process, one after the other."""
+    """Renews the ids of all partitions of a process, one after the other."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._used: dict[Partition, tuple[Ownership, float]] = {}
-        """When each partition's ownership was first seen as it is."""
+        """The ownership of each partition, and when that was seen first (monotonic)."""
 
     async def keep(self) -> None:
         """Renews what is due, until cancelled."""
@@ -54,7 +54,8 @@ class Renewal:
         return [partition for partition, (_, since) in self._used.items() if now - since >= every_s]
 
     async def renew(self, partition: Partition) -> None:
-        """Uses the partition's id, unless it is just being used. Whoever is not its owner any more leaves it.
+        """Uses the partition's id, unless the partition is not active or a hole is being filled. If another worker owns
+        it by now, the partition comes into doubt and is left to that worker.
 
         Raises:
             NetworkError: not done now.

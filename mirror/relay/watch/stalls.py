@@ -1,10 +1,11 @@
-"""One destination broker that is frozen or slow must not stop the others' partitions.
+"""Keeps one destination broker that is frozen or slow from stopping the others' partitions.
 
-A fetch answer holds batches for several destination brokers, and its frame goes back with the last of them: two full
-answers with some batches for a broker that takes nothing are all of ``buffer.memory``. So while no fetch has been sent
-for want of room for a while, lanes are looked at. Those that are behind, with others that could go on, let go of their
-frames: what is under way is kept as its size (what the kernel has not got yet as a copy), what waits is fetched again.
-Nothing is fetched for them until all that is under way is answered, or the connection has ended.
+A fetch answer holds batches for several destination brokers, and its frame goes back with the last of them. So two full
+answers with a few batches for a broker that takes nothing use up ``buffer.memory``. When no fetch could be sent for
+some time for lack of room, the lanes are looked at. If some are behind and others could go on, those that are behind
+let go of their frames: of batches under way only the size is kept (and a copy of the bytes that the kernel has not
+taken yet), and batches that wait are fetched again. Nothing is fetched for these lanes until everything under way is
+answered, or the connection has ended.
 """
 
 import asyncio
@@ -15,11 +16,12 @@ from mirror.relay.phases import Phase
 from mirror.relay.sink import Lane
 
 STALL_S = 0.5
-"""Without room for a fetch for so long, and a lane without an answer: longer than a round trip to a far cluster."""
+"""Time without room for a fetch, and without an answer on a lane, until lanes are stalled: longer than a round trip to
+a far cluster."""
 
 
 class Stalls:
-    """Of all lanes of a process. Costs nothing while there is room for fetches."""
+    """Watches all lanes of a process. Costs nothing while there is room for fetches."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -28,14 +30,15 @@ class Stalls:
         self._received: dict[Lane, tuple[int, int]] = {}
 
     def watch(self) -> None:
-        """A fetch waits for room: if that is still so in a while, and none was sent, something is done."""
+        """Called when a fetch waits for room. If one still waits after ``STALL_S``, and none was sent, lanes are
+        stalled."""
         if self._timer is None:
             self._grants = self._owner.pool.grants
             self._received = {lane: lane.received for lane in self._owner.lanes}
             self._timer = asyncio.get_running_loop().call_later(STALL_S, self._look)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops watching."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -51,7 +54,7 @@ class Stalls:
             self.watch()
 
     def _make_room(self) -> None:
-        """Lanes that hold frames and are behind let go of them, if somebody else has use for the room."""
+        """Makes the lanes that hold frames and are behind let go of them, if another partition can use the room."""
         owner = self._owner
         behind = {
             lane: None
@@ -72,7 +75,7 @@ class Stalls:
 
 
 def _starves(partition: Partition) -> bool:
-    """It has nothing waiting, nothing under way, and something to fetch."""
+    """Returns True if the partition has nothing waiting, nothing under way, and something to fetch."""
     return (
         partition.phase is Phase.ACTIVE
         and not partition.frames

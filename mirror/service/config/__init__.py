@@ -1,4 +1,4 @@
-"""The configuration file: what it may hold (`model`), how it is read (`document`), and how errors are told (`load`)."""
+"""The configuration file: its content (`model`), how it is read (`document`), how errors are reported (`load`)."""
 
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import ConfigError, Finding

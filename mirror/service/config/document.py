@@ -1,7 +1,7 @@
-"""A YAML file as plain data, with the line of every key and the values that it looks up elsewhere filled in.
+"""Reads a YAML file into plain data, with the line of every key, and with `${...}` replaced by the values looked up.
 
-Works on the node tree that ruamel.yaml composes rather than on loaded objects: only the nodes know where each key and
-list item stands, and only there do duplicate keys still exist.
+Works on the node tree that ruamel.yaml composes rather than on loaded objects: only the nodes know the line of each key
+and list item, and only they still have duplicate keys.
 """
 
 import re
@@ -21,9 +21,9 @@ from mirror.service.config.settings import Resolved
 FILE_MAX_BYTES = 2**20
 SECRET_MAX_BYTES = 2**16
 NODES_MAX = 20_000
-"""Values in a file, aliases counted as often as they are used: a file of a few lines can stand for billions."""
+"""Most values in a file. Aliases count as often as they are used: a few lines can stand for billions of values."""
 SHOWN_MAX = 60
-"""Characters of an offending value that a message repeats."""
+"""Most characters of an offending value that a message repeats."""
 PATH_SHOWN_MAX = 300
 
 EXAMPLE = "`mirror config example` prints one that works"
@@ -37,7 +37,7 @@ _LITERAL = "or write $${ for a literal ${"
 
 @dataclass(slots=True)
 class Document:
-    """What a file says. `broken` holds the paths that already have a finding: nothing more is to be said of them."""
+    """The content of a file. `broken` holds paths that have a finding already: nothing more is reported about them."""
 
     file: str
     data: Any = None
@@ -47,7 +47,7 @@ class Document:
     findings: list[Finding] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """The line of a key, or of the nearest thing around it that stands in the file."""
+        """Returns the line of a key, or of the nearest thing around it that is in the file."""
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
@@ -61,26 +61,26 @@ class Document:
         )
 
     def break_off(self, path: Path, problem: str, remedy: str, line: int | None = None) -> None:
-        """Adds a finding after which the value at `path` is not looked at any more."""
+        """Adds a finding, after which the value at `path` is not checked any more."""
         self.add(path, problem, remedy, line)
         self.broken.add(path)
 
 
 class LookupFailed(Exception):
-    """A `${...}` that leads nowhere: `args` are the problem and the remedy."""
+    """A `${...}` that cannot be resolved: `args` are the problem and the remedy."""
 
 
 def read_document(file: str, env: Mapping[str, str]) -> Document:
-    """Reads and parses a file. Raises ConfigError if no data can be had from it; lesser findings are in the result."""
+    """Reads and parses a file. Raises ConfigError if it yields no data; lesser findings are in the result."""
     text = _read_text(file)
     yaml = YAML(typ="safe", pure=True)
     reader = _Reader(Document(file), yaml, env)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", YAMLWarning)  # an anchor defined anew is legal, and nothing for stderr
+            warnings.simplefilter("ignore", YAMLWarning)  # redefining an anchor is legal, and no news for stderr
             root = yaml.compose(text)
         reader.document.data = None if root is None else reader.value(root, ())
-    except RecursionError:  # also where an alias that contains itself ends up
+    except RecursionError:  # also the result of an alias that contains itself
         raise _unreadable(file, 1, "is nested too deeply", EXAMPLE) from None
     except YAMLError as error:
         raise _not_yaml(file, text, error) from None
@@ -113,14 +113,14 @@ def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         line, problem = mark.line + 1, getattr(error, "problem", None)
-    else:  # a character that YAML does not allow: the error knows its position alone
+    else:  # a character that YAML does not allow: the error has only its position
         line, problem = text.count("\n", 0, getattr(error, "position", 0)) + 1, getattr(error, "reason", None)
     remedy = "correct the line, or the one before it: a quote, a bracket, a colon or the indentation"
     return _unreadable(file, line, f"is not valid YAML: {' '.join(str(problem).split())}", remedy)
 
 
 class _Reader:
-    """Walks the nodes once, turning them into data and noting where everything stands."""
+    """Walks the nodes once, turning them into data and noting the line of everything."""
 
     def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str]) -> None:
         self.document = document
@@ -168,7 +168,7 @@ class _Reader:
         return data
 
     def _merged(self, node: Node, path: Path, line: int) -> list[MappingNode]:
-        """The mappings that a `<<` names: one, or a list of them."""
+        """Returns the mappings that a `<<` names: one, or a list of them."""
         nodes = node.value if isinstance(node, SequenceNode) else [node]
         if all(isinstance(each, MappingNode) for each in nodes):
             return list(nodes)
@@ -176,7 +176,7 @@ class _Reader:
         return []
 
     def _merge(self, merged: list[MappingNode], path: Path, data: dict[str, Any]) -> None:
-        """Adds keys that `<<` brings along; what stands in the mapping itself, or was merged before, wins."""
+        """Adds the keys that `<<` merges; keys of the mapping itself, and those merged before, win."""
         for mapping in merged:
             rest = [(k, v) for k, v in mapping.value if not (isinstance(k, ScalarNode) and k.value in data)]
             data.update(self._mapping(MappingNode(mapping.tag, rest, mapping.start_mark, mapping.end_mark), path))
@@ -226,12 +226,12 @@ class _Reader:
         return self._env[name]
 
     def _from_file(self, name: str) -> str:
-        """A file's content without the trailing newline; a relative path starts from the configuration's folder."""
+        """Returns a file's content without its last newline; a relative path starts at the configuration's folder."""
         path = FilePath(self.document.file).parent / name
         shown = elide(str(path), PATH_SHOWN_MAX)
         remedy = "name a readable text file, such as one below /run/credentials"
         try:
-            if not path.is_file():  # also keeps us from waiting for ever at a pipe
+            if not path.is_file():  # also keeps us from waiting for ever on a pipe
                 raise LookupFailed(f"there is no file {shown}", remedy)
             with open(path, "rb") as stream:
                 raw = stream.read(SECRET_MAX_BYTES + 1)
@@ -250,7 +250,7 @@ def _elide(text: str) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether all of it are characters: escapes in YAML and bytes in the environment can leave halves of them."""
+    """Returns True if the text has no lone surrogates, which YAML escapes and bytes in the environment can leave."""
     try:
         text.encode()
     except UnicodeEncodeError:

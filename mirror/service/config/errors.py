@@ -1,13 +1,13 @@
-"""What is wrong with a configuration, and where."""
+"""Errors in a configuration: what is wrong, and where."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list indices from the top, such as ("flows", "a->b", "topics", 0)."""
+"""The path of a value: keys and list indices from the top, such as ("flows", "a->b", "topics", 0)."""
 
 KEY_MAX = 100
-"""Characters of one key that a message shows."""
+"""Most characters of one key that a message shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Finding:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used: everything that is wrong with it, in the order of the file."""
+    """A configuration that cannot be used, with everything that is wrong with it, in the order of the file."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(sorted(findings, key=lambda finding: finding.line or 0))
@@ -35,17 +35,17 @@ class ConfigError(Exception):
 
 
 def key_text(path: Path) -> str:
-    """A path as messages show it: `flows.a->b.topics[0]`."""
+    """Returns a path as messages show it: `flows.a->b.topics[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{elide(part, KEY_MAX)}" for part in path).removeprefix(
         "."
     )
 
 
 def printable(text: str) -> str:
-    """Text that stays on one line and does nothing to a terminal: control characters and the like are escaped."""
+    """Returns text that is safe for a line of a terminal: control characters and the like are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def elide(text: str, most: int) -> str:
-    """At most so many characters of a text."""
+    """Returns the text, cut to at most so many characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

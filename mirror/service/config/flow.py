@@ -26,11 +26,11 @@ from mirror.service.selection import GROUP_REFERENCE, Selection, is_internal, is
 
 DAY_MS = 86_400_000
 FLOW_ID_MAX = 200
-"""The internal topic's name has it, and no topic name has more than 249 characters."""
+"""The internal topic's name contains the id, and no topic name has more than 249 characters."""
 _FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
-"""What every destination topic that we create is set to: with any other value its broker rewrites our batches."""
+"""The settings of every destination topic that we create: with any other value its broker rewrites our batches."""
 
 SYNCED_TOPIC_CONFIGS = (
     "cleanup.policy",
@@ -49,7 +49,7 @@ _FIXED = "the destination has to keep batches as they are, so that {name} is alw
 _TOO_OLD = "records are older when they reach the destination, which would refuse what the source took"
 _PLACES = "it names brokers of the source cluster"
 ACCEPTABLE = ("unverifiable",)
-"""Findings of the audit that may be passed: ``audit.model.ACCEPTABLE``, which a daemon does not import."""
+"""Findings that the audit may pass: the same as ``audit.model.ACCEPTABLE``, which a daemon does not import."""
 NEVER_SYNCED: Mapping[str, str] = {
     **{name: _FIXED.format(name=name, value=value) for name, value in DESTINATION_TOPIC_CONFIGS.items()},
     "message.format.version": "the destination would convert batches to another format",
@@ -96,7 +96,7 @@ def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[
         groups = topic_pattern(entry).groups
         if any(int(number) > groups for number in GROUP_REFERENCE.findall(name)):
             raise refused("refers to a group that its expression does not have", "count its parentheses from 1")
-        # What stands for a group has a name's characters, and is not known yet.
+        # The text of a group is not known yet. As part of a topic's name, it has a name's characters: x stands for it.
         example = GROUP_REFERENCE.sub("x", name)
         if not is_topic_name(example) or len(example) > TOPIC_NAME_MAX or is_internal(example):
             raise refused("gives a topic a name that no topic can have", "write letters, digits, dots, dashes, or \\1")
@@ -120,7 +120,7 @@ def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """For the JSON Schema: the default is another key's value, which it cannot say."""
+    """Removes the default from the JSON Schema, which cannot say that the default is another key's value."""
     del schema["default"]
 
 
@@ -222,11 +222,11 @@ class FlowSettings(Settings):
 
     @property
     def selection(self) -> Selection:
-        """Which topics the flow mirrors."""
+        """The rules that select and rename the topics that the flow mirrors."""
         return Selection(self.topics, self.exclude, tuple(self.topic_rename.items()))
 
     def selects(self, topic: str) -> bool:
-        """Whether the flow mirrors this topic."""
+        """Returns True if the flow mirrors this topic."""
         return self.selection.selects(topic)
 
     @field_validator("exclude")

@@ -1,8 +1,8 @@
 """The kinds of value that a setting can be: sizes, durations, counts, switches, choices, addresses, topic patterns.
 
-Each kind turns what the YAML file holds into the Python value, or refuses it with a problem and a remedy. None of them
-puts the offered value into its message: it may have come out of a secret file. Whoever prints the message adds the
-value as the file spells it.
+Each kind turns a value of the YAML file into the Python value, or refuses it with a problem and a remedy. None of them
+puts the offered value into its message: it may come from a secret file. The code that prints the message adds the value
+as the file spells it.
 """
 
 import re
@@ -37,12 +37,12 @@ TOPIC_NAME_MAX = 249
 
 
 def refused(problem: str, remedy: str, at: str = "") -> PydanticCustomError:
-    """The error for a value that cannot be; `at` names another key whose line to show if the value is a default."""
+    """Returns the error for an invalid value; `at` names another key, whose line is shown if the value is a default."""
     return PydanticCustomError(REFUSED, "{problem}; {remedy}", {"problem": problem, "remedy": remedy, "at": at})
 
 
 def format_size(size: int) -> str:
-    """Bytes in the largest unit that divides them: 4194304 -> "4MiB". `parse_size` reads it back."""
+    """Returns bytes in the largest unit that divides them: 4194304 -> "4MiB". `parse_size` reads it back."""
     for unit, factor in sorted(UNITS.items(), key=lambda item: -item[1]):
         if size and size % factor == 0:
             return f"{size // factor}{unit}"
@@ -50,7 +50,7 @@ def format_size(size: int) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes in "4194304", "4096KiB" or "4 MiB"; None if it is no size."""
+    """Returns the bytes of "4194304", "4096KiB" or "4 MiB"; None if it is no size."""
     match = _SIZE.fullmatch(text)
     return None if match is None else int(match[1]) * UNITS[match[2] or "B"]
 
@@ -68,7 +68,7 @@ class Quantity:
     unit = ""
 
     def read(self, value: object) -> int:
-        """The number; raises PydanticCustomError for another type or a value out of range."""
+        """Returns the number; raises PydanticCustomError for another type or a value out of range."""
         number = self._number(value)
         if number is None:
             raise refused(f"must be {self.what}", f"write {self.example}")
@@ -112,7 +112,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count(Quantity):
-    """How many of something."""
+    """A number of things."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Size(Quantity):
 
 
 class Switch:
-    """true or false. Text is taken as well, because a looked-up value (`${env:NAME}`) is always text."""
+    """true or false. Text is accepted as well, because a looked-up value (`${env:NAME}`) is always text."""
 
     @staticmethod
     def read(value: object) -> bool:
@@ -162,7 +162,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words. `later` holds the words that we know of and do not take yet, each with its reason."""
+    """One of a few words. `later` holds the words that we know but do not accept yet, each with the reason."""
 
     words: tuple[str, ...]
     later: Mapping[str, str] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Choice:
 
 
 class HostPort(NamedTuple):
-    """Where a broker listens. `str()` gives "host:port", with brackets around an IPv6 address."""
+    """An address, such as a broker's. `str()` gives "host:port", with brackets around an IPv6 address."""
 
     host: str
     port: int
@@ -241,14 +241,14 @@ class Addresses:
 
 
 class Listen(Addresses):
-    """`http.listen`: the one address that this program listens at; port 0 is any that is free."""
+    """`http.listen`: the one address that this program listens on; port 0 is any that is free."""
 
     remedy = 'write "host:port", such as "127.0.0.1:9464"; port 0 takes any that is free and logs it'
     lowest_port = 0
 
     @classmethod
     def read_one(cls, value: object) -> HostPort:
-        """The address; raises PydanticCustomError for anything else."""
+        """Returns the address; raises PydanticCustomError for anything else."""
         return cls._address(value, 1, 1)
 
     def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -261,7 +261,7 @@ class Listen(Addresses):
 
 
 def check_topic_entry(entry: str) -> str:
-    """An entry of `topics` or `exclude` as it is; raises PydanticCustomError if it can match no topic."""
+    """Returns an entry of `topics` or `exclude` as it is; raises PydanticCustomError if it can match no topic."""
     remedy = 'write a topic\'s name, or a regular expression that matches whole names, such as "payments\\\\..*"'
     if not entry:
         raise refused("is empty", remedy)

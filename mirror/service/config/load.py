@@ -1,4 +1,4 @@
-"""From a file to a `Config`, or to everything that is wrong with it."""
+"""Turns a file into a `Config`, or into a list of everything that is wrong with it."""
 
 import difflib
 import os
@@ -37,7 +37,7 @@ _BUILT_IN = {
 
 
 def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> Config:
-    """Reads a configuration file; `env` is what `${env:NAME}` looks into.
+    """Reads a configuration file; `env` has the variables for `${env:NAME}`.
 
     Raises ConfigError with everything that is wrong, each as `FILE:LINE: key: what is wrong; remedy`.
     """
@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> C
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors and for other tools."""
+    """Returns the JSON Schema of the file, for editors and for other tools."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(by_alias=True)}
 
 
@@ -83,14 +83,14 @@ def _explain(document: Document, error: ErrorDetails) -> None:
 
 
 def _path(document: Document, loc: Path) -> Path:
-    """Where pydantic's `loc` stands in the file, or would: a refused default comes with its attribute's name."""
+    """Returns the path in the file for pydantic's `loc`, which has the attribute's name if a default was refused."""
     model = _model_of(loc[:-1])
     field = model.model_fields.get(str(loc[-1])) if model and loc and loc not in document.lines else None
     return loc if field is None else (*loc[:-1], str(field.alias))
 
 
 def _model_of(path: Path) -> type[Settings] | None:
-    """The model whose keys stand right below a path."""
+    """Returns the model whose keys are right below a path."""
     if not path:
         return Config
     return _SECTIONS.get(str(path[0])) if len(path) == 2 else None
@@ -120,7 +120,7 @@ def _unknown_key(path: Path) -> tuple[str, str]:
 
 
 def _find_conflicts(document: Document) -> None:
-    """Adds what does not agree among the clusters and flows that are right by themselves."""
+    """Adds the contradictions among the clusters and flows that are right by themselves."""
     clusters = _each(document, "clusters", ClusterSettings)
     flows = _each(document, "flows", FlowSettings)
     for conflict in conflicts(clusters, flows):

@@ -1,4 +1,4 @@
-"""The whole configuration: clusters, flows between them, and what all of it must agree on.
+"""The whole configuration: clusters, flows between them, and the rules that hold across them.
 
 Python names are the YAML keys with underscores for dots, units kept: `fetch.max.bytes` is `fetch_max_bytes`.
 """
@@ -19,7 +19,7 @@ from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Millise
 from mirror.service.config.settings import Settings
 
 CONFLICT = "conflict"
-"""The `type` of the pydantic error for settings that are right by themselves and do not go together."""
+"""The `type` of the pydantic error for settings that are valid by themselves but contradict each other."""
 
 ARROW = "->"
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -37,13 +37,13 @@ class ResolvedFlow:
 
     @property
     def id(self) -> str:
-        """Who it is at the destination (``flow.id``)."""
+        """The flow's identity at the destination (``flow.id``)."""
         return self.settings.flow_id or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Settings that do not go together. `at` is the other one, to show if `path` is a default."""
+    """Settings that contradict each other. `at` is the other one, whose line is shown if `path` is a default."""
 
     path: Path
     problem: str
@@ -70,7 +70,7 @@ def _check_group(value: str) -> str:
 
 
 class Config(Settings):
-    """The whole file."""
+    """The whole configuration file."""
 
     clusters: Annotated[Mapping[str, ClusterSettings], AfterValidator(_check_clusters)]
     """The Kafka clusters, each under an alias."""
@@ -113,7 +113,7 @@ class Config(Settings):
         return self
 
     def enabled_flow(self) -> ResolvedFlow:
-        """The one flow that runs."""
+        """Returns the one flow that is enabled."""
         name, settings = next((name, flow) for name, flow in self.flows.items() if flow.enabled)
         source, _, destination = name.partition(ARROW)
         return ResolvedFlow(
@@ -124,7 +124,7 @@ class Config(Settings):
 def conflicts(
     clusters: Mapping[str, ClusterSettings | None], flows: Mapping[str, FlowSettings | None]
 ) -> Iterator[Conflict]:
-    """What does not agree among clusters and flows. None stands for settings that are wrong by themselves."""
+    """Yields contradictions among clusters and flows. None stands for settings that are wrong by themselves."""
     for alias in clusters:
         if not _ALIAS.fullmatch(alias):
             yield Conflict(
@@ -179,7 +179,7 @@ def _cluster_conflicts(
 
 
 def _id_conflicts(flows: Mapping[str, FlowSettings | None]) -> Iterator[Conflict]:
-    """Two flows under one id would take each other's batches for their own."""
+    """Yields flows with the id of another one: the two would take each other's batches for their own."""
     known: dict[str, str] = {}
     for name, flow in flows.items():
         flow_id = (flow.flow_id if flow else "") or name

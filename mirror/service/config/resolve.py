@@ -1,4 +1,4 @@
-"""From the configuration to what ``net``, ``relay`` and a worker are told."""
+"""Turns the configuration into the settings of ``net``, ``relay``, the workers and the supervisor."""
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
@@ -9,7 +9,7 @@ SNAPSHOT_INTERVAL_MS = 1_000
 
 
 def cluster_options(settings: ClusterSettings) -> ClusterOptions:
-    """The config's cluster as ``net`` takes it."""
+    """Returns a cluster's settings as ``net`` takes them."""
     return ClusterOptions(
         bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
         connection=ConnectionOptions(
@@ -25,7 +25,7 @@ def cluster_options(settings: ClusterSettings) -> ClusterOptions:
 
 
 def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
-    """The config's flow as ``relay`` takes it. All but the functions is plain data (``service.worker_settings``)."""
+    """Returns a flow's settings as ``relay`` takes them: plain data but for functions (``service.worker_settings``)."""
     settings = flow.settings
     return RelaySettings(
         flow=flow.id,
@@ -61,7 +61,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
 
 
 def group_settings(config: Config, number: int) -> GroupSettings:
-    """The group as the worker of this number joins it."""
+    """Returns the group's settings for the worker of this number."""
     return GroupSettings(
         group_id=config.group_id or f"mirror-{config.enabled_flow().id}",
         protocol=config.group_protocol,
@@ -73,7 +73,7 @@ def group_settings(config: Config, number: int) -> GroupSettings:
 
 
 def handover(config: Config, number: int) -> Handover:
-    """What the worker of this number is told; numbers count from 1."""
+    """Returns the settings for the worker of this number; numbers count from 1."""
     flow = config.enabled_flow()
     return Handover(
         number=number,
@@ -88,7 +88,7 @@ def handover(config: Config, number: int) -> Handover:
 
 
 def supervision(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> Supervision:
-    """What the supervisor is told. ``workers``: how many, where not as many as the configuration says."""
+    """Returns the supervisor's settings. ``workers``: their number; None: as the configuration says."""
     flow = config.enabled_flow()
     return Supervision(
         flow=flow.name,

@@ -1,4 +1,4 @@
-"""What all settings have in common."""
+"""The base of all settings."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -13,7 +13,7 @@ class Resolved(str):
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, YAML keys with dots, nothing unknown taken, looked-up values hidden in `repr`."""
+    """Base of all settings: frozen, YAML keys with dots, unknown keys refused, looked-up values hidden in `repr`."""
 
     model_config = ConfigDict(
         frozen=True,

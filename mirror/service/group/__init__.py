@@ -1,1 +1,1 @@
-"""The consumer group at the source, which shares out the partitions."""
+"""The consumer group at the source, which assigns the partitions to workers."""

@@ -1,4 +1,4 @@
-"""Takes a member that has died out of its group, so that its partitions need not wait for its session to end."""
+"""Removes a dead member from its group, so that its partitions need not wait for its session to end."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ UNKNOWN_MEMBER_ID = 25
 
 
 async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
-    """Leaves the group in the name of a member that cannot any more.
+    """Leaves the group on behalf of a member that no longer can.
 
     Raises:
-        Refused: the coordinator says no. An unknown member is none: the group has let it go by itself.
-        NetworkError: it cannot be found or does not answer.
+        Refused: the coordinator refuses. An unknown member is no error: the group has removed it by itself.
+        NetworkError: the coordinator cannot be found or does not answer.
     """
     node_id = await coordinator_of(cluster, group_id)
     member = LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=None, reason="worker died")
@@ -36,11 +36,11 @@ async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
 
 
 async def coordinator_of(cluster: Cluster, group_id: str) -> int:
-    """The node id of the group's coordinator.
+    """Returns the node id of the group's coordinator.
 
     Raises:
         Refused: there is none at present.
-        NetworkError: nobody answers.
+        NetworkError: no broker answers.
     """
     request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
     answer = await cluster.call(request)

@@ -1,4 +1,4 @@
-"""Partitions of the flow that no member of its group holds, wherever the members run: the group is asked."""
+"""Asks the flow's group which of the flow's partitions no member holds, wherever the members run."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -12,25 +12,25 @@ from mirror.relay.assignment import Key
 from mirror.service.group.expel import coordinator_of
 
 SETTLED = frozenset({"Stable", "Empty", "Dead"})
-"""States of a group that is not about to share its partitions out anew."""
+"""States of a group that is not rebalancing."""
 
 
 GROUP_ID_NOT_FOUND = 69
-"""Of a group that nobody is in, as of DescribeGroups v6."""
+"""Error code for a group that nobody is in, from DescribeGroups v6 on."""
 
 
 class Holders(NamedTuple):
-    """What a group says of itself."""
+    """The state of a group, as its coordinator describes it."""
 
     members: int
     unassigned: int | None
-    """Partitions that no mirror of the flow holds; None: it is sharing them out at this moment, or cannot tell."""
+    """Number of partitions that no mirror of the flow holds; None: the group is rebalancing, or cannot tell."""
     strangers: tuple[str, ...] = ()
     """Members that are no mirrors of the flow, and hold some of these partitions: client id and host."""
 
 
 async def holders(cluster: Cluster, group_id: str, keys: Collection[Key], *, mark: str = "") -> Holders:
-    """Asks the group's coordinator who holds these partitions. ``mark``: how the client ids of the flow's members end.
+    """Asks the group's coordinator who holds these partitions. ``mark``: suffix of the flow's members' client ids.
 
     Raises:
         Refused: no coordinator can be found.
@@ -51,7 +51,7 @@ async def holders(cluster: Cluster, group_id: str, keys: Collection[Key], *, mar
             elif not has.isdisjoint(keys):
                 strangers.append(f"{member.client_id} at {member.client_host.removeprefix('/')}")
     except Exception as error:
-        # kafka.protocol raises whatever its codecs meet.
+        # kafka.protocol raises whatever exceptions its codecs run into.
         raise ConnectionLost(f"{cluster.name}: DescribeGroups of {group_id}: malformed assignment") from error
     return Holders(len(group.members), sum(key not in held for key in keys), tuple(sorted(strangers)))
 

@@ -1,10 +1,10 @@
-"""The worker's seat in the consumer group at the source: which partitions are ours, and where offsets are committed.
+"""The worker's seat in the consumer group at the source: it gets partitions assigned, and commits their offsets.
 
-A librdkafka consumer that fetches nothing: what it is assigned it pauses at once. It runs in a thread of its own, so
-that a slow coordinator holds up nobody; the data plane is told of changes through the event loop. Partitions that are
-revoked are drained first (the group waits for it), those that are lost are dropped.
+It is a librdkafka consumer that fetches nothing: it pauses each assigned partition at once. It runs in a thread of its
+own, so that a slow coordinator delays nothing else; the data plane is notified of changes through the event loop.
+Revoked partitions are drained first (the group waits for that), lost partitions are dropped.
 
-As long as the coordinator is away, copying goes on with what is assigned, until the session is over.
+While the coordinator is away, copying goes on with the assigned partitions until the session is over.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from mirror.relay.partition import Committed
 from mirror.service.worker_settings import GroupSettings
 
 POLL_S = 0.1
-"""How soon a change of the topics, a commit or the end is noticed."""
+"""Longest time until a change of the topics, a commit or a stop is noticed."""
 COMMITTED_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_MS = 10_000
 DRAIN_MARGIN_S = 5.0
 LEAVE_TIMEOUT_S = 15.0
 SEAT_TIMEOUT_S = 10.0
-"""How long a change of the topics waits for a seat that was lost to be had again; then another client joins."""
+"""Longest time that a change of the topics waits until a lost seat is regained; then a new client joins."""
 HEARTBEATS_PER_SESSION = 3
 MAX_POLL_INTERVAL_MARGIN_MS = 60_000
 SMALLEST_FETCH = 1_000
-"""message.max.bytes and what has to be at least that: the consumer never fetches, and has no room to."""
+"""Bytes for message.max.bytes and settings that must be at least that: the consumer never fetches, nor has room to."""
 
 _NOT_ALLOWED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group {group}",
@@ -40,53 +40,53 @@ _NOT_ALLOWED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster's rights that its brokers ask for",
 }
 _EVERY_DAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
-"""The data plane has connections of its own and says what is wrong with them."""
+"""Connection errors, not logged here: the data plane has connections of its own and reports what is wrong with them."""
 _NEXT_TIME = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
-"""A commit that a rebalance overtook: the partitions' next owner, or the next commit, has the offsets."""
+"""Errors of a commit that a rebalance overtook: the partitions' next owner, or the next commit, does it again."""
 
 
 LOST = (
     "the group has taken the partitions away without asking: this worker was not heard of for a session, or the topics "
     "are others than they were; nothing more of them is copied here, and whoever gets them next goes on"
 )
-"""What it means when partitions are lost (ConsumerRebalanceListener.onPartitionsLost)."""
+"""The meaning of lost partitions, for the log (ConsumerRebalanceListener.onPartitionsLost)."""
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
-"""A topic was deleted, or has fewer partitions than it had: made anew."""
+"""Errors if a topic was deleted, or has fewer partitions than it had, because it was recreated."""
 
 
 class Log(Protocol):
-    """What is needed of a logger."""
+    """A logger, as far as it is needed here."""
 
     def info(self, event: str, **fields: object) -> object:
-        """Something happened."""
+        """Logs a normal event."""
 
     def warning(self, event: str, **fields: object) -> object:
-        """Something needs a look."""
+        """Logs an event that needs a look."""
 
 
 class PutOut(Exception):
-    """The group does not have this member any more, and its client does not join again."""
+    """The group no longer has this member, and its client does not join again."""
 
     def __init__(self, settings: GroupSettings, error: KafkaError) -> None:
         taken = (
             f"; somebody else has joined as {settings.instance_id}: two machines have the same group.instance.id, "
             "which must differ between them"
         )
-        doubled = "group.instance.id" in error.str()  # by its text: the code says no more than that it is fatal
+        doubled = "group.instance.id" in error.str()  # by its text: the code says only that it is fatal
         super().__init__(f"group {settings.group_id}: {error.str()}{taken if doubled else ''}")
 
 
 class Copying(Protocol):
-    """Who copies what is assigned; called in the event loop's thread (``relay.assignment.Assignment``)."""
+    """Copies the assigned partitions; called in the event loop's thread (``relay.assignment.Assignment``)."""
 
     def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
-        """These are ours from now on."""
+        """Starts to copy these partitions."""
 
     async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
-        """Drains these and lets them go."""
+        """Drains these partitions and lets them go. Returns the positions to commit."""
 
     def lose(self, keys: Iterable[Key]) -> None:
-        """Drops these."""
+        """Drops these partitions."""
 
 
 class Membership:
@@ -111,9 +111,9 @@ class Membership:
         self._topics: frozenset[str] = frozenset()
         self._subscribed: frozenset[str] = frozenset()
         self._seated = False
-        """Whether this client has ever had a seat."""
+        """True if this client has ever had a seat."""
         self._waits_since: float | None = None
-        """When it was first seen that the topics have changed and the seat is lost."""
+        """When a change of the topics was first seen to wait for a lost seat (monotonic); None: none waits."""
         self._positions: Mapping[Key, Committable] | None = None
         self._ending = threading.Event()
         self._ended = asyncio.Event()
@@ -128,17 +128,17 @@ class Membership:
         self._owned: set[Key] = set()
         self._told: set[str] = set()
         self.committed: dict[Key, int] = {}
-        """Offsets that the coordinator has taken from here, of partitions that we have."""
+        """Offsets that the coordinator has accepted from here, of partitions that we have."""
         self.counters: dict[str, float] = {}
-        """rebalances/assigned, /revoked, /lost; commits/ok, /failed."""
+        """Counters: rebalances/assigned, /revoked, /lost; commits/ok, /failed."""
         self.joined = False
-        """Whether the group has given us an assignment, if only an empty one, and has not taken our seat since."""
+        """True if the group has given us an assignment, maybe an empty one, and has not taken our seat since."""
         self.failed: BaseException | None = None
-        """What ended the thread against all expectations."""
+        """The exception that ended the thread unexpectedly, or ``PutOut``."""
         self.on_joined: Callable[[str], None] = lambda _: None
         """Called in the event loop with the member's id after each assignment."""
         self.on_unknown_topic: Callable[[], None] = lambda: None
-        """Called in the event loop when the group's client finds a topic gone: that is for the data plane to tell."""
+        """Called in the event loop when the group's client finds a topic gone: the data plane reports that."""
 
     # -- for the event loop's thread ---------------------------------------------------------------------------------
 
@@ -148,17 +148,17 @@ class Membership:
         self._thread.start()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """The flow's topics of now."""
+        """Sets the topics that the flow has now."""
         self._topics = frozenset(topics)
 
     def commit(self, positions: Mapping[Key, Committable]) -> None:
-        """Commits these soon, as far as they are ours and new."""
+        """Commits these positions soon, as far as they are ours and new."""
         self._positions = positions
 
     async def stop(self) -> None:
-        """Commits, leaves the group and ends; a coordinator that does not answer is waited for no longer than bounded.
+        """Commits, leaves the group and ends. Waits ``LEAVE_TIMEOUT_S`` at most for a coordinator that does not answer.
 
-        What the partitions still have under way is not waited for: drain before.
+        Does not wait for what the partitions still have in flight: drain before.
         """
         self._ending.set()
         try:
@@ -192,11 +192,11 @@ class Membership:
                 if self._positions is not None:
                     self._commit(consumer, self._positions)
             finally:
-                # Revokes what is assigned, which commits it, and leaves the group.
+                # Revokes the assigned partitions, which commits them, and leaves the group.
                 consumer.close()
 
     def _poll(self, consumer: Consumer) -> None:
-        """Until the end, or until only another client can have the topics of now."""
+        """Polls until the end, or until only a new client can subscribe to the present topics."""
         while not self._ending.is_set():
             if self._topics != self._subscribed and self._topics and not self._subscribe(consumer):
                 return
@@ -209,12 +209,12 @@ class Membership:
 
     def _subscribe(self, consumer: Consumer) -> bool:
         """
-        To the topics of now, unless the seat was lost: librdkafka 2.16 ends the process (an assertion) where the topics
-        of a member change that had one, and is on its way to another. So that is waited for, but not for long: where
-        all its topics are gone, it does not join at all.
+        Subscribes to the present topics, unless the seat was lost: librdkafka 2.16 ends the process (an assertion) if
+        the topics of a member change after it has lost its seat and before it has the next one. So the change waits for
+        that, but not for long: a member whose topics are all gone does not join at all.
 
         Returns:
-            Whether this client can still be used.
+            True if this client can still be used.
         """
         if self._seated and not consumer.memberid():
             now = time.monotonic()
@@ -232,7 +232,7 @@ class Membership:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _await(self, work: Coroutine[Any, Any, dict[Key, Committable]], timeout_s: float) -> dict[Key, Committable]:
-        """Has the event loop do something; nothing if it does not come to it in time."""
+        """Runs ``work`` in the event loop. Returns its result, or an empty dict if it is not done in time."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)
@@ -247,7 +247,7 @@ class Membership:
         self._seated = True
         self._count("rebalances/assigned")
         if partitions:
-            # An offset of its own, or librdkafka would look for one; nothing is ever fetched from there.
+            # With an explicit offset, librdkafka does not look for one; nothing is ever fetched from there.
             consumer.incremental_assign([TopicPartition(topic, index, 0) for topic, index in sorted(keys)])
             consumer.pause(partitions)
         committed = self._committed_of(consumer, partitions)
@@ -258,16 +258,16 @@ class Membership:
         self._tell(self._has_joined, consumer.memberid() or "")
 
     def _is_out(self) -> None:
-        """In the event loop: the session is over, or the seat is somebody else's."""
+        """Notes, in the event loop, that the session is over, or the seat is somebody else's."""
         self.joined = False
 
     def _has_joined(self, member_id: str) -> None:
-        """In the event loop, after the assignment."""
+        """Notes, in the event loop, that the group has given us an assignment."""
         self.joined = True
         self.on_joined(member_id)
 
     def _committed_of(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[Key, Committed]:
-        """What the group has for them; nothing if it does not say so soon."""
+        """Returns the group's offsets of these partitions; none if it does not answer soon."""
         if not partitions:
             return {}
         try:
@@ -318,7 +318,7 @@ class Membership:
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def _commit(self, consumer: Consumer, positions: Mapping[Key, Committable], *, wait: bool = False) -> None:
-        """Commits what is ours and new, on batch boundaries; with ``wait``, until the coordinator has it."""
+        """Commits what is ours and new, on batch boundaries; with ``wait``, waits until the coordinator has it."""
         offsets = [
             # -1 is "no epoch"; None is refused with a TypeError.
             TopicPartition(*key, found.offset, found.metadata, leader_epoch=max(found.epoch, -1))
@@ -336,7 +336,7 @@ class Membership:
             self._commit_failed(error.args[0])
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Of each commit, in poll(), close() or the commit itself."""
+        """Takes the result of a commit; called in poll(), close() or the commit itself."""
         refused = error or next((one.error for one in partitions if one.error is not None), None)
         if refused is not None:
             self._commit_failed(refused)
@@ -366,7 +366,7 @@ class Membership:
         self._warn("group_trouble", error, "see the source's brokers; copying goes on with what is assigned")
 
     def _tell_not_allowed(self, error: KafkaError) -> bool:
-        """A right is missing: said once, with its name."""
+        """Logs a missing right once, with its name. Returns False for any other error."""
         right = _NOT_ALLOWED.get(error.code())
         if right is None:
             return False
@@ -392,7 +392,7 @@ def consumer_config(
     drain_timeout_ms: int,
     refresh_topics_interval_ms: int,
 ) -> dict[str, Any]:
-    """librdkafka's settings for a consumer that never consumes, with as little memory as can be."""
+    """Returns librdkafka's settings for a consumer that never consumes, with as little memory as possible."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "client.id": f"{client_id}{settings.mark}",
@@ -402,7 +402,7 @@ def consumer_config(
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "allow.auto.create.topics": False,
-        # A revoked partition is drained inside poll(): that long, nobody calls it.
+        # A revoked partition is drained inside poll(), so nobody calls poll() that long.
         "max.poll.interval.ms": max(
             drain_timeout_ms + MAX_POLL_INTERVAL_MARGIN_MS, settings.session_timeout_ms, 300_000
         ),
@@ -419,7 +419,7 @@ def consumer_config(
     if settings.instance_id:
         config["group.instance.id"] = settings.instance_id
     if settings.protocol == "classic":
-        # With the new protocol, both are the brokers' (KIP-848).
+        # With the new protocol, the brokers decide on these (KIP-848).
         config["partition.assignment.strategy"] = "cooperative-sticky"
         config["session.timeout.ms"] = settings.session_timeout_ms
         config["heartbeat.interval.ms"] = max(settings.session_timeout_ms // HEARTBEATS_PER_SESSION, 100)
@@ -427,7 +427,7 @@ def consumer_config(
 
 
 def _silent_logger() -> logging.Logger:
-    """librdkafka's own log, which would go to stderr: what matters of it comes as errors too."""
+    """Returns a logger that drops librdkafka's own log, which would go to stderr: what matters comes as errors too."""
     logger = logging.Logger("librdkafka")
     logger.addHandler(logging.NullHandler())
     return logger

@@ -1,17 +1,17 @@
-"""How long something is missing, as far as this process was there to see it."""
+"""Measures how long something is missing, without the time for which this process was stopped."""
 
 from collections.abc import Callable
 
 
 class Overdue:
-    """Seconds for which something was missing at every look.
+    """Counts the seconds for which something was missing at every look.
 
-    A process that is stopped (SIGSTOP, a suspended machine, a debugger) waits for nothing meanwhile, though the clock
-    goes on: a worker that was frozen for longer than it waits for a seat gave up in the moment that it woke.
+    A stopped process (SIGSTOP, a suspended machine, a debugger) waits for nothing, though the clock goes on. By the
+    clock alone, a worker that was frozen for longer than it waits for a seat would give up as soon as it woke.
 
     Args:
-        clock: seconds, of any origin.
-        most_step_s: what one look adds at the most. Looks are expected more often than that.
+        clock: returns seconds, of any origin.
+        most_step_s: most seconds that one look adds. Looks are expected more often than that.
     """
 
     def __init__(self, clock: Callable[[], float], *, most_step_s: float) -> None:
@@ -21,7 +21,7 @@ class Overdue:
         self.seconds = 0.0
 
     def look(self, *, missing: bool) -> float:
-        """The seconds until now; 0 if it is there."""
+        """Returns the seconds until now; 0 if nothing is missing."""
         now = self._clock()
         step_s = min(now - self._looked_at, self._most_step_s)
         self._looked_at = now

@@ -1,4 +1,4 @@
-"""The command line's side of the supervisor's HTTP server: asks for the status, has partitions resumed."""
+"""The command line's client of the supervisor's HTTP server: fetches the status, has partitions resumed."""
 
 import http.client
 import json
@@ -11,35 +11,35 @@ from mirror.service.resume.resumption import Outcome, Resumed
 from mirror.service.telemetry.status import Status
 
 TIMEOUT_S = 75.0
-"""For having partitions resumed, which are watched for a while."""
+"""Longest wait for the answer when partitions are resumed, which are watched for a while."""
 STATUS_TIMEOUT_S = 10.0
-"""For what a supervisor knows already: one that does not answer is stopped, or stuck."""
+"""Longest wait for the status, which a supervisor knows already: one that does not answer is stopped, or stuck."""
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Who listens at every address is asked at the loopback one."""
+"""A mirror that listens on every address is asked at the loopback address."""
 
 
 class NotAnswered(Exception):
-    """Nobody answers there, or not a mirror."""
+    """Nothing answers at the address, or it is not a mirror."""
 
 
 class OtherFlow(NotAnswered):
-    """A mirror answers there, with another configuration."""
+    """A mirror answers at the address, but it runs another flow."""
 
 
 class NotDone(Exception):
-    """The supervisor says why not."""
+    """The supervisor did not do it; the message says why."""
 
 
 def fetch_status(address: tuple[str, int], *, flow_id: str = "") -> Status:
-    """The status of the mirror that listens there.
+    """Returns the status of the mirror that listens on an address.
 
     Args:
         address: host and port.
-        flow_id: the flow that it must run; empty: whichever it runs.
+        flow_id: the flow that it must run; empty: any.
 
     Raises:
-        NotAnswered: none does.
-        OtherFlow: it runs another one.
+        NotAnswered: no mirror listens there.
+        OtherFlow: it runs another flow.
     """
     code, body = _ask(address, "GET", "/api/v1/status", timeout_s=STATUS_TIMEOUT_S)
     if code != http.client.OK or not isinstance(body, dict):
@@ -61,12 +61,12 @@ def resume(
     accept: Iterable[str] = (),
     flow_id: str = "",
 ) -> Resumed:
-    """Has a halted partition, all of a topic, or all there are looked at anew. ``flow_id``: see ``fetch_status``.
+    """Has a halted partition resumed, all of a topic, or all of the flow. ``flow_id``: see ``fetch_status``.
 
     Raises:
         NotAnswered: no mirror listens there.
         OtherFlow: it runs another flow.
-        NotDone: it asked nobody, because there is no such partition, or no worker is ready.
+        NotDone: it asked no worker, because there is no such partition, or no worker is ready.
     """
     if flow_id:
         fetch_status(address, flow_id=flow_id)

@@ -1,4 +1,4 @@
-"""What the supervisor's HTTP server answers, path by path."""
+"""The answers of the supervisor's HTTP server, path by path."""
 
 import json
 import os
@@ -18,28 +18,28 @@ from mirror.service.telemetry.status import Status, as_html, late_workers, statu
 
 
 class Served(Protocol):
-    """The supervisor, as the pages need it."""
+    """The supervisor, as far as the pages need it."""
 
     fleet: Fleet
     started: bool
     group: str
     """Name of the consumer group."""
     address: str
-    """Where the server listens."""
+    """The host:port that the server listens on."""
     commands: Commands
 
     resumption: Resumption
 
 
 class Pages:
-    """All paths."""
+    """Answers the requests for all paths."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
         self._version = _version()
 
     async def answer(self, request: Request) -> Response:
-        """In the event loop."""
+        """Returns the answer to a request; called in the event loop."""
         match request.method, request.path:
             case "GET", ("metrics",):
                 return self._metrics()
@@ -61,7 +61,7 @@ class Pages:
                 return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
 
     def status(self) -> Status:
-        """The object that is shown."""
+        """Returns the status object that the pages show."""
         served = self._served
         return status(
             served.fleet,
@@ -74,14 +74,15 @@ class Pages:
         )
 
     def _metrics(self) -> Response:
-        # Loaded when somebody asks: the start need not wait for it.
+        # Loaded at the first request, so that the start need not wait for it.
         from mirror.service.telemetry import metrics
 
         text = metrics.render(self._served.fleet, self._version, started=self._served.started)
         return Response(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
 
     def _healthy(self) -> Response:
-        """The event loops of the supervisor, which answers this, and of every worker. Brokers do not matter."""
+        """Tells whether all event loops run: the supervisor's, which answers this, and each worker's. Brokers do not
+        matter."""
         late = late_workers(self._served.fleet, time.time())
         if late:
             text = f"not heard of: worker {', '.join(map(str, late))}\n"
@@ -89,7 +90,7 @@ class Pages:
         return Response(HTTPStatus.OK, b"healthy\n")
 
     def _ready(self) -> Response:
-        """Whether it does its work; each reason why not is a line, and so is each remark when it does."""
+        """Tells whether the mirror does its work: a line for each reason why not, or else a line for each remark."""
         served = self._served
         reasons = [served.commands.rendered(each) for each in unready(served.fleet, started=served.started)]
         if reasons:
@@ -100,7 +101,7 @@ class Pages:
         return Response(HTTPStatus.OK, "".join(f"{each}\n" for each in lines).encode())
 
     async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
-        """200: all that was asked for goes on; 409: not all of it; 404: nothing was asked of anybody."""
+        """Resumes partitions. 200: all of them go on; 409: not all; 404: no worker was asked; 400: not understood."""
         if partition is not None and not partition.isdecimal():
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is no partition"})
         accept = {name for name, value in query.items() if value == "true"}

@@ -1,7 +1,7 @@
-"""The supervisor's HTTP server: a thread that reads requests, and answers that are made in the event loop.
+"""The supervisor's HTTP server: threads read the requests, and the event loop makes the answers.
 
-Loopback by default, no TLS, no authentication: who reaches the port may read. What changes something is taken from this
-machine alone, and only with a header that a web page cannot send along without asking first (``GUARD``).
+Loopback by default, no TLS, no authentication: everyone who reaches the port may read. Changes are accepted only from
+this machine, and only with a header that a web page cannot send along without asking first (``GUARD``).
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 GUARD = "X-Mirror-Request"
-"""Must be on every POST, with any value. A browser asks (CORS preflight) before it sends such a header to another
-site, and is never allowed."""
+"""Every POST must have this header, with any value. A browser asks (CORS preflight) before it sends such a header to
+another site, and this server never allows it."""
 ANSWER_S = 70.0
-"""An event loop that does not answer for so long is not healthy."""
+"""An event loop that does not answer for this long is not healthy."""
 SILENCE_S = 15.0
-"""A client that says nothing for so long is let go."""
+"""A client that sends nothing for this long is disconnected."""
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
 
 class ListenFailed(Exception):
-    """The address cannot be listened at; the message says why and what to do."""
+    """The server cannot listen on the address; the message says why and what to do."""
 
 
 class Request(NamedTuple):
@@ -42,7 +42,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """Its answer."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: bytes
@@ -50,7 +50,7 @@ class Response(NamedTuple):
 
 
 class Server:
-    """Open it, close it. ``answer`` is called in the event loop."""
+    """The server, from ``open`` to ``close``. ``answer`` is called in the event loop."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Server:
         self._server: ThreadingHTTPServer | None = None
 
     def open(self) -> None:
-        """Begins to listen.
+        """Starts to listen.
 
         Raises:
             ListenFailed: somebody else has the port, or this machine has no such address.
@@ -82,20 +82,20 @@ class Server:
 
     @property
     def address(self) -> str:
-        """host:port that it listens at."""
+        """The host:port that it listens on."""
         assert self._server is not None
         host, port = self._server.server_address[:2]
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
     def close(self) -> None:
-        """Listens no more; requests that are being answered are let go."""
+        """Stops listening. Does not wait for requests that are being answered."""
         if self._server is not None:
             self._server.server_close()
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server = None
 
     def _respond(self, request: Request) -> Response:
-        """In a thread of the server."""
+        """Returns the event loop's answer; called in a thread of the server."""
         coroutine = self._run(request)
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_S)
@@ -112,7 +112,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is nobody's concern."""
+        """Ignores the error: a client that goes away in the middle is nobody's concern."""
 
 
 class _Server6(_Server):
@@ -126,7 +126,7 @@ def _remedy(error: Exception) -> str:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads one request, refuses what may not be, and has the rest answered."""
+    """Reads one request, and either refuses it or has it answered."""
 
     respond: Callable[[Request], Response]
     own_host_only = True
@@ -135,15 +135,15 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Reads."""
+        """Answers a request that reads."""
         self._serve("GET")
 
     def do_HEAD(self) -> None:
-        """Reads, headers alone."""
+        """Answers a request that reads, with the headers alone."""
         self._serve("GET")
 
     def do_POST(self) -> None:
-        """Changes something."""
+        """Answers a request that changes something."""
         self._serve("POST")
 
     def _serve(self, method: str) -> None:
@@ -178,11 +178,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(response.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The log is for what mirrors; scrapes are not in it."""
+        """Logs nothing: the log is about mirroring, not about scrapes."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as an address or a name, is this machine's own."""
+    """Returns True if a host, as an address or a name, is this machine's loopback."""
     if host == "localhost":
         return True
     with suppress(ValueError):

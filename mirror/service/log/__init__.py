@@ -1,1 +1,1 @@
-"""Log lines: their form, their number, and where they go."""
+"""Log lines: their format, their rate limits, and where they are written."""

@@ -1,8 +1,8 @@
-"""Workers' log lines about many partitions at once: the first of a kind as they are, the others as their number.
+"""Condenses workers' log lines about many partitions: the first lines of a kind are written, the others are counted.
 
-An outage or a rebalance concerns thousands of partitions in a second. A kind of line (event, level, cause) may be
-written ``FREE`` times; what comes within the following window is counted, and told as one line at its end. While more
-comes, windows double, up to ``WINDOW_MOST_S``; one in which nothing came begins all anew.
+An outage or a rebalance concerns thousands of partitions in a second. The first ``FREE`` lines of a kind (level, event,
+cause) are written as they are. Further lines in the window are counted, and one line reports them at its end. While
+more lines come, windows double, up to ``WINDOW_MOST_S``. After a window without held-back lines, the kind starts again.
 """
 
 import asyncio
@@ -14,30 +14,30 @@ FREE = 5
 WINDOW_S = 1.0
 WINDOW_MOST_S = 64.0
 WHOLE = frozenset({"halted", "resumed", "skipped", "assigned", "revoked", "partitions_lost"})
-"""Each of these is told: somebody has to do something, or did; or it is about many partitions as it is."""
+"""Events that are always logged: an operator has to act, or did; or one line is about many partitions already."""
 
 Kind = tuple[str, str, str]
 """Level, event and cause."""
 
 
 class Log(Protocol):
-    """Where lines go."""
+    """The logger that receives the lines."""
 
     def info(self, event: str, **fields: object) -> object:
-        """Something happened."""
+        """Logs a normal event."""
 
     def warning(self, event: str, **fields: object) -> object:
-        """Something needs a look."""
+        """Logs an event that needs a look."""
 
     def error(self, event: str, **fields: object) -> object:
-        """Something failed."""
+        """Logs a failure."""
 
 
 class Later(Protocol):
-    """What ``asyncio.loop.call_later`` gives."""
+    """The handle that ``asyncio.loop.call_later`` returns."""
 
     def cancel(self) -> None:
-        """It is not called any more."""
+        """Cancels the call."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class _Window:
 
 
 class Digest:
-    """A logger for what workers say. ``call_later``: by default the running event loop's."""
+    """A logger for workers' lines. ``call_later`` is by default that of the running event loop."""
 
     def __init__(self, log: Log, *, call_later: "Callable[[float, Callable[[], None]], Later] | None" = None) -> None:
         self._log = log
@@ -60,19 +60,19 @@ class Digest:
         self._windows: dict[Kind, _Window] = {}
 
     def info(self, event: str, **fields: object) -> None:
-        """Something happened."""
+        """Logs a normal event."""
         self._take("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something needs a look."""
+        """Logs an event that needs a look."""
         self._take("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Something failed."""
+        """Logs a failure."""
         self._take("error", event, fields)
 
     def close(self) -> None:
-        """Tells what is held back; to be called last."""
+        """Logs a summary of all lines that are held back. Call it last."""
         for kind, window in list(self._windows.items()):
             if window.timer is not None:
                 window.timer.cancel()
@@ -100,7 +100,7 @@ class Digest:
             window.partitions.setdefault(fields["topic"], set()).add(fields["partition"])
 
     def _over(self, kind: Kind) -> None:
-        """The window is over: the next is longer, if anything was held back, and the last otherwise."""
+        """Ends a window. If it held lines back, a longer one follows; otherwise there is none until the next line."""
         window = self._windows[kind]
         if not window.held:
             del self._windows[kind]
@@ -110,7 +110,7 @@ class Digest:
         after.timer = self._call_later(after.length_s, lambda: self._over(kind))
 
     def _tell(self, kind: Kind, window: _Window) -> None:
-        """One line for all that was held back; the detail is the last one's."""
+        """Logs one line for all lines that were held back, with the detail of the last one."""
         if not window.held:
             return
         level, event, cause = kind

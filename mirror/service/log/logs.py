@@ -1,9 +1,9 @@
 """Logging: JSON lines on stdout for machines, a console for people, and no flood of the same line.
 
-Whoever logs neither waits nor fails, whatever stdout is and whoever reads it (``service.log.outlet``).
+A caller neither waits nor fails, whatever stdout is and whoever reads it (``service.log.outlet``).
 
 Every line has `event`, `level` and `timestamp` (ISO 8601, UTC). Event names are stable, because dashboards and scripts
-search for them; those that are constants here are the ones that more than one module uses.
+search for them. The names that more than one module uses are constants here.
 """
 
 from __future__ import annotations
@@ -39,44 +39,44 @@ LINES_LOST: Final = "log_lines_lost"
 EVENT: Final = "event"
 LEVEL: Final = "level"
 TIMESTAMP: Final = "timestamp"
-# What a line is about.
+# The subject of a line.
 FLOW: Final = "flow"
 CLUSTER: Final = "cluster"
 BROKER: Final = "broker"
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
 LOGGER: Final = "logger"
-# Why, and what to do.
+# The reason, and the remedy.
 DETAIL: Final = "detail"
 REMEDY: Final = "remedy"
-# Of `progress`.
+# Keys of `progress`.
 BYTES_PER_S: Final = "bytes_per_s"
 PARTITIONS: Final = "partitions"
-# Of lines that were held back.
+# Keys of reports on lines that were held back.
 SUPPRESSED: Final = "suppressed"
 OF_EVENT: Final = "of_event"
 
 IDENTITY: Final = (EVENT, FLOW, CLUSTER, BROKER, TOPIC, PARTITION)
-"""Two lines that agree in these are repeats of each other."""
+"""Two lines with equal values of these keys are repeats of each other."""
 
 UNLIMITED: Final = frozenset({PROGRESS, SUPPRESSED_EVENT, SKIPPED, HALTED, RESUMED})
-"""Events that repeat by design, and those that tell of data which is not copied or is again: no two of them are
-of the same offsets."""
+"""Events that repeat by design, and events about data that is not copied any more, or is copied again: no two of these
+are about the same offsets."""
 
 REPEATS_MAX: Final = 10
 REPEATS_INTERVAL_S: Final = 60.0
 IDENTITIES_MAX: Final = 10_000
-"""Identities remembered at a time; beyond it the oldest are told and forgotten."""
+"""Most identities remembered at a time; beyond that, the oldest are reported and forgotten."""
 
 FLUSH_S: Final = 2.0
-"""What reads the log has so long to take the last lines."""
+"""Time that the reader of the log has to take the last lines."""
 
 LIBRARY_LEVEL: Final = logging.WARNING
 
 
 @dataclass(slots=True)
 class _Window:
-    """How often one identity was logged since `began_at`, and how many of those were held back."""
+    """The number of lines of one identity since `began_at`, and how many of those were held back."""
 
     began_at: float
     count: int = 0
@@ -86,8 +86,8 @@ class _Window:
 class RepeatLimit:
     """A structlog processor that lets at most `limit` repeats of a line through per interval.
 
-    What was held back is told once the interval is over: as `suppressed` on the next such line if there is one, or by
-    a line of its own through `tell` (event, identity keys and number) at the next line of any kind, or at `flush`.
+    Held-back lines are reported once the interval is over: as `suppressed` on the next such line if there is one.
+    Otherwise `tell` gets them as a line of its own (event, identity keys, count), at any next line or at `flush`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class RepeatLimit:
         return event
 
     def flush(self) -> None:
-        """Tells what is held back right now: before the process ends."""
+        """Reports all lines that are held back. Call it before the process ends."""
         self._expire(float("inf"))
 
     def _expire(self, now: float) -> None:
@@ -131,7 +131,7 @@ class RepeatLimit:
             identity, window = next(iter(self._windows.items()))
             if now - window.began_at < self._interval_s and len(self._windows) <= IDENTITIES_MAX:
                 return
-            del self._windows[identity]  # before telling, which logs a line itself
+            del self._windows[identity]  # before the call of `tell`, which logs a line itself
             if window.suppressed:
                 known = {key: value for key, value in zip(IDENTITY, identity, strict=True) if value is not None}
                 self._tell({OF_EVENT: known.pop(EVENT), **known, SUPPRESSED: window.suppressed})
@@ -142,29 +142,29 @@ def _hashable(value: object) -> object:
 
 
 class _ToStructlog(logging.Handler):
-    """Hands what libraries log through the standard library to structlog, so that all lines look alike."""
+    """Passes lines that libraries log through the standard library to structlog, so that all lines look alike."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
         except Exception:  # a library's own mistake in its format string must not cost us the line
             message = str(record.msg)
-        # Libraries may invent levels in between; structlog knows the standard ones alone.
+        # Libraries may invent levels in between; structlog knows only the standard ones.
         level = min(record.levelno // 10 * 10, logging.CRITICAL)
         get_logger().log(level, message, **{LOGGER: record.name}, exc_info=record.exc_info)
 
 
 _limit: RepeatLimit | None = None
-"""The limit of the present configuration. A process has one log, as it has one stdout."""
+"""The limit set by the last `configure`. A process has one log, as it has one stdout."""
 _outlet: Outlet | None = None
-"""Where its lines go, if that is stdout."""
+"""The writer to stdout; None with another stream, or if an object without a descriptor stands in for stdout."""
 
 
 def configure(level: str = "info", json: bool | None = None, stream: TextIO | None = None) -> None:
     """Sets up logging for this process; may be called again, for instance with another level.
 
-    level: "debug", "info", "warning" or "error". json: None means unless `stream` is a terminal. stream: by default
-    stdout. Raises ValueError for another level.
+    level: "debug", "info", "warning" or "error". json: None means JSON unless `stream` is a terminal. stream: by
+    default stdout. Raises ValueError for another level.
     """
     global _limit, _outlet
     if level not in ("debug", "info", "warning", "error"):
@@ -186,7 +186,7 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", out)),
-        cache_logger_on_first_use=False,  # or loggers made before a second `configure` would keep the old level
+        cache_logger_on_first_use=False,  # else loggers made before a second `configure` keep the old level
     )
     root = logging.getLogger()
     root.handlers = [_ToStructlog(LIBRARY_LEVEL)]  # the handler's level too: a library may lower its own logger's
@@ -195,14 +195,14 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
 
 
 def get_logger(**bound: object) -> FilteringBoundLogger:
-    """A logger with these keys on each of its lines. ``structlog.wrap_logger``'s own arguments cannot be keys."""
+    """Returns a logger with these keys on every line. Argument names of ``structlog.wrap_logger`` cannot be keys."""
     logger: FilteringBoundLogger = structlog.get_logger(**bound)
     return logger
 
 
 def flush() -> None:
-    """Tells how many repeats are held back at this moment, and has all lines written, if that can be had soon; to be
-    called last."""
+    """Reports how many repeats are held back, and waits for ``FLUSH_S`` at most until all lines are written. Call it
+    last."""
     if _limit is not None:
         _limit.flush()
     if _outlet is not None:
@@ -210,18 +210,18 @@ def flush() -> None:
 
 
 def lines_lost() -> int:
-    """Lines that stdout did not take, since the start."""
+    """Returns the number of lines that stdout did not take since the last `configure`."""
     return _outlet.lost if _outlet is not None else 0
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    with suppress(ValueError):  # it is closed
+    with suppress(ValueError):  # the stream is closed
         return stream is not None and stream.isatty()
     return False
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """Of stdout; -1 if the process has none, None if something without a descriptor stands in for it."""
+    """Returns stdout's descriptor; -1 if the process has none, None if an object without one stands in for it."""
     with suppress(OSError, ValueError):
         return -1 if stream is None else stream.fileno()
     return None
@@ -247,7 +247,7 @@ def _json_processors() -> list[Processor]:
 
 
 def _dumps(event: EventDict, **_: object) -> str:
-    # A value that JSON does not know becomes text and a key that it does not know is left out, rather than raising.
+    # A value that JSON does not know becomes text, and a key that it does not know is left out; neither raises.
     first = {key: event[key] for key in (TIMESTAMP, LEVEL, EVENT)}
     return json_codec.dumps(first | dict(event), default=str, skipkeys=True)
 

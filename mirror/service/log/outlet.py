@@ -1,7 +1,7 @@
-"""Where log lines go: a descriptor whose disk may be full, whose reader may be gone, or may not read.
+"""Writes log lines to a descriptor whose disk may be full, whose reader may be gone, or may not read.
 
-Whoever logs neither waits nor fails: lines wait in a bounded queue for a thread that writes them. What cannot be
-written, or does not fit the queue, is lost and counted, and said in a line of its own once one can be written again.
+A caller neither waits nor fails: lines wait in a bounded queue for a thread that writes them. A line that cannot be
+written, or does not fit the queue, is lost and counted. A line of its own reports the loss once writing works again.
 """
 
 import os
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import Final
 
 QUEUE_MAX: Final = 4 << 20
-"""Bytes of lines that wait for the descriptor; a line beyond that is lost."""
+"""Most bytes of lines that may wait for the descriptor; a line beyond that is lost."""
 LOOK_AGAIN_MS: Final = 1_000
-"""How long a descriptor that takes nothing (O_NONBLOCK) is waited for before it is tried again."""
+"""Longest wait for a descriptor that takes nothing (O_NONBLOCK) before it is tried again."""
 NOT_READ: Final = "what reads the log is too slow"
 
 
 def keep_standard_descriptors() -> None:
-    """Opens those of 0, 1 and 2 that the process was started without: else the first sockets would take their numbers,
-    and whatever writes to a standard stream would write there."""
+    """Opens those of the descriptors 0, 1 and 2 that the process was started without. Otherwise the first sockets would
+    take their numbers, and everything written to a standard stream would go into a socket."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -34,9 +34,9 @@ class Outlet:
 
     Args:
         descriptor: where to write; -1: nowhere, every line is lost.
-        notice: makes the line, with its newline, that says how many were lost and why the last one was.
-        queue_max: bytes that may wait.
-        encoding: of the text.
+        notice: returns the line, with its newline, that reports how many lines were lost and why the last one was.
+        queue_max: most bytes that may wait.
+        encoding: the encoding of the text.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Outlet:
         self._size = 0
         self._thread: threading.Thread | None = None
         self._torn = False
-        """A part of a line was written last: a newline has to come before the next."""
+        """True if the last line was written in part: a newline has to come before the next one."""
         self._untold = 0
         self._why = ""
         self.lost = 0
         """Lines that were not written, since the start."""
 
     def write(self, text: str) -> int:
-        """Hands a line on; never waits."""
+        """Queues a line; never waits."""
         line = text.encode(self._encoding, "backslashreplace")
         with self._changed:
             if self._size + len(line) > self._queue_max:
@@ -78,10 +78,10 @@ class Outlet:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: every line is on its way. See ``settle``."""
+        """Does nothing: every line is on its way already. See ``settle``."""
 
     def settle(self, timeout_s: float) -> bool:
-        """Waits until every line is written or lost, for so long at most; whether they are."""
+        """Waits for ``timeout_s`` at most until every line is written or lost. Returns True if that is so."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             return self._changed.wait_for(lambda: not self._lines, max(0.0, deadline - time.monotonic()))
@@ -109,7 +109,7 @@ class Outlet:
                 self._changed.notify_all()
 
     def _put(self, line: bytes) -> str:
-        """Writes it whole; why not, or an empty string."""
+        """Writes the whole line. Returns the reason why it could not, or an empty string."""
         rest = memoryview(b"\n" + line if self._torn else line)
         while rest:
             try:

@@ -1,5 +1,5 @@
-"""structlog as the service needs it: without rich, which it loads for coloured tracebacks wherever that is installed
-(for the demo, here), and which would stay in the memory of the supervisor for as long as it runs."""
+"""Imports structlog without rich. Where rich is installed (here: for the demo), structlog loads it for coloured
+tracebacks, and it would stay in the supervisor's memory for as long as the supervisor runs."""
 
 import sys
 

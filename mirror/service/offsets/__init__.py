@@ -1,1 +1,1 @@
-"""``mirror offsets``: which offset is which on the other side."""
+"""``mirror offsets``: translates offsets of one side into those of the other."""

@@ -1,6 +1,6 @@
-"""What a consumer group has committed at a cluster, and whether anybody is in it; asked with librdkafka's admin client.
+"""A consumer group's committed offsets and members at a cluster, by librdkafka's admin client.
 
-``alias``: what the configuration calls the cluster.
+``alias``: the cluster's name in the configuration.
 """
 
 import time
@@ -20,21 +20,22 @@ BACKOFF_S = 0.2
 SOON = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
-"""Errors that pass by themselves: a coordinator has just come to the group, and still reads what it had."""
+"""Errors that pass by themselves: a coordinator has just taken over the group, and still reads its state."""
 
 
 class GroupError(Exception):
-    """A cluster does not say, or does not take, what was asked; the message says what and why."""
+    """A cluster does not answer a question about a group, or refuses a commit; the message says what and why."""
 
 
 def committed(settings: ClusterSettings, group: str, alias: str) -> list[TopicPartition]:
-    """All that the group has committed; empty if there is no such group. To be asked before anything else about it.
+    """Returns all offsets that the group has committed; empty if there is no such group. Ask this before anything else
+    about the group: it waits for the coordinator.
 
     Raises:
-        GroupError: it cannot be read.
+        GroupError: they cannot be read.
     """
     request = ConsumerGroupTopicPartitions(group)
-    admin = _admin(settings)  # its requests end with it
+    admin = _admin(settings)  # kept in a variable: the client's requests end with it
     try:
         _await_coordinator(settings, group)
         answer = asked(lambda: admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT_S))
@@ -44,10 +45,11 @@ def committed(settings: ClusterSettings, group: str, alias: str) -> list[TopicPa
 
 
 def members(settings: ClusterSettings, group: str, alias: str) -> int:
-    """How many are in the group: running consumers go on where they are, and commit over what is written.
+    """Returns the number of the group's members: running consumers go on where they are, and commit over what is
+    written.
 
     Raises:
-        GroupError: not to be known.
+        GroupError: the group cannot be described.
     """
     admin = _admin(settings)
     try:
@@ -59,10 +61,10 @@ def members(settings: ClusterSettings, group: str, alias: str) -> int:
 
 
 def commit(settings: ClusterSettings, group: str, alias: str, offsets: Iterable[TopicPartition]) -> None:
-    """Commits these for the group.
+    """Commits these offsets for the group.
 
     Raises:
-        GroupError: not taken, or not certain.
+        GroupError: they were refused, or it is not certain that they were committed.
     """
     request = ConsumerGroupTopicPartitions(group, list(offsets))
     admin = _admin(settings)
@@ -76,7 +78,7 @@ def commit(settings: ClusterSettings, group: str, alias: str, offsets: Iterable[
 
 
 def asked(ask: Callable[[], Mapping[str, Future[_T]]]) -> _T:
-    """The admin client's answer about one group; see ``patiently``.
+    """Returns the admin client's answer about one group; see ``patiently``.
 
     Raises:
         KafkaException: refused, or not answered in time.
@@ -85,7 +87,7 @@ def asked(ask: Callable[[], Mapping[str, Future[_T]]]) -> _T:
 
 
 def patiently(attempt: Callable[[], _T]) -> _T:
-    """What it gives; tried again while the group's coordinator is not ready (``SOON``), for ``TIMEOUT_S``.
+    """Returns the result of ``attempt``. Retries for ``TIMEOUT_S`` while the coordinator is not ready (``SOON``).
 
     Raises:
         KafkaException: refused, or not answered in time.
@@ -101,15 +103,15 @@ def patiently(attempt: Callable[[], _T]) -> _T:
 
 
 def _await_coordinator(settings: ClusterSettings, group: str) -> None:
-    """Until the group's coordinator answers. confluent-kafka 2.16.1 crashes (SIGSEGV) where its admin client is told
-    that a coordinator still loads, as on a cluster that no group has used before; its consumer says so.
+    """Waits until the group's coordinator answers. confluent-kafka 2.16.1 crashes (SIGSEGV) if its admin client is told
+    that a coordinator still loads, as on a cluster that no group has used before; its consumer reports that instead.
 
     Raises:
         KafkaException: refused, or not answered in time.
     """
     consumer = Consumer({**_client(settings), "group.id": group, "enable.auto.commit": False})
     try:
-        # Without a subscription it does not join; what is asked for does not matter.
+        # Without a subscription the consumer does not join. The partition that it asks about does not matter.
         patiently(lambda: consumer.committed([TopicPartition("__consumer_offsets", 0)], timeout=TIMEOUT_S))
     finally:
         consumer.close()

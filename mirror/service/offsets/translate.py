@@ -1,4 +1,4 @@
-"""``mirror offsets translate``: which offset of one side is which on the other; for a consumer group, all of them.
+"""``mirror offsets translate``: translates an offset, or all of a consumer group's, into the other side's.
 
 Reads both clusters and the internal topic, and writes nothing but what ``--apply`` asks for: a group's offsets at the
 destination. Works while the mirror runs and while it does not.
@@ -24,18 +24,18 @@ from mirror.service.offsets.group_offsets import GroupError, commit, committed, 
 from mirror.wire.errors import ErrorCode
 
 NAMED = 5
-"""Topics or partitions that a line names."""
+"""Most topics or partitions that a line names."""
 
 EXACT = "this flow has offsets: exact: every offset is the same on both sides"
 
 
 class NotTranslated(Exception):
-    """What was asked for cannot be had; the message says why and what to do."""
+    """An offset cannot be translated, or not be committed; the message says why and what to do."""
 
 
 class Row(NamedTuple):
-    """A group's committed offset. ``place`` None: what the group would read next is not copied yet. ``deleted``: its
-    place is gone at the destination, whose log begins at ``place``."""
+    """A group's committed offset. ``place`` None: the record that the group would read next is not copied yet.
+    ``deleted``: the destination has deleted the offset's own place, and its log begins at ``place``."""
 
     topic: str
     partition: int
@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An offset to be committed at the destination. ``now``: the group's there at present, -1: none; ``of``: how many
-    partitions at the source it is of."""
+    """An offset to be committed at the destination. ``now``: the group's committed offset there at present, -1: none;
+    ``of``: the number of source partitions that it is for."""
 
     topic: str
     partition: int
@@ -57,21 +57,22 @@ class Commit(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A group, and what becomes of it at the destination."""
+    """A group's offsets at the source, and those that it gets at the destination."""
 
     group: str
     rows: list[Row]
     unread: list[tuple[str, int, bool]]
-    """(topic, partition) of the flow without an offset of the group; True: one with goes into the same partition."""
+    """(topic, partition, shared): partitions of the flow without an offset of the group. ``shared``: a partition with
+    an offset goes into the same destination partition."""
     others: list[str]
-    """Topics that the flow does not mirror, and that the group has offsets of."""
+    """Topics that the group has offsets of, and that the flow does not mirror."""
     there: dict[tuple[str, int], int]
-    """Its offsets at the destination now."""
+    """The group's present offsets at the destination."""
 
     @property
     def commits(self) -> list[Commit]:
-        """What ``--apply`` commits: of several source partitions in one partition of the destination the least offset,
-        so that records are read again rather than missed."""
+        """The offsets that ``--apply`` commits. If several source partitions go into one destination partition, that is
+        the least of their offsets, so that records are read again rather than missed."""
         places: dict[tuple[str, int], list[int]] = {}
         for row in self.rows:
             if row.place is not None:
@@ -80,7 +81,7 @@ class Moved(NamedTuple):
 
 
 class Translator:
-    """Both ends of the enabled flow, opened. An async context manager."""
+    """Translates offsets of the enabled flow. An async context manager, which opens both clusters."""
 
     def __init__(self, config: Config) -> None:
         self._flow = config.enabled_flow()
@@ -90,7 +91,7 @@ class Translator:
 
     @property
     def exact(self) -> bool:
-        """Whether the flow keeps offsets as they are."""
+        """True if the flow keeps offsets as they are."""
         return self._flow.settings.offsets == "exact"
 
     async def __aenter__(self) -> Self:
@@ -116,7 +117,7 @@ class Translator:
     # -- single offsets ------------------------------------------------------------------------------------------------
 
     async def to_destination(self, topic: str, partition: int, offset: int) -> Place | None:
-        """Where a reader of the source that goes on at ``offset`` goes on; None: that is not copied yet.
+        """Returns where a reader of the source at ``offset`` goes on at the destination; None: not copied yet.
 
         Raises:
             NotTranslated: the flow has no such partition, or has copied nothing of it.
@@ -127,13 +128,13 @@ class Translator:
         return (await self.of(topic, partition)).to_destination(offset)
 
     async def to_source(self, topic: str, partition: int, offset: int) -> Place:
-        """Where a reader of the destination that goes on at ``offset`` goes on at the source. Raises the same."""
+        """Returns where a reader of the destination at ``offset`` goes on at the source. Raises the same."""
         if self.exact:
             return Place(offset, exact=True)
         return (await self.of(topic, partition)).to_source(offset)
 
     async def of(self, topic: str, partition: int) -> Translation:
-        """The partition's map as of the first time that it is asked for. Raises the same."""
+        """Returns the partition's translation, as of the first call for it. Raises the same."""
         found = self._known.get((topic, partition))
         if found is None:
             found = self._known[topic, partition] = await self._look(topic, partition)
@@ -173,11 +174,11 @@ class Translator:
     # -- consumer groups -----------------------------------------------------------------------------------------------
 
     async def group(self, group: str) -> Moved:
-        """The group's committed offsets of the flow's topics at the source, translated.
+        """Returns the group's committed offsets of the flow's topics at the source, translated.
 
         Raises:
             NotTranslated: it has none; or see ``to_destination``.
-            GroupError: a cluster does not say.
+            GroupError: a cluster does not say what the group has committed.
         """
         settings = self._flow.settings
         rows, others = [], set[str]()
@@ -187,7 +188,7 @@ class Translator:
                 place, log_start = await self._place(topic, partition, one.offset)
                 row = Row(topic, partition, one.offset, settings.selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
-                    # A consumer that has committed less begins where auto.offset.reset says: at the end, by default.
+                    # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
                     row = row._replace(place=Place(log_start, exact=False), deleted=True)
                 rows.append(row)
             elif one.offset >= 0:
@@ -201,8 +202,8 @@ class Translator:
         return Moved(group, sorted(rows), await self._unread(rows), sorted(others), there)
 
     async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
-        """The same as ``to_destination``, and where the destination's log begins; of exact offsets, None where the
-        destination ends before."""
+        """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
+        is None if the destination's log ends before."""
         if self.exact:
             log = await self._log(self._destination, topic, partition)
             place = Place(offset, exact=True) if offset <= await log.visible_end() else None
@@ -211,8 +212,8 @@ class Translator:
         return known.to_destination(offset), known.log_start
 
     async def _unread(self, rows: Iterable[Row]) -> list[tuple[str, int, bool]]:
-        """Partitions of which the group has no offset: of its topics, and of those that go into the same destination
-        partition as what it has read (True)."""
+        """Returns partitions without an offset of the group: those of its topics, and those that go into the same
+        destination partition as one that it has read (True)."""
         settings = self._flow.settings
         had, topics = {(row.topic, row.partition) for row in rows}, {row.topic for row in rows}
         wanted = {(row.destination, row.partition) for row in rows}
@@ -226,13 +227,13 @@ class Translator:
         return sorted(found)
 
     def check(self, moved: Moved) -> None:
-        """Whether ``apply`` may commit. Where several source topics go into one, the group needs an offset of each:
-        without one of them, nothing says from where it reads that topic, and the others' offsets may lie behind its
-        records.
+        """Checks that ``apply`` may commit. If several source topics go into one, the group needs an offset of each:
+        without one of them, nothing says from where the group reads that topic, and the others' offsets may lie behind
+        its records.
 
         Raises:
             NotTranslated: it may not; the message says why and what to do.
-            GroupError: not to be known.
+            GroupError: the group's members at the destination are not known.
         """
         group = shlex.quote(moved.group)
         for row in moved.rows:
@@ -263,8 +264,8 @@ class Translator:
         return f"kafka-consumer-groups.sh --bootstrap-server {settings.bootstrap_servers_text}"
 
     def apply(self, group: str, commits: Iterable[Commit]) -> None:
-        """Commits these at the destination, under the same group id and without a leader epoch: with the source's, a
-        consumer would read nothing.
+        """Commits these offsets at the destination, under the same group id and without a leader epoch: with the
+        source's epoch, a consumer would read nothing.
 
         Raises:
             GroupError: the commit failed.
@@ -273,7 +274,7 @@ class Translator:
         commit(self._flow.destination, group, self._alias_there, offsets)
 
     def told(self, moved: Moved) -> list[str]:
-        """The group's offsets on both sides, and what ``apply`` commits of them, in lines."""
+        """Returns the group's offsets on both sides, and what ``apply`` commits of them, as lines of text."""
         lines = [("topic", "partition", "source", "into", "destination", "")]
         for row in moved.rows:
             there = str(row.place.offset) if row.place else "-"
@@ -299,10 +300,10 @@ class Translator:
 
 
 async def translate_offset(config: Config, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
-    """The answer for one offset, in words.
+    """Returns the answer for one offset, in words.
 
     Raises:
-        NotTranslated: it cannot be had, or is not copied yet.
+        NotTranslated: it cannot be translated, or is not copied yet.
         NetworkError, Differs: see ``offsetmap.translation``.
     """
     async with Translator(config) as translator:
@@ -327,13 +328,14 @@ def _told(place: Place, why: str, there: str) -> str:
 
 
 async def translate_group(config: Config, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
-    """Tells a group's offsets on both sides and what ``apply`` commits at the destination, before it does.
+    """Passes a group's offsets on both sides to ``tell``. With ``apply``, then commits those at the destination.
 
     Returns:
-        What was done.
+        What was done, in words.
 
     Raises:
-        NotTranslated, GroupError: it has none, or they cannot be committed: then nothing was.
+        NotTranslated: the group has no offsets, or they may not be committed; nothing was committed.
+        GroupError: a cluster does not say what the group has, or the commit itself failed.
         NetworkError, Differs: see ``offsetmap.translation``.
     """
     async with Translator(config) as translator:

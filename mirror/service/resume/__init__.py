@@ -1,1 +1,1 @@
-"""Halted partitions that are to go on, by an operator's word."""
+"""Resumes halted partitions at an operator's request."""

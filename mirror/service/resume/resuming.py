@@ -1,4 +1,4 @@
-"""A worker's part when halted partitions are resumed (``service.resume.resumption`` is the supervisor's)."""
+"""The worker's side of resuming halted partitions (``service.resume.resumption`` is the supervisor's side)."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -10,13 +10,13 @@ from mirror.relay.phases import Phase
 from mirror.relay.relay import Relay
 
 WATCH_S = 10.0
-"""What is resumed is watched for so long, to tell whether it goes on; it may take longer to be located."""
+"""Time that resumed partitions are watched, to report whether they go on; to locate them may take longer."""
 LOOK_EVERY_S = 0.02
 SEEKING = frozenset({Phase.LOCATING, Phase.DOUBT})
 
 
 def flow_keys(relay: Relay | None) -> dict[str, list[int]]:
-    """Every partition of the flow, whoever copies it: topic -> indices."""
+    """Returns every partition of the flow, whoever copies it: topic -> partition indices."""
     found: dict[str, list[int]] = {}
     for topic, partition in relay.keys if relay is not None else ():
         found.setdefault(topic, []).append(partition)
@@ -26,17 +26,17 @@ def flow_keys(relay: Relay | None) -> dict[str, list[int]]:
 async def resume(
     relay: Relay, keys: list[Key], accept: Iterable[str], *, remade: Collection[str] = ()
 ) -> dict[Key, str]:
-    """Has partitions looked at anew, and waits a moment for what comes of it.
+    """Resumes partitions, and waits for ``WATCH_S`` at most to see whether they go on.
 
     Args:
-        relay: which has them, or had them until just now.
-        keys: of the partitions.
-        accept: what an operator accepts, as keyword arguments of ``Relay.resume``.
-        remade: topics that were made anew and that the operator resumes as a whole: partitions of them that halt for
-            that only now are resumed as well, as long as the topic is the one that it was at the beginning.
+        relay: the relay that has them, or had them until just now.
+        keys: the partitions.
+        accept: findings that an operator accepts: names of keyword arguments of ``Relay.resume``.
+        remade: recreated topics that the operator resumes as a whole. Those of their partitions that halt for that only
+            now are resumed as well, as long as the topic's ids are those of the beginning.
 
     Returns:
-        Partition -> why it does not go on; empty: it does.
+        Partition -> the reason why it does not go on, or an empty string if it does.
 
     Raises:
         NetworkError: a cluster does not answer.
@@ -45,7 +45,7 @@ async def resume(
     loop = asyncio.get_running_loop()
     until = loop.time() + WATCH_S
     resumed = {key: relay.partitions[key] for key, why in why_not.items() if not why and key in relay.partitions}
-    # The look for topics has put them in doubt.
+    # ``resume_all`` has looked for topics, which put the other partitions of recreated topics in doubt.
     late = {key: each for key, each in relay.partitions.items() if key[0] in remade and key not in why_not}
     ids = {key: relay.pins.ids(each) for key, each in late.items()}
     begun: dict[Partition, int] = {}
@@ -64,13 +64,14 @@ async def resume(
 
 
 def _is_remade(partition: Partition) -> bool:
-    """Whether it has halted because one of its topics was made anew."""
+    """Returns True if the partition has halted because one of its topics was recreated."""
     return partition.halted is not None and partition.halted.reason == HaltReason.RECREATED.slug
 
 
 def _undecided(partition: Partition, begun: dict[Partition, int]) -> bool:
-    """Whether it is not known yet if the partition goes on: it is located, or what comes next is not acknowledged. What
-    it halted for may be that very batch. ``begun``: where each was located."""
+    """Returns True if it is not known yet whether the partition goes on: it is still being located, or its next batch
+    is not acknowledged. That very batch may be the one that it halted for. ``begun`` keeps each one's position at the
+    first look after it was located."""
     if partition.phase in SEEKING:
         return True
     if partition.phase is not Phase.ACTIVE or not partition.lag:

@@ -1,4 +1,4 @@
-"""An operator's wish that halted partitions go on: which they are, who has them, and what came of it."""
+"""Handles an operator's request to resume halted partitions: finds them, asks their workers, collects the outcomes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from mirror.relay.assignment import Key
 
 ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
-"""What an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
+"""Findings that an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
 RECREATED = HaltReason.RECREATED.slug
 ANSWER_S = 60.0
-"""A worker that does not answer for so long is told to be late."""
+"""Longest wait for a worker's answer; after that, the request counts as not answered."""
 
 
 class Outcome(NamedTuple):
-    """What came of it for one partition. ``why_not`` is empty if it goes on."""
+    """The outcome for one partition. ``why_not`` is empty if the partition goes on."""
 
     topic: str
     partition: int
@@ -31,13 +31,13 @@ class Outcome(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """What came of it."""
+    """The outcome of a request."""
 
     outcomes: list[Outcome]
     elsewhere: list[Key]
-    """Partitions of the flow that no worker here has at present."""
+    """Requested partitions that no worker here has at present."""
     nobody: bool = False
-    """Whether some of the flow's partitions are held by nobody, so that these may be."""
+    """True if nobody holds some of the flow's partitions, so that those in ``elsewhere`` may be among them."""
 
 
 class NotAsked(Exception):
@@ -45,10 +45,10 @@ class NotAsked(Exception):
 
 
 class Child(Protocol):
-    """One worker, as this module needs it (``service.child.Child``)."""
+    """One worker, as far as this module needs it (``service.child.Child``)."""
 
     def send(self, kind: str, **fields: object) -> bool:
-        """Tells the worker; False if there is none."""
+        """Sends the worker a message. Returns False if it is not running."""
 
 
 class Resumption:
@@ -61,16 +61,16 @@ class Resumption:
         self._asked = 0
 
     async def resume(self, topic: str | None, partition: int | None, accept: Iterable[str]) -> Resumed:
-        """Has halted partitions looked at anew by the workers that have them.
+        """Has halted partitions resumed by the workers that have them.
 
         Args:
-            topic: whose partitions; None: of all topics.
-            partition: this one alone, halted or not; None: all that are halted. Where a topic was made anew, also those
-                of it that have not halted for that yet.
+            topic: only partitions of this topic; None: of all topics.
+            partition: this one alone, halted or not; None: all halted ones. If a topic was recreated, also those of its
+                partitions that have not halted for that yet.
             accept: some of ``ACCEPTABLE``.
 
         Raises:
-            NotAsked: the flow has no such partition, or no worker can say so.
+            NotAsked: the flow has no such partition, or no worker can tell which partitions the flow has.
         """
         flow = await self._flow_keys()
         wanted = {key for key in flow if topic in (None, key[0]) and partition in (None, key[1])}
@@ -89,7 +89,7 @@ class Resumption:
             if partition is not None or row.state == "halted":
                 by_worker[number].append(key)
             elif row.topic in remade:
-                by_worker[number] += []  # it will halt for the same reason in a moment
+                by_worker[number] += []  # the worker is asked too: it will halt for the same reason in a moment
         wish = {"accept": sorted(accept), "remade": sorted(remade)}
         found = await asyncio.gather(*(self._resume(number, keys, wish) for number, keys in by_worker.items()))
         elsewhere = sorted(wanted - here.keys())
@@ -105,7 +105,7 @@ class Resumption:
         return [Outcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
 
     async def _flow_keys(self) -> set[Key]:
-        """Every partition of the flow, by the word of the first worker that knows."""
+        """Returns every partition of the flow, as the first worker that is ready reports them."""
         for worker in self._fleet.workers.values():
             if worker.ready:
                 answer = await self._ask(worker.number, say.KEYS)
@@ -126,7 +126,7 @@ class Resumption:
             self._answers.pop(asked, None)
 
     def answered(self, message: Message) -> None:
-        """A worker's answer."""
+        """Hands a worker's answer to the request that waits for it."""
         answer = self._answers.get(message["id"])
         if answer is not None and not answer.done():
             answer.set_result(message)

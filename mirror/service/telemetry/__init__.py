@@ -1,1 +1,1 @@
-"""What the service says of itself: metrics, status, readiness, reports."""
+"""The service's reports on itself: metrics, status, readiness, log lines."""

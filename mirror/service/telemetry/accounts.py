@@ -1,8 +1,8 @@
-"""What was replicated of one partition, over all the times that a worker of this supervisor had it. Pure.
+"""Counts what was replicated of one partition, over all the times that a worker of this supervisor had it. Pure.
 
-A worker counts from where it first located the partition. What landed after the last owner's last word and before that
-was counted by nobody: its answers were still due when the owner let go, doubted, or died. Positions tell: the account
-counts what lies between where the last owner was and where the next one began.
+A worker counts from the position where it first located the partition. Records that landed before that, but after the
+previous owner's last report, were counted by nobody: their answers were still due when that owner let go, doubted, or
+died. The account counts them by positions: from where the previous owner was to where the next one began.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 KEPT = 8
-"""Stints whose owners may still have something to say; older ones are added up."""
+"""Stints that are kept because their owners may still report; older ones are added up."""
 
 
 class Totals(NamedTuple):
@@ -22,7 +22,7 @@ class Totals(NamedTuple):
     filled: int = 0
 
     def plus(self, other: "Totals") -> "Totals":
-        """Both together."""
+        """Returns the sum of both."""
         return Totals(
             self.records + other.records,
             self.batches + other.batches,
@@ -35,17 +35,17 @@ class Stint(NamedTuple):
     """One time that a worker process had a partition, from its assignment until it was let go."""
 
     number: int
-    """Of that process; each assignment has another."""
+    """The stint's number in that process; each assignment gets another."""
     begun: int
     """The position when it was first located, where the counts begin; -1: it was not located yet."""
     begun_at_s: float
-    """By the machine's monotonic clock."""
+    """When that was, in seconds by the machine's monotonic clock."""
     holes_from: int
-    """From here up to ``begun`` there were only markers."""
+    """From here up to ``begun``, the destination had only markers."""
     inherited: int
-    """The position that the owner before had committed; -1: not known."""
+    """The position that the previous owner had committed; -1: not known."""
     position: int
-    """As last known; -1: it never was."""
+    """The position as last known; -1: it was never known."""
     records: int = 0
     batches: int = 0
     bytes: int = 0
@@ -53,30 +53,30 @@ class Stint(NamedTuple):
 
     @property
     def totals(self) -> Totals:
-        """What it counted itself."""
+        """The counts of the stint itself."""
         return Totals(self.records, self.batches, self.bytes, self.filled)
 
 
 class Account:
-    """Of one partition."""
+    """The account of one partition."""
 
     def __init__(self) -> None:
         self._stints: dict[Hashable, Stint] = {}
         self._closed = Totals()
         self._position = -1
-        """Where the last closed stint ended."""
+        """The position at which the last closed stint ended."""
         self._closed_s = -math.inf
-        """When it had begun: a word of it, or of one before, comes too late."""
+        """When the last closed stint had begun: a report on it, or on an earlier one, comes too late."""
 
     def told(self, worker: Hashable, stint: Stint) -> None:
-        """The worker's word of now. ``worker``: the process; words of several may come in any order."""
+        """Takes a worker's latest report. ``worker``: the process; reports of several may come in any order."""
         key = worker, stint.number
         if stint.begun < 0 or stint.begun_at_s <= self._closed_s:
             return
         known = key in self._stints
         self._stints[key] = stint
         if not known:
-            # In the order in which they began, whoever is heard first.
+            # Sorted by their begin: a later owner may report before an earlier one.
             self._stints = dict(sorted(self._stints.items(), key=lambda item: item[1].begun_at_s))
             while len(self._stints) > KEPT:
                 oldest = self._stints.pop(next(iter(self._stints)))
@@ -85,7 +85,7 @@ class Account:
 
     @property
     def totals(self) -> Totals:
-        """Of all stints, and of what landed between them."""
+        """The counts of all stints, and of what landed between them."""
         found, position = self._closed, self._position
         for stint in self._stints.values():
             found = found.plus(_between(position, stint)).plus(stint.totals)
@@ -94,7 +94,7 @@ class Account:
 
 
 def _between(position: int, stint: Stint) -> Totals:
-    """What landed between two owners. Of batches and bytes, nobody knows."""
+    """Returns the records and filled offsets that landed between two owners. Batches and bytes are not known."""
     known = max(position, stint.inherited)
     if known < 0 or stint.begun <= known:
         return Totals()

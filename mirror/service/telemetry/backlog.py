@@ -1,31 +1,32 @@
-"""For how long records have waited to be copied, by what was seen of both ends. Pure.
+"""Measures how long records have waited to be copied, by the observed ends of source and copy. Pure.
 
-Timestamps of records do not tell: producers choose them, and behind a quiet hour the first new record would look an
-hour late. What is seen tells: the source ended at E at a time T, and the copy has not reached E yet.
+Record timestamps cannot tell: producers choose them, and after a quiet hour the first new record would look an hour
+late. Observations can: at time T the source ended at E, and the copy has not reached E yet.
 """
 
 from collections import deque
 
 MOST_ENDS = 120
-"""Ends remembered of a partition; beyond that, every second one is forgotten, and the answer is right to 2 %."""
+"""Most ends remembered per partition; beyond that, every second one is forgotten, and the answer is right to 2 %."""
 
 
 class Backlog:
-    """Of one partition, whoever copies it."""
+    """The backlog of one partition, whoever copies it."""
 
     __slots__ = ("_apart_s", "_ends")
 
     def __init__(self) -> None:
         self._ends: deque[tuple[float, int]] = deque()
-        """When the source was first seen to end there, for the ends that the copy has not reached; oldest first."""
+        """(time, end): when the source was first seen to end there; only ends that the copy has not reached, oldest
+        first."""
         self._apart_s = 0.0
-        """Between two of them, at least; the newest is kept in any case."""
+        """Least number of seconds between two of them; the newest is kept in any case."""
 
     def seen(self, source_end: int, position: int, at_s: float) -> None:
-        """Both ends, at this time; -1: not known."""
+        """Notes both ends as seen at this time; -1: not known."""
         ends = self._ends
         while ends and ends[-1][1] > source_end >= 0:
-            # The source has lost records, or is another log: those will never come.
+            # The source has lost records, or is another log: the copy will never reach that end.
             ends.pop()
         if source_end > max(position, ends[-1][1] if ends else -1):
             if len(ends) >= MOST_ENDS:
@@ -40,5 +41,5 @@ class Backlog:
             self._apart_s = 0.0
 
     def seconds(self, now_s: float) -> float:
-        """How long the oldest of what is not copied is known to wait; 0 if nothing is."""
+        """Returns how long the oldest record that is not copied is known to wait, in seconds; 0 if none waits."""
         return max(0.0, now_s - self._ends[0][0]) if self._ends else 0.0

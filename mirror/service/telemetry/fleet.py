@@ -1,6 +1,6 @@
-"""What the supervisor knows of its workers and their partitions: the last snapshots, added up. No I/O.
+"""The supervisor's knowledge of its workers and their partitions: the last snapshots, added up. No I/O.
 
-Counters survive the worker that counted them: what it had told last is kept as a base when it ends. Gauges end with it.
+Counters survive the process that counted them: its last values are kept as a base when it ends. Gauges end with it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from mirror.relay.assignment import Key
 
 QUIET_S = 10.0
-"""A worker tells of itself once a second. One that was not heard of for so long is stopped or stuck, and what it told
-last is not known to be so any more."""
+"""A worker reports once a second. One that was not heard of for this long is stopped or stuck, and its last report may
+not be true any more."""
 
 
 @dataclass(slots=True)
 class WorkerView:
-    """One worker by number, over all the processes that have been it."""
+    """One worker by number, over all the processes that have had the number."""
 
     number: int
     pid: int = 0
@@ -35,44 +35,44 @@ class WorkerView:
     ready: bool = False
     joined: bool = False
     waits: str = ""
-    """What it waits for before it can start; empty: nothing."""
+    """The reason why it cannot start yet; empty: none."""
     member: str = ""
     started_at: float = 0.0
-    """Of the present process, seconds since 1970."""
+    """When the present process was started, seconds since 1970."""
     heard_at: float = 0.0
-    """When it last told anything, seconds since 1970."""
+    """When it last reported anything, seconds since 1970."""
     restarts: int = 0
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     rows: dict[Key, Row] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     clusters: dict[str, bool] = field(default_factory=dict)
-    """Whether each cluster answers it, as it told last."""
+    """Cluster -> True if it answers this worker, as last reported."""
     silent: list[tuple[str, str, float]] = field(default_factory=list)
     """Brokers that owe it an answer: (broker, request, seconds)."""
     unreached: dict[str, str] = field(default_factory=dict)
     """Brokers that it cannot connect to, and why."""
     unassigned: int | None = None
-    """Partitions of the flow that the group says nobody holds."""
+    """Number of the flow's partitions that nobody holds, as the group says; None: not known."""
     unmatched: list[str] = field(default_factory=list)
     """Entries of the flow's ``topics`` that matched nothing at its last look."""
     gone_topics: list[str] = field(default_factory=list)
-    """Topics that were copied, and that the source had no more at its last look."""
+    """Topics that were copied, and that the source no longer had at its last look."""
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
 
     @property
     def quiet_s(self) -> float:
-        """For how long it has told nothing, if that is too long; else 0."""
+        """Seconds since its last report if that is too long (``QUIET_S``); else 0."""
         silent_s = time.time() - self.heard_at if self.up else 0.0
         return silent_s if silent_s > QUIET_S else 0.0
 
     def counter(self, name: str) -> float:
-        """Over all its processes."""
+        """Returns a counter over all its processes."""
         return self.base[name] + self.counters.get(name, 0)
 
     def labelled(self, name: str) -> dict[str, float]:
-        """Counters "name/label" by label, over all its processes."""
+        """Returns counters "name/label" by label, over all its processes."""
         prefix = f"{name}/"
         names = {each for each in (*self.base, *self.counters) if each.startswith(prefix)}
         return {each.removeprefix(prefix): self.counter(each) for each in sorted(names)}
@@ -84,20 +84,20 @@ class Fleet:
     def __init__(self, flow: str, *, flow_id: str = "") -> None:
         self.flow = flow
         self.flow_id = flow_id or flow
-        """Who it is at the destination."""
+        """The flow's identity at the destination (``flow.id``)."""
         self.workers: dict[int, WorkerView] = {}
         self.flow_partitions = 0
-        """Of the whole flow, whoever copies them."""
+        """Number of partitions of the whole flow, whoever copies them."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
         self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
         self._left_halted: dict[Key, Row] = {}
-        """Of partitions that were halted when they were let go here: the last that was told of them."""
+        """The last row of each partition that was halted when it was let go here."""
         self._ended_skipped: list[Skipped] = []
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def started(self, number: int, pid: int) -> WorkerView:
-        """A process of this number was started."""
+        """Notes that a process of this number was started."""
         worker = self.workers.setdefault(number, WorkerView(number))
         if worker.started_at:
             worker.restarts += 1
@@ -106,13 +106,13 @@ class Fleet:
         return worker
 
     def heard_of(self, number: int) -> WorkerView:
-        """Its event loop turns: it said something."""
+        """Notes that the worker said something, so its event loop runs."""
         worker = self.workers[number]
         worker.heard_at = time.time()
         return worker
 
     def heard(self, number: int, snapshot: Mapping[str, Any]) -> None:
-        """Its snapshot (``service.telemetry.snapshot``)."""
+        """Takes a worker's snapshot (``service.telemetry.snapshot``)."""
         worker = self.heard_of(number)
         worker.counters = snapshot["counters"]
         worker.gauges = snapshot["gauges"]
@@ -137,18 +137,18 @@ class Fleet:
             worker.rows[row.key] = row
 
     def alive(self, number: int, message: Mapping[str, Any]) -> None:
-        """It says what it sees, before it has anything to copy."""
+        """Takes a worker's report from before it has anything to copy."""
         worker = self.heard_of(number)
         worker.clusters |= message["clusters"]
         worker.counters = message["counters"]
         worker.silent = [tuple(each) for each in message["silent"]]
         worker.unreached = message["unreached"]
         if message["unmatched"] is not None:
-            # A worker that waits looks again and again; between two tries the last look counts.
+            # A worker that cannot start looks again and again; between two tries the last look counts.
             worker.unmatched = message["unmatched"]
 
     def ended(self, number: int) -> None:
-        """Its process is gone: what it had counted stays."""
+        """Notes that the worker's process is gone. What it had counted stays."""
         worker = self.workers[number]
         worker.base.update(worker.counters)
         self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
@@ -163,16 +163,16 @@ class Fleet:
         worker.up = worker.ready = worker.joined = False
 
     def _leave(self, row: Row | None) -> None:
-        """A worker here has the partition no more. Its halt is written down and goes on, whoever gets it."""
+        """Keeps the row of a halted partition that a worker here no longer has: it stays halted, whoever gets it."""
         if row is not None and row.reason:
             self._left_halted[row.key] = row
 
-    # -- what is so --------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> Iterator[tuple[WorkerView, Row]]:
-        """Every partition that is copied here now, once. What a quiet worker had may be another's by now, and that
-        nothing of it waits is not known any more."""
+        """Every partition that is copied here now, once. A quiet worker's partitions may be another's by now, and if
+        their lag was 0, it is not known any more (None)."""
         quiet = {number for number, worker in self.workers.items() if worker.quiet_s}
         loud = [worker for number, worker in self.workers.items() if quiet and number not in quiet]
         held = {key for worker in loud for key in worker.rows}
@@ -185,17 +185,17 @@ class Fleet:
                     yield worker, row._replace(lag_records=row.lag_records or None)
 
     def totals(self) -> dict[Key, Totals]:
-        """Records, batches, bytes and filled offsets of every partition that was ever copied here."""
+        """Returns records, batches, bytes and filled offsets of every partition that was ever copied here."""
         return {key: account.totals for key, account in self._accounts.items()}
 
     @property
     def replicated(self) -> Totals:
-        """The same, summed up: the one account of what was copied, for metrics, status and log."""
+        """The sum of ``totals``: the one account of what was copied, for metrics, status and log."""
         return reduce(Totals.plus, self.totals().values(), Totals())
 
     @property
     def states(self) -> dict[str, int]:
-        """Partitions by state."""
+        """Number of partitions by state."""
         return dict(Counter(row.state for _, row in self.rows))
 
     @property
@@ -205,8 +205,8 @@ class Fleet:
 
     @property
     def left_halted(self) -> list[Row]:
-        """Partitions that were halted when a worker here had them last, while some of the flow are held by nobody, as
-        they are when the source is away."""
+        """Partitions that were halted when a worker here last had them, and that no worker here has now. Empty unless
+        nobody holds some of the flow's partitions, as happens when the source is away."""
         if not self.unassigned:
             return []
         here = {row.key for _, row in self.rows}
@@ -214,26 +214,26 @@ class Fleet:
 
     @property
     def lag_records(self) -> int | None:
-        """Of the partitions that are copied here, as far as it is known (``lag_unknown``). None: of none it is, or
-        nothing is known to lag and of some it is not: that is no 0."""
+        """The sum of the known lags of the partitions here; ``lag_unknown`` counts the others. None instead of 0 unless
+        every lag is known, every worker is settled, and the flow has partitions."""
         known = sum(row.lag_records or 0 for _, row in self.rows)
         told = self.settled and self.flow_partitions and not self.lag_unknown
         return known if known or told else None
 
     @property
     def lag_unknown(self) -> int:
-        """Partitions whose lag is not known, with those that nobody holds."""
+        """Number of partitions whose lag is not known, including those that nobody holds."""
         return sum(row.lag_records is None for _, row in self.rows) + (self.unassigned or 0)
 
     def lag_seconds(self, row: Row, now: float) -> float | None:
-        """How long the oldest record that is not copied is known to wait; 0 when none does, None when that is not
-        known."""
+        """Returns how long the oldest record that is not copied is known to wait, in seconds; 0 if none waits, None if
+        that is not known."""
         return None if row.lag_records is None else self._backlogs[row.key].seconds(now) if row.lag_records else 0.0
 
     @property
     def skipped(self) -> list[Skipped]:
-        """Source offsets that were not copied because somebody decided so, in the order of the decisions. Workers tell
-        of what was skipped in earlier lives as well: each range is shown once."""
+        """Source offsets that were not copied by decision, in the order of the decisions. Workers also report what was
+        skipped before their process began, so each range is shown once."""
         found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
         ranges = {each[:4]: each for each in sorted(found, key=lambda each: each.at_ms, reverse=True)}
         return sorted(ranges.values(), key=lambda each: each.at_ms)
@@ -245,19 +245,19 @@ class Fleet:
 
     @property
     def gone_topics(self) -> list[str]:
-        """Topics that the flow's patterns matched, that were copied, and that the source has no more."""
+        """Topics that the flow's patterns matched, that were copied, and that the source no longer has."""
         return sorted({name for worker in self.workers.values() for name in worker.gone_topics})
 
     @property
     def unreached(self) -> dict[str, str]:
-        """Brokers that some worker cannot connect to, and why: of clusters that answer, where others do."""
+        """Broker -> why some worker cannot connect to it; only brokers of clusters that answer."""
         away = tuple(f"{name} broker " for name, up in self.clusters.items() if not up)
         told = [worker.unreached for worker in self.workers.values() if not worker.quiet_s]
         return {broker: why for each in told for broker, why in each.items() if not broker.startswith(away)}
 
     @property
     def clusters(self) -> dict[str, bool]:
-        """Whether source and destination answer, as all workers see it; until one has tried, they do not."""
+        """Source and destination -> True if it answers every worker that has tried; False until one has."""
         told = [worker.clusters for worker in self.workers.values()]
         return {
             name: any(name in each for each in told) and all(each.get(name, True) for each in told)
@@ -266,8 +266,8 @@ class Fleet:
 
     @property
     def unassigned(self) -> int | None:
-        """Partitions of the flow that nobody holds, by the group's word; where that cannot be had and a worker here is
-        out of the group, those that nobody holds here. None: not known."""
+        """Number of the flow's partitions that nobody holds, as the group says. If the group has not said, and a worker
+        here is not settled, those that nobody holds here. None: not known."""
         if not self.flow_partitions:
             return None
         missing = self.flow_partitions - self._held
@@ -280,47 +280,47 @@ class Fleet:
 
     @property
     def _held(self) -> int:
-        """Partitions that workers here have."""
+        """Number of partitions that workers here have."""
         return sum(1 for _ in self.rows)
 
     @property
     def settled(self) -> bool:
-        """Whether every worker is up, says so, and knows what is its."""
+        """True if every worker is up, reports, and has an assignment (an empty one, maybe)."""
         workers = self.workers.values()
         return bool(workers) and all(worker.up and worker.joined and not worker.quiet_s for worker in workers)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every partition of the flow is copied here."""
+        """True if every partition of the flow is copied here."""
         return self._held >= self.flow_partitions > 0
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that is copied here is at the destination. Halted partitions are not copied."""
+        """True if everything that is copied here is at the destination. Halted partitions are not copied."""
         states = self.states
         return self.settled and "active" in states and states.keys() <= {"active", "halted"} and self.lag_records == 0
 
     @property
     def all_halted(self) -> bool:
-        """Whether there is no partition of the flow left that could go on, here or anywhere."""
+        """True if every partition of the flow is halted here, so that none can go on anywhere."""
         return self.settled and 0 < self.flow_partitions <= len(self.halted)
 
     @property
     def none_goes_on(self) -> bool:
-        """Whether there are partitions here, and every one of them is halted."""
+        """True if there are partitions here, and every one of them is halted."""
         return self.settled and self.states.keys() == {"halted"}
 
     def counter(self, name: str) -> float:
-        """Over all workers."""
+        """Returns a counter's sum over all workers."""
         return sum(worker.counter(name) for worker in self.workers.values())
 
     def labelled(self, name: str) -> dict[str, float]:
-        """Counters "name/label" by label, over all workers."""
+        """Returns counters "name/label" by label, summed over all workers."""
         found: Counter[str] = Counter()
         for worker in self.workers.values():
             found.update(worker.labelled(name))
         return dict(found)
 
     def gauge(self, name: str) -> float:
-        """Over all workers that are up."""
+        """Returns a gauge's sum over all workers that are up."""
         return sum(worker.gauges.get(name, 0) for worker in self.workers.values())

@@ -1,6 +1,6 @@
-"""What the garbage collector takes: plain integers, counted in the collector's own callbacks.
+"""The garbage collector's runs and pauses: plain numbers, counted in the collector's own callbacks.
 
-No metrics library in there: recording a metric inside such a callback can deadlock.
+No metrics library is used there: recording a metric inside such a callback can deadlock.
 """
 
 import gc
@@ -8,25 +8,25 @@ import time
 from bisect import bisect_left
 
 BOUNDS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
-"""Upper bounds of a pause, seconds; beyond the last is a bucket of its own."""
+"""Upper bounds of the buckets for pauses, in seconds; longer pauses have a bucket of their own."""
 GENERATIONS = 3
 
 
 class Pauses:
-    """Of this process, from ``watch`` on."""
+    """The collector's pauses in this process, from ``watch`` on."""
 
     def __init__(self) -> None:
         self._began_at = 0.0
         self.buckets = [[0] * (len(BOUNDS_S) + 1) for _ in range(GENERATIONS)]
-        """By generation: pauses within each bound and above all, not cumulative."""
+        """By generation: number of pauses in each bucket, not cumulative."""
         self.sum_s = [0.0] * GENERATIONS
 
     def watch(self) -> None:
-        """Begins to count."""
+        """Starts to count."""
         gc.callbacks.append(self._note)
 
     def end(self) -> None:
-        """Counts no more."""
+        """Stops counting."""
         gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
@@ -39,7 +39,7 @@ class Pauses:
         self.buckets[generation][bisect_left(BOUNDS_S, took_s)] += 1
 
     def counters(self) -> dict[str, float]:
-        """By name, as ``service.telemetry.snapshot`` has them."""
+        """Returns the counters by name, for ``service.telemetry.snapshot``."""
         found: dict[str, float] = {}
         for generation, stats in enumerate(gc.get_stats()):
             found[f"gc_collections/{generation}"] = stats["collections"]

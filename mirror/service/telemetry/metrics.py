@@ -1,6 +1,7 @@
-"""``/metrics``: what the workers told last, rendered when somebody asks, by one collector. Prometheus' text format.
+"""``/metrics``: the workers' last reports, rendered on request by one collector, in Prometheus' text format.
 
-Names and labels are the operator's interface: README, alerts and dashboards carry them. Base units, help on everything.
+Names and labels are the operator's interface: README, alerts and dashboards use them. All metrics have base units and
+a help text.
 """
 
 import gc
@@ -44,7 +45,7 @@ _FLOW_COUNTERS = (
     ("mirror_oversize_fetches", "oversize_frames", "Fetch answers larger than a frame of the pool."),
 )
 _CAUSES = tuple(each.slug for each in NetworkError.__subclasses__() if "slug" in vars(each))
-"""Of doubt: the network's. Brokers' error codes come as they are met."""
+"""Causes of doubt that come from the network. Brokers' error codes are added as they occur."""
 _FLOW_LABELLED = (
     ("mirror_resyncs", "resyncs", "cause", _CAUSES, "Doubts about a partition's position, by what caused them."),
     ("mirror_halts", "halts", "reason", REASONS, "Partitions that halted, by reason."),
@@ -75,7 +76,7 @@ _GC_COUNTERS = (
 
 
 class FleetCollector(Collector):
-    """Everything there is, from one fleet."""
+    """Collects all metrics from one fleet."""
 
     def __init__(self, fleet: Fleet, version: str, *, started: bool) -> None:
         self._fleet = fleet
@@ -85,11 +86,11 @@ class FleetCollector(Collector):
         self._flow = [here, there]
 
     def describe(self) -> list[Metric]:
-        """Nothing ahead: the registry need not collect to know the names."""
+        """Returns nothing, so that the registry need not collect just to know the names."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yields all metric families."""
         yield from self._partitions()
         yield from self._whole_flow()
         yield from self._workers()
@@ -225,7 +226,7 @@ class FleetCollector(Collector):
             yield family
         for name, counter, label, known, text in _FLOW_LABELLED:
             family = CounterMetricFamily(name, text, labels=[*_OF_FLOW, label])
-            # From 0 on: a rate over time does not see a counter that begins with 1.
+            # Known labels start at 0: a rate over time does not see a counter that begins with 1.
             for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
                 family.add_metric([*self._flow, value], count)
             yield family
@@ -310,7 +311,7 @@ def _gauge(name: str, text: str) -> GaugeMetricFamily:
 
 
 def render(fleet: Fleet, version: str, *, started: bool = True) -> bytes:
-    """The text that Prometheus scrapes (``CONTENT_TYPE``). ``started``: whether the workers have begun to copy."""
+    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``). ``started``: the workers have begun to copy."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(FleetCollector(fleet, version, started=started))
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""Clusters that go away and come back: one line each, whatever it means for brokers and partitions. Pure."""
+"""Detects clusters that go away and come back: one change each, however many brokers and partitions suffer. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from mirror.net.options import UP_FOR_S
 
 
 class Lost(NamedTuple):
-    """The cluster answers no more."""
+    """The cluster no longer answers."""
 
     cluster: str
 
@@ -17,24 +17,24 @@ class Back(NamedTuple):
 
     cluster: str
     duration_s: float
-    """From its last sign of life, to about half a second."""
+    """Seconds since its last sign of life, accurate to about half a second."""
 
 
 class Outages:
-    """What was seen of the clusters so far."""
+    """The state of the clusters as seen so far."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        """Those that have answered."""
+        """Clusters that have ever answered."""
         self._lost: dict[str, float] = {}
-        """Those that do not any more, since when."""
+        """Clusters that no longer answer -> since when."""
 
     def look(self, clusters: Mapping[str, bool], now: float) -> list[Lost | Back]:
-        """What has changed.
+        """Returns what has changed since the last look.
 
         Args:
-            clusters: whether each answers (``Fleet.clusters``).
-            now: in seconds, of any clock that never goes back.
+            clusters: cluster -> True if it answers (``Fleet.clusters``).
+            now: in seconds, by any clock that never goes back.
         """
         found: list[Lost | Back] = []
         for cluster, up in clusters.items():

@@ -1,17 +1,17 @@
-"""Whether the mirror does its work, and if not, why: for ``/-/ready``, the status and the command line. Pure."""
+"""Decides whether the mirror does its work, and says why not: for ``/-/ready``, status and command line. Pure."""
 
 import time
 
 from mirror.service.telemetry.fleet import QUIET_S, Fleet
 
 MOST = 5
-"""So many topics that are gone, or partitions that are held back, are shown one by one."""
+"""Most missing topics, and most held-back partitions, that are shown one by one."""
 HELD_S = 60.0
-"""A transaction that is open for so long is told: as long as a producer's may be by default, until brokers abort it."""
+"""A transaction that is open for this long is shown: brokers abort a producer's after the same time, by default."""
 
 
 def _silent(fleet: Fleet) -> list[str]:
-    """What workers wait for that have not started yet: a broker that is frozen answers neither yes nor no."""
+    """Returns the brokers that keep workers from starting: a frozen broker answers neither yes nor no."""
     found: dict[str, tuple[float, str]] = {}
     for worker in fleet.workers.values():
         for broker, what, seconds in worker.silent if worker.up and not worker.ready else ():
@@ -20,7 +20,7 @@ def _silent(fleet: Fleet) -> list[str]:
 
 
 def _idle(fleet: Fleet) -> list[str]:
-    """Partitions, and none of them is copied for a while now: they are located, and that takes too long."""
+    """Returns a reason if no partition has been copied for a while: locating them takes too long."""
     rows = [row for _, row in fleet.rows if not row.reason]
     since_s = max((row.waits_since for row in rows if row.state != "active"), default=0.0)
     if not rows or any(row.state == "active" for row in rows) or time.time() - since_s < QUIET_S:
@@ -30,7 +30,7 @@ def _idle(fleet: Fleet) -> list[str]:
 
 
 def remarks(fleet: Fleet) -> list[str]:
-    """What does not keep it from its work, and needs a look: a broker that is down, an entry that matches nothing."""
+    """Returns what needs a look but does not stop the work: a broker that is down, an entry that matches nothing."""
     source, _, _ = fleet.flow.partition("->")
     down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
     unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
@@ -44,7 +44,8 @@ def remarks(fleet: Fleet) -> list[str]:
 
 
 def _held_back(fleet: Fleet, source: str) -> list[str]:
-    """Lag counts what a read_committed consumer may read: nothing, behind a transaction that nobody ends."""
+    """Returns a remark on each partition behind a transaction that nobody ends. Its lag does not show that: it counts
+    only what a read_committed consumer may read."""
     now = time.time()
     held = (row for _, row in fleet.rows if 0 < row.held_since < now - HELD_S)
     rows = sorted(held, key=lambda row: row.held_since)
@@ -58,11 +59,11 @@ def _held_back(fleet: Fleet, source: str) -> list[str]:
 
 
 def unready(fleet: Fleet, *, started: bool) -> list[str]:
-    """Why it is not ready, a reason each; empty: it is.
+    """Returns the reasons why the mirror is not ready; empty if it is.
 
     Args:
-        fleet: what is known of the workers.
-        started: whether they have begun to copy.
+        fleet: what is known about the workers.
+        started: True once they have begun to copy.
     """
     reasons = list(dict.fromkeys(worker.waits for worker in fleet.workers.values() if worker.waits))
     if not started and not reasons:

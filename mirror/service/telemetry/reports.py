@@ -1,4 +1,4 @@
-"""What the supervisor's log says of all workers together: progress, caught up, clusters lost and back, all halted."""
+"""The supervisor's log lines on all workers together: progress, caught up, clusters lost and back, all halted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 NAMED = 5
-"""Brokers that a line names."""
+"""Most brokers that a line names."""
 REBALANCED_S = 5.0
-"""Copying some of the partitions, and being through with them for so long: the others are somebody else's."""
+"""If only some partitions are here, and they have been caught up for this long, the others are somebody else's."""
 
 
 class Reports:
-    """Looks at the fleet when it is told to, and logs what has changed."""
+    """Looks at the fleet when asked to, and logs what has changed."""
 
     def __init__(self, fleet: Fleet, log: FilteringBoundLogger) -> None:
         self.commands = Commands()
@@ -36,7 +36,7 @@ class Reports:
         self._reported_bytes = 0
 
     def look(self, *, started: bool) -> None:
-        """To be called twice a second or so. ``started``: the workers have begun to copy."""
+        """Logs what has changed. Call it about twice a second. ``started``: the workers have begun to copy."""
         self._tell_all_halted()
         self._tell_unreached()
         if started:
@@ -46,7 +46,7 @@ class Reports:
             self._log.info(logs.CAUGHT_UP, bytes=self._fleet.replicated.bytes)
 
     def _tell_all_halted(self) -> None:
-        """Once, when nothing here goes on any more: it stays up, so that an operator can have partitions resumed."""
+        """Logs once that everything here has halted. The mirror stays up, so that an operator can resume partitions."""
         none_goes_on = self._fleet.none_goes_on
         if none_goes_on and not self._all_halted:
             self._log.error(
@@ -60,7 +60,7 @@ class Reports:
         self._all_halted = none_goes_on
 
     def _tell_unreached(self) -> None:
-        """Brokers of a cluster that answers, once each until they can be reached again: also before the start."""
+        """Logs unreachable brokers of clusters that answer, once each until reached again; also before the start."""
         unreached = self._fleet.unreached
         new = {broker: why for broker, why in unreached.items() if broker not in self._unreached}
         if new:
@@ -71,7 +71,7 @@ class Reports:
         self._unreached = set(unreached)
 
     def _tell_outages(self) -> None:
-        """A cluster that answers no more, and one that does again."""
+        """Logs each cluster that no longer answers, and each that answers again."""
         for change in self._outages.look(self._fleet.clusters, time.monotonic()):
             if isinstance(change, Back):
                 self._log.warning("cluster_back", cluster=change.cluster, duration_s=round(change.duration_s, 1))
@@ -80,7 +80,8 @@ class Reports:
                 self._log.warning("cluster_lost", cluster=change.cluster, detail=detail)
 
     def _has_caught_up(self) -> bool:
-        """At once if all partitions are here; else they are on other machines, or between two workers for a moment."""
+        """Returns True once all partitions here have caught up: at once if all of the flow's are here; else after
+        ``REBALANCED_S``, since the others are on other machines, or between two workers for a moment."""
         if not self._fleet.caught_up:
             self._complete_at = None
             return False
@@ -91,7 +92,7 @@ class Reports:
         return time.monotonic() - self._complete_at > REBALANCED_S
 
     def progress(self) -> None:
-        """One line of progress: all workers together."""
+        """Logs one line of progress for all workers together."""
         fleet, now = self._fleet, time.monotonic()
         elapsed_s = max(now - self._reported_at, 1e-9)
         replicated = fleet.replicated

@@ -1,4 +1,4 @@
-"""What a worker says of its partitions, and the supervisor reads: plain data."""
+"""A worker's reports on its partitions, which the supervisor reads: plain data."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class Row(NamedTuple):
     partition: int
     state: str
     lag_records: int | None
-    """Source offsets that the destination is known to lack. None: not known; never 0 then."""
+    """Number of source offsets that the destination is known to lack. None (never 0): not known."""
     source_end: int
-    """As last heard; -1: never."""
+    """The end of the source, as last heard; -1: never heard."""
     position: int
-    """Up to where it is copied, as last known; -1: it never was."""
+    """The source offset up to which it is copied, as last known; -1: not known."""
     committed: int
-    """The group's offset; -1: none yet."""
+    """The group's committed offset; -1: none yet."""
     reason: str
-    """Why it halted; empty: it has not."""
+    """The reason why it halted; empty: it has not."""
     detail: str
     remedy: str
     waits: str
-    """Why it is not copied for now, without being halted; empty: it is."""
+    """The reason why it is not copied for now without being halted; empty: it does not wait."""
     waits_since: float
-    """Since 1970; 0: it does not wait."""
+    """When that began, in seconds since 1970; 0: it does not wait."""
     held_back: int
-    """Offsets at the source that a transaction that is still open keeps from read_committed consumers."""
+    """Number of source offsets that an open transaction keeps back from read_committed consumers."""
     held_since: float
-    """Since when that transaction is known to keep back whatever comes, since 1970; 0: there is none."""
+    """Since when that transaction is known to keep them back, in seconds since 1970; 0: there is none."""
     stint: Stint
-    """What was replicated since it was assigned."""
+    """The counts of what was replicated since it was assigned."""
 
     @property
     def key(self) -> Key:
@@ -50,12 +50,12 @@ class Row(NamedTuple):
 
     @classmethod
     def read(cls, values: Sequence[Any]) -> Row:
-        """Back from JSON."""
+        """Restores the tuple from JSON."""
         return cls._make([*values[:-1], Stint._make(values[-1])])
 
 
 class Gone(NamedTuple):
-    """The last word on a partition that was let go."""
+    """The last report on a partition that was let go."""
 
     topic: str
     partition: int
@@ -63,11 +63,11 @@ class Gone(NamedTuple):
 
     @classmethod
     def read(cls, values: Sequence[Any]) -> Gone:
-        """Back from JSON."""
+        """Restores the tuple from JSON."""
         return cls._make([*values[:-1], Stint._make(values[-1])])
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
+    """Returns the resident memory of this process, in bytes."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * PAGE_SIZE

@@ -1,7 +1,7 @@
-"""What a worker tells of itself, as plain data: once a second, so that watching costs the data path nothing.
+"""A worker's report on itself, as plain data: once a second, so that watching costs the data path nothing.
 
-Counters are a flat mapping, "name" or "name/label", so that the supervisor adds them up without knowing them. Of the
-partitions only those are told that changed since the last time.
+Counters are a flat mapping, "name" or "name/label", so that the supervisor adds them up without knowing them. Only
+partitions that changed since the last report are in it.
 """
 
 import itertools
@@ -17,23 +17,23 @@ from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.rows import Gone, Row, resident_bytes
 
 FRESH_S = 8.0
-"""An end of the source that was heard of so long ago no longer says that there is nothing to copy."""
+"""After this time without news, the last known end of the source no longer says that there is nothing to copy."""
 
 
 class Snapshots:
-    """Takes them; remembers what was told."""
+    """Takes snapshots, and remembers what was reported."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
         self._numbers = itertools.count(1)
         self._stints: dict[Partition, int] = {}
-        """The number of each one's stint."""
+        """The number of each partition's present stint."""
         self._told: dict[Key, Row] = {}
         self._held: dict[Key, tuple[int, float]] = {}
-        """The offset that consumers are kept at by an open transaction, and since when."""
+        """Partition -> the offset at which an open transaction keeps consumers, and since when (seconds since 1970)."""
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
-        """The state of now, for JSON."""
+        """Returns the present state, for JSON."""
         gone = self._retire(relay)
         fresh_from = time.monotonic() - FRESH_S
         rows = [
@@ -60,7 +60,7 @@ class Snapshots:
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:
-        """Partitions that were let go, with their last word: also those that nothing was told of yet."""
+        """Returns the last report on each partition that was let go, also if it is the first one."""
         gone: list[Gone] = []
         for partition in relay.let_go:
             key = partition.topic, partition.index
@@ -93,7 +93,7 @@ class Snapshots:
         return Row(
             *key,
             partition.phase.value,
-            # Nothing more is known to be there: but for how long was nobody told?
+            # A lag of 0 is not known any more if the source's end was heard of too long ago.
             lag if lag or partition.heard_at >= fresh_from else None,
             partition.high_watermark,
             partition.shown_position,
@@ -114,7 +114,7 @@ class Snapshots:
             return 0.0
         at, since = self._held.get(key, (-1, 0.0))
         if at != partition.high_watermark:
-            # What was held back before was decided meanwhile: this is another transaction.
+            # The end has moved, so what was held back before is decided: this is another transaction.
             since = time.time()
             self._held[key] = (partition.high_watermark, since)
         return since

@@ -1,6 +1,6 @@
-"""What ``/api/v1/status``, ``/status`` and ``mirror status`` show: the numbers of ``/metrics``, for people. Pure.
+"""The content of ``/api/v1/status``, ``/status`` and ``mirror status``: the numbers of ``/metrics``, for people. Pure.
 
-The JSON object is the interface; text and HTML are made from it, so that they can be made anywhere.
+The JSON object is the interface. Text and HTML are made from it alone, so that any process can make them.
 """
 
 import html
@@ -15,15 +15,15 @@ from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.readiness import remarks, unready
 
 Status = dict[str, Any]
-"""As ``status`` makes it."""
+"""The object that ``status`` returns."""
 LATE_S = 60.0
-"""A worker's event loop that is not heard of for so long is stuck, or stopped."""
+"""A worker whose event loop was not heard of for this long is stuck or stopped."""
 
 
 def status(
     fleet: Fleet, *, version: str, started: bool, group: str, address: str, pid: int, commands: Commands
 ) -> Status:
-    """Everything, as JSON has it. Times are seconds since 1970 or durations in seconds, sizes are bytes."""
+    """Returns the whole status, for JSON. Times are seconds since 1970 or durations in seconds, sizes are bytes."""
     now = time.time()
     totals, replicated = fleet.totals(), fleet.replicated
     reasons = [commands.rendered(each) for each in unready(fleet, started=started)]
@@ -109,7 +109,7 @@ def status(
 
 
 def late_workers(fleet: Fleet, now: float) -> list[int]:
-    """Workers that run and were not heard of for a while: stuck or stopped, whatever brokers do."""
+    """Returns the workers that run but were not heard of for ``LATE_S``: stuck or stopped, whatever brokers do."""
     return [worker.number for worker in fleet.workers.values() if worker.up and now - worker.heard_at > LATE_S]
 
 
@@ -128,7 +128,7 @@ def _seconds(value: float | None, absent: str = "-") -> str:
 
 
 def _lag(now: Status) -> str:
-    """What is known to lag, and of how many partitions that is not known."""
+    """Returns the known lag in words, with the number of partitions whose lag is not known."""
     unknown = now["lag_unknown_partitions"]
     if now["lag_records"] is None and not unknown:
         return UNKNOWN
@@ -139,7 +139,7 @@ def _lag(now: Status) -> str:
 
 
 def _whose(now: Status) -> str:
-    """With workers on several machines, each sees its own partitions only."""
+    """Returns whose lag it is, if not the whole flow's: with several machines, each sees only its own partitions."""
     here = sum(now["states"].values())
     return f" (of the {here} partitions here)" if here < (now["partitions_of_flow"] or 0) else ""
 
@@ -283,7 +283,7 @@ def _tables(now: Status) -> list[Table]:
 
 
 def as_text(now: Status) -> str:
-    """For a terminal: a summary and tables. What halted comes with its remedy, in lines of its own."""
+    """Returns text for a terminal: a summary and tables. Halted partitions get their own lines, with the remedy."""
     out = [f"{name + ':':12}{value}" for name, value in _summary(now)]
     for title, heads, rows in _tables(now):
         out += ["", title]
@@ -316,7 +316,7 @@ _STYLE = (
 
 
 def as_html(now: Status) -> str:
-    """A page without scripts that looks again by itself."""
+    """Returns an HTML page without scripts that refreshes itself."""
     escape = html.escape
     summary = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _summary(now))
     parts = [

@@ -1,4 +1,4 @@
-"""What a worker sees around it, for those who watch: whether the clusters answer, and whose the partitions are."""
+"""A worker's view of its surroundings, for monitoring: whether the clusters answer, and who has the partitions."""
 
 import asyncio
 import time
@@ -19,20 +19,21 @@ from mirror.service.group.holders import holders
 from mirror.service.worker_settings import GroupSettings
 
 ASK_GROUP_EVERY_S = 5.0
-"""The group is asked so often by one worker alone, and by many a second each: all together about once a second."""
+"""A worker asks the group this often, or every N seconds if the group has N members and that is longer: many of them
+together ask about once a second."""
 SILENT_S = 3.0
-"""A broker that owes an answer for so long is named."""
+"""A broker that has owed an answer for this long is named."""
 FRESH_FOR = 3
-"""An answer counts for so many of these."""
+"""An answer of the group is valid for this many intervals between two requests."""
 
 
 class Watching:
-    """Of one worker."""
+    """One worker's view."""
 
     def __init__(self) -> None:
         self._errors: dict[str, Counter[tuple[str, str]]] = {}
         self.asked: dict[object, Asked] = {}
-        """Requests to either cluster that are not answered, off the data path."""
+        """Unanswered requests to either cluster, except those of the data path."""
         self.unreached = Unreached()
         """Brokers of either cluster that cannot be connected to."""
         self._reached: dict[str, bool] = {}
@@ -40,31 +41,31 @@ class Watching:
         self._unassigned: int | None = None
         self._unassigned_until = 0.0
         self._held: Collection[Key] = ()
-        """The partitions that this worker has, as they come and go."""
+        """The partitions that this worker has: the relay's own collection, so it is always current."""
         self._held_then = 0
-        """How many they were when the group was asked."""
+        """The number of these partitions when the group was asked."""
 
     def errors_of(self, cluster: str) -> "Counter[tuple[str, str]]":
-        """Where its failed requests are counted, over all times that it is opened."""
+        """Returns the counter of the cluster's failed requests, kept over all the times that it is opened."""
         return self._errors.setdefault(cluster, Counter())
 
     def reached(self, name: str, cluster: Cluster | None) -> None:
-        """It was tried to open the cluster; None: in vain."""
+        """Notes an attempt to open the cluster; None: it failed."""
         self._reached[name] = cluster is not None
         if cluster is not None:
             pulse = Pulse(cluster)
             self._pulses[name] = pulse, asyncio.get_running_loop().create_task(pulse.keep())
 
     def close(self) -> None:
-        """The clusters are closed; what was seen of them last counts until they are opened again."""
+        """Stops watching the clusters, which are closed. Their last state counts until they are opened again."""
         for name, (pulse, task) in self._pulses.items():
             self._reached[name] = pulse.up
             task.cancel()
         self._pulses.clear()
 
     async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings, log: Log) -> None:
-        """Asks the group regularly who holds the flow's partitions, until cancelled. Where this worker holds them all,
-        that is known."""
+        """Asks the group regularly who holds the flow's partitions, until cancelled. While this worker holds them all,
+        it need not ask."""
         told: tuple[str, ...] = ()
         while True:
             every_s, now = ASK_GROUP_EVERY_S, time.monotonic()
@@ -88,19 +89,19 @@ class Watching:
 
     @property
     def unassigned(self) -> int | None:
-        """Partitions of the flow that nobody holds; None: not known. An answer says nothing of partitions that this
-        worker has lost since: with its session, most often, when nobody can be asked."""
+        """Number of the flow's partitions that nobody holds; None: not known. An answer says nothing about partitions
+        that this worker has lost since: most often with its session, when the group cannot be asked."""
         holds = len(self._held) >= self._held_then
         return self._unassigned if holds and time.monotonic() < self._unassigned_until else None
 
     @property
     def clusters(self) -> dict[str, bool]:
-        """Whether each answers; those that were not tried yet are not there."""
+        """Cluster -> True if it answers. Clusters that were not tried yet are missing."""
         return self._reached | {name: pulse.up for name, (pulse, _) in self._pulses.items()}
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
-        """Brokers that owe an answer for a while: (broker, the request that is the oldest, seconds)."""
+        """Brokers that have owed an answer for a while: (broker, its oldest request, seconds)."""
         now = time.monotonic()
         oldest: dict[str, Asked] = {}
         for asked in self.asked.values():
@@ -110,7 +111,7 @@ class Watching:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """request_errors/cluster/api/error."""
+        """Failed requests, by "request_errors/cluster/api/error"."""
         return {
             f"request_errors/{cluster}/{api}/{error}": count
             for cluster, errors in self._errors.items()
