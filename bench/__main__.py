@@ -1,4 +1,4 @@
-"""``python -m bench``: see ``bench.plan`` for what the environment chooses."""
+"""``python -m bench``: see ``bench.plan`` for the environment variables."""
 
 import os
 import signal
@@ -15,9 +15,9 @@ from mirror.sandbox import SandboxError
 
 
 def main() -> int:
-    """Run what the environment asks for; the exit code."""
+    """Run the plan that the environment asks for; returns the exit code."""
     no_arguments("bench", plan_text)
-    signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: everything that was started ends, results are kept
+    signal.signal(signal.SIGTERM, _interrupted)  # like Ctrl-C: everything that was started ends, results are kept
     try:
         plan = from_environment(os.environ)
         with Progress() as progress:

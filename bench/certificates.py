@@ -18,7 +18,7 @@ __all__ = ["Certificates", "made"]
 
 
 class Certificates(NamedTuple):
-    """``keystore``: a PEM file for a broker, a private key and its chain; ``ca``: one for clients, whom to trust."""
+    """``keystore``: a broker's PEM file, a private key and its chain; ``ca``: a PEM file with the CA, for clients."""
 
     keystore: Path
     ca: Path
@@ -26,7 +26,7 @@ class Certificates(NamedTuple):
 
 @contextmanager
 def made() -> Iterator[Certificates]:
-    """For 127.0.0.1; the files are gone at the end."""
+    """Make certificates for 127.0.0.1 and localhost; the files are removed at the end."""
     authority = trustme.CA()
     server = authority.issue_cert("127.0.0.1", "localhost")
     # Kafka takes private keys as PKCS #8 only.

@@ -18,7 +18,7 @@ _GAP = 0.5
 
 
 def draw(results: Results, path: Path) -> None:
-    """Write an SVG: the same for the same results, so that its changes can be read."""
+    """Write an SVG that is the same for the same results, so that its changes can be reviewed."""
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "mirror"
     workloads = [name for name in results.workloads() if any(_cost(results, system, name) for system in _ORDER)]
@@ -60,7 +60,7 @@ def _cost(results: Results, system: str, workload: str) -> float | None:
 
 
 def _places(workloads: list[str]) -> list[float]:
-    """Where each group of bars stands: a gap between batch sizes and between numbers of partitions."""
+    """Returns the position of each group of bars: a gap between batch sizes and between numbers of partitions."""
     places: list[float] = []
     before = ""
     for name in workloads:

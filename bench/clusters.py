@@ -1,4 +1,4 @@
-"""The two clusters of a run: one real broker each, and what the harness asks of them."""
+"""The two clusters of a run, one real broker each, and the harness's requests to them."""
 
 import contextlib
 import time
@@ -22,17 +22,17 @@ BROKER_SETTINGS = {
     "log.retention.ms": "-1",
     "log.segment.bytes": "268435456",
     "log.segment.delete.delay.ms": "200",
-    "log.retention.check.interval.ms": "1000",  # what is copied goes soon (SPARING)
+    "log.retention.check.interval.ms": "1000",  # copied data is deleted soon (SPARING)
     "message.max.bytes": "10485760",
     "auto.create.topics.enable": "false",
     "broker.session.timeout.ms": "60000",  # a busy machine must not cost a broker its leaderships
     "num.network.threads": "2",
     "num.io.threads": "4",
 }
-"""Over those of the sandbox; all else is as Kafka has it."""
+"""In addition to the sandbox's; all others keep Kafka's defaults."""
 
 SPARING = {"segment.bytes": "16777216", "retention.bytes": "16777216"}
-"""For a copy that nobody reads: the destination keeps the end of each partition, so that all fits in memory."""
+"""For a copy that nobody reads: the destination keeps only the end of each partition, so that all fits in memory."""
 
 _TIMEOUT_S = 120.0
 _LOOK_TIMEOUT_S = 5.0
@@ -43,11 +43,11 @@ class Side:
     """One cluster with its one broker.
 
     Attributes:
-        name: of the cluster.
-        bootstrap_servers: where it speaks plain text.
-        tls_servers: where it speaks TLS.
-        ca: whom to trust there.
-        data_dir: the broker's.
+        name: the cluster's name.
+        bootstrap_servers: of its plain-text listener.
+        tls_servers: of its TLS listener.
+        ca: PEM file with the CA of that listener.
+        data_dir: the broker's data folder.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Side:
 
     @classmethod
     def of(cls, cluster: Cluster, ca: Path | None = None) -> Self:
-        """That of a running cluster."""
+        """Returns the side of a running cluster."""
         data_dir = cluster.brokers[0].data_dir
         return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.tls_bootstrap_servers, ca)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic and wait until each partition has its leader.
+        """Create a topic and wait until each partition has its leader.
 
         Raises:
             BenchError: the broker refused.
@@ -82,22 +82,22 @@ class Side:
         self._await(lambda: self._is_led(topic, partitions), f"{topic} to have leaders")
 
     def delete_all(self) -> None:
-        """Delete every topic but Kafka's own, and wait until the disk is free of them.
+        """Delete every topic except Kafka's internal ones, and wait until they are gone from the disk.
 
         Raises:
-            BenchError: some were still there after a while.
+            BenchError: some were still there after ``_TIMEOUT_S``.
         """
         topics = [
             topic for topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics if not topic.startswith(_INTERNAL)
         ]
         if topics:
             for future in self._admin.delete_topics(topics, operation_timeout=_TIMEOUT_S).values():
-                with contextlib.suppress(KafkaException):  # gone already; the disk says whether it is
+                with contextlib.suppress(KafkaException):  # deleted already; the disk shows whether it is
                     future.result(_TIMEOUT_S)
         self._await(lambda: not any(self._folders(topic) for topic in topics), f"{', '.join(topics)} to be gone")
 
     def records(self, topic: str, partitions: int) -> int:
-        """Records that consumers can read, over all partitions; -1 if that is not known at the moment."""
+        """Returns the sum of the end offsets of all partitions; -1 if it is not known at the moment."""
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
         total = 0
         for future in self._admin.list_offsets(asked, request_timeout=_LOOK_TIMEOUT_S).values():
@@ -111,17 +111,18 @@ class Side:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
 
     def _is_led(self, topic: str, partitions: int) -> bool:
-        """Asked by a new client, which goes on being used. One that had known a topic of this name, since deleted, was
-        told of no leaders for two minutes; whether by the broker or by its own memory is not known."""
+        """Returns True if every partition has a leader. Asks with a new client, which replaces the old one: one that
+        had known a deleted topic of this name saw no leaders for two minutes. Whether the broker or the client's own
+        memory was wrong is not known."""
         self._admin = self._client()
         return self.records(topic, partitions) >= 0
 
     def segments(self, topic: str, partitions: int) -> list[Path]:
-        """The topic's log segments on the broker's disk."""
+        """Returns the topic's log segments on the broker's disk."""
         return stored.segments(self.data_dir, topic, partitions)
 
     def stored(self, topic: str, partitions: int) -> stored.Stored:
-        """What the topic holds, read back from the segments' headers."""
+        """Returns the topic's contents, read back from the batch headers in its segments."""
         return stored.read(self.segments(topic, partitions))
 
     def _folders(self, topic: str) -> list[Path]:
@@ -139,10 +140,10 @@ class Side:
 
 @contextlib.contextmanager
 def pair(ways: tuple[Proxy, Proxy] | None = None) -> Iterator[tuple[Side, Side]]:
-    """A source and a destination, started; both gone with their data at the end.
+    """Start a source and a destination; both are removed with their data at the end.
 
     Args:
-        ways: proxies that lead to them as well as the direct way does.
+        ways: proxies to the source and the destination, in addition to the direct way.
     """
     with contextlib.ExitStack() as started:
         sides = []

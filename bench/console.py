@@ -1,4 +1,4 @@
-"""What the harness says while it runs: a live line on a terminal, plain lines elsewhere."""
+"""The harness's output while it runs: a live line on a terminal, plain lines elsewhere."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ __all__ = ["Progress", "no_arguments"]
 
 
 def no_arguments(program: str, about: str | None) -> None:
-    """The environment chooses: ``--help`` says how, and any other argument is refused. Both end the process."""
+    """Refuse all arguments, as the environment chooses; ``--help`` prints ``about``. Both end the process."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {program}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -21,10 +21,10 @@ def no_arguments(program: str, about: str | None) -> None:
 
 
 class Progress:
-    """Says what is going on, with the time since the start."""
+    """Shows what is going on, with the time since the start."""
 
     def __init__(self) -> None:
-        # Somewhere that is no terminal a table takes the width that it needs.
+        # Without a terminal, rich would take 80 columns: less than a table needs.
         self._console = Console(width=None if sys.stdout.isatty() else 130)
         self._began_at = time.monotonic()
         self._status: Status | None = None
@@ -33,7 +33,7 @@ class Progress:
             self._status = self._console.status("")
 
     def step(self, text: str) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._step = text
         if self._status:
             self._status.update(text)
@@ -41,16 +41,16 @@ class Progress:
             self.line(f"{text} ...")
 
     def detail(self, text: str) -> None:
-        """How far the step is; only for a terminal."""
+        """Show how far the step is; only on a terminal."""
         if self._status:
             self._status.update(f"{self._step} [dim]{text}[/]")
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._console.print(f"[dim]{self._clock()}[/] {text}", soft_wrap=True, highlight=False)
 
     def show(self, what: RenderableType) -> None:
-        """A table that stays."""
+        """Print a table that stays."""
         self._console.print(what)
 
     def __enter__(self) -> Self:

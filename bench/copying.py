@@ -21,7 +21,7 @@ _STALL_S = 90.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a copier copies: one topic, from one cluster to another.
+    """One topic to copy from one cluster to another.
 
     Attributes:
         topic: its name on both sides.
@@ -29,9 +29,9 @@ class Job:
         codec: compression of its batches, as Kafka names it.
         source: bootstrap servers.
         destination: likewise.
-        prompt: whether latency counts, not throughput.
+        prompt: True if latency counts, not throughput.
         tls: the clusters whose ``source`` or ``destination`` above speaks TLS.
-        ca: whom to trust there, as a PEM file.
+        ca: PEM file with the CA to trust there.
     """
 
     topic: str
@@ -49,28 +49,28 @@ class Copier(Protocol):
 
     @property
     def name(self) -> str:
-        """As in tables and selections."""
+        """The name in tables and selections."""
 
     @property
     def window(self) -> Window:
-        """Which part of its copy is measured."""
+        """The part of its copy that is measured."""
 
     @property
     def supervises(self) -> bool:
-        """Whether the program that is started only supervises those that copy."""
+        """True if the program that is started only supervises those that copy."""
 
     @property
     def speaks_tls(self) -> bool:
-        """Whether it can be measured on workloads with ``tls``."""
+        """True if it can be measured on workloads with ``tls``."""
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its settings; the command that runs it in the foreground."""
+        """Write its settings; returns the command that runs it in the foreground."""
 
     def end(self, program: Program) -> None:
         """End it.
 
         Raises:
-            BenchError: it did not end as it should.
+            BenchError: it did not end cleanly.
         """
 
 
@@ -78,19 +78,19 @@ def measure(
     copier: Copier, workload: Workload, held: Stored, *, source: Side, destination: Side, programs: Programs,
     watch: Callable[[Program, str], None] = lambda program, text: None,
 ) -> Measured:  # fmt: skip
-    """Copy a topic into an empty one of the same name, and delete that again.
+    """Copy a topic into an empty one of the same name, and delete the copy.
 
     Args:
-        copier: what copies.
-        workload: of the topic.
-        held: what the source holds of it.
-        source: where it is.
-        destination: where it is to be.
-        programs: starts it.
+        copier: the system to measure.
+        workload: the topic's workload.
+        held: the topic's contents at the source.
+        source: the cluster to copy from.
+        destination: the cluster to copy to.
+        programs: starts the copier.
         watch: called at every look with the program and a line on how far it is.
 
     Raises:
-        BenchError: it ended, stood still, or was too quick to be measured.
+        BenchError: the copier ended, stood still, or was too quick to be measured.
     """
     job = Job(
         topic=workload.topic, partitions=workload.partitions, codec=workload.codec, tls=workload.tls, ca=source.ca,
@@ -107,7 +107,7 @@ def copy(
     copier: Copier, job: Job, held: Stored, *, destination: Side, programs: Programs,
     watch: Callable[[Program, str], None] = lambda program, text: None, config: Mapping[str, str] | None = None,
 ) -> Measured:  # fmt: skip
-    """The same for a job. ``config``: of the topic at the destination.
+    """Like ``measure``, for a job. ``config``: settings of the topic at the destination.
 
     Raises:
         BenchError: as ``measure``.
@@ -135,7 +135,7 @@ def follow(
     program: Program, interval: Interval, job: Job, held: Stored, destination: Side,
     watch: Callable[[Program, str], None],
 ) -> Interval:  # fmt: skip
-    """Look at the destination until the interval is over.
+    """Look at the destination until the interval is over; returns the interval.
 
     Raises:
         BenchError: the program ended, or stood still.
@@ -146,7 +146,7 @@ def follow(
         before_s = program.cpu_s()
         copied = destination.records(job.topic, job.partitions)
         at = time.monotonic()
-        # The broker's answer is from some moment between the two: so is the mean.
+        # The broker's answer dates from some moment between the two readings: so does their mean.
         step = interval.look(at, copied, (before_s + program.cpu_s()) / 2)
         watch(program, f"{step.value}, {max(0, copied) / held.records:.0%}")
         if step is Step.DONE:

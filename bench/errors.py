@@ -1,4 +1,4 @@
-"""What goes wrong in a benchmark, with what to do about it."""
+"""Errors of a benchmark, each with its remedy."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class BenchError(Exception):
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
-    """Runs a tool; the exit code. What cannot be measured is said on stderr, Ctrl-C needs no words."""
+    """Run a tool; returns the exit code. Errors go to stderr; Ctrl-C prints nothing."""
     try:
         run()
     except (BenchError, SandboxError) as error:

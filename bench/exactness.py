@@ -1,8 +1,8 @@
-"""What exactness costs: the same data plain, long ago, in transactions, and over a long way. Mirror only.
+"""The cost of exactness: the same data plain, old, in transactions, and over long round trips. Mirror only.
 
-Each case is one topic of 16 KB lz4 batches (or what its transactions leave of them), copied once. A hole at the source
-is a marker at the destination, and data older than the destination remembers go one batch at a time: both bound the
-throughput of a partition by round trips, which is what these rows show.
+Each case is one topic of 16 KB lz4 batches (or smaller ones, cut by its transactions), copied once. A hole at the
+source becomes a marker at the destination, and data too old for the destination to remember its producer goes one
+batch at a time. Both limit the throughput of a partition by round trips, and these rows show it.
 """
 
 import dataclasses
@@ -32,22 +32,22 @@ _TIMEOUT_S = 300.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """The way to both clusters through proxies that can make it long."""
+    """The proxies to both clusters, which can add a round trip."""
 
     source: Proxy
     destination: Proxy
 
     def set(self, round_trip_ms: float, far: Collection[str]) -> None:
-        """The round trip from now on to the clusters that are ``far``, by side."""
+        """Set the added round trip of the sides in ``far`` from now on; other sides get none."""
         for side, proxy in (("source", self.source), ("destination", self.destination)):
             proxy.delay(round_trip_ms / 2000 if side in far else 0.0)
 
 
 def fill(case: Case, source: Side, programs: Programs) -> Stored:
-    """Create the case's topic and fill it; what it holds. Markers count as records where they keep their offsets.
+    """Create the case's topic and fill it; returns its contents. Markers count as records unless offsets are mapped.
 
     Raises:
-        BenchError: a loader failed.
+        BenchError: a loader failed, or the topic is empty.
     """
     source.create(case.topic, case.partitions)
     loaders = []
@@ -74,10 +74,10 @@ def fill(case: Case, source: Side, programs: Programs) -> Stored:
 def measure(
     case: Case, held: Stored, *, source: Side, destination: Side, way: Way, programs: Programs, flow: Mapping[str, Any]
 ) -> Measured:
-    """Copy it once.
+    """Copy the case's topic once.
 
     Raises:
-        BenchError: it ended, stood still, or was too quick to be measured.
+        BenchError: mirror ended, stood still, or was too quick to be measured.
     """
     far = case.far if case.round_trip_ms else ()
     job = Job(
@@ -94,7 +94,7 @@ def measure(
 
 
 def cost(case: Case, held: Stored, measured: Measured) -> Cost:
-    """A row of the results."""
+    """Returns a row of the results."""
     return Cost(
         case=case.name, what=case.what, partitions=case.partitions, stored_bytes=held.bytes, batches=held.batches,
         records=held.records, mb_per_s=round(measured.mb_per_s, 2), cpu_s_per_gb=round(measured.cpu_s_per_gb, 3),

@@ -1,6 +1,6 @@
-"""The floor: what it costs to move these bytes through a process that does nothing else with them.
+"""The floor: the cost of moving these bytes through a process that does nothing else with them.
 
-Three processes on loopback. The sender does what a source broker does: it sends the topic's own log segments with
+Three processes on loopback. The sender works like a source broker: it sends the topic's own log segments with
 sendfile(2), from the page cache. The relay receives into one 256 KB buffer and sends it on. The receiver reads and
 discards. Only the relay is measured, from before the first byte until the receiver has the last.
 
@@ -29,7 +29,7 @@ _DONE = "received "
 
 
 def measure(programs: Programs, segments: list[Path]) -> Measured:
-    """Relay these files, over again, until it is 1 GB: a relay, too, begins slowly.
+    """Relay these files, over and over until they come to 1 GB: a relay, too, starts slowly.
 
     Raises:
         BenchError: one of the three failed.
@@ -52,7 +52,7 @@ def measure(programs: Programs, segments: list[Path]) -> Measured:
 
 
 def _until_enough(segments: list[Path]) -> list[Path]:
-    """So many of them, over again if need be, that they come to ``LEAST_BYTES``."""
+    """Returns as many of them, repeated if necessary, as come to ``LEAST_BYTES``."""
     chosen, size = [], 0
     for segment in itertools.cycle(segments):
         if size >= LEAST_BYTES:
@@ -63,7 +63,7 @@ def _until_enough(segments: list[Path]) -> list[Path]:
 
 
 def relay(port: int) -> None:
-    """Accept one connection and send on what it brings, until told to end."""
+    """Accept one connection and forward its bytes; then wait to be ended."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         _say(f"{_LISTENING}{server.getsockname()[1]}")
         incoming, _ = server.accept()
@@ -75,7 +75,7 @@ def relay(port: int) -> None:
 
 
 def receive() -> None:
-    """Accept one connection, discard what it brings, and say how much that was and how long it took."""
+    """Accept one connection, discard its bytes, and print their number and the time that they took."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         _say(f"{_LISTENING}{server.getsockname()[1]}")
         incoming, _ = server.accept()

@@ -1,4 +1,4 @@
-"""The bounds that the project holds itself to, and whether a run kept them. Pure."""
+"""The project's bounds on cost, and the check that a run kept them. Pure."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from bench.results import Results, Row
 __all__ = ["MM2_S", "Verdict", "compares", "complaints", "verdicts"]
 
 MM2_S = 20.0
-"""Warm-up and window of MirrorMaker 2, at least, where a bound is against its figure."""
+"""Shortest warm-up and window of MirrorMaker 2 where a bound is against its figure."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +18,10 @@ class Verdict:
 
     Attributes:
         what: the bound, with its number.
-        workload: where.
-        found: the figure, of the medians of all runs.
-        kept: whether it is within the bound.
-        spread: the least and the most of single turns; None where there was but one.
+        workload: its name.
+        found: the figure, from the medians of all runs.
+        kept: True if it is within the bound.
+        spread: the smallest and the largest figure of single turns; None if there was only one, or no ratio.
     """
 
     what: str
@@ -40,7 +40,7 @@ class _Goal:
     applies: Callable[[Row | Workload], bool]
     figure: _Of
     against: str = ""
-    """The other side of a ratio of CPU, where it is one: what it is over mirror's, or the floor under it."""
+    """The other system, if the figure is a ratio of CPU: its CPU over mirror's, or mirror's over the floor's."""
     least: float = 0.0
     most: float = float("inf")
 
@@ -90,17 +90,17 @@ _GOALS = (
 
 
 def compares(system: str, workload: Workload) -> bool:
-    """Whether a bound on this workload is one against that system's figure."""
+    """Returns True if a bound on this workload is against that system's figure."""
     return any(goal.against == system and _applies(goal, workload) for goal in _GOALS)
 
 
 def _applies(goal: _Goal, of: Row | Workload) -> bool:
-    """Ratios are bounded without encryption only."""
+    """Returns True if a bound applies: ratios are bounded without encryption only."""
     return goal.applies(of) and not (of.tls and goal.against)
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Every bound that the run has figures for."""
+    """Returns a verdict on every bound that the run has figures for."""
     made = []
     for goal in _GOALS:
         for row in results.rows:
@@ -114,7 +114,7 @@ def verdicts(results: Results) -> list[Verdict]:
 
 
 def _spread(other: Row | None, row: Row) -> tuple[float, float] | None:
-    """Of the ratio of each turn, in which both were measured one right after the other."""
+    """Returns the range of the single turns' ratios: a turn measures both systems one right after the other."""
     if other is None or not other.runs_cpu_s_per_gb:
         return None
     pairs = zip(other.runs_cpu_s_per_gb, row.runs_cpu_s_per_gb, strict=False)
@@ -123,7 +123,7 @@ def _spread(other: Row | None, row: Row) -> tuple[float, float] | None:
 
 
 def _too_short(results: Results) -> list[str]:
-    """Of MirrorMaker 2, where a bound is against it: a JVM that is not warm is dearer than it has to be."""
+    """Returns complaints about MirrorMaker 2 where a bound is against it: a cold JVM is needlessly expensive."""
     return [
         f"too short: {row.system}, {row.workload}: warmed up for {row.warm_s:.0f} s and measured for "
         f"{row.shortest_s:.0f} s, where {MM2_S:.0f} s are wanted of each; give it more bytes (BENCH_SCALE)"
@@ -136,7 +136,7 @@ def _too_short(results: Results) -> list[str]:
 
 
 def complaints(results: Results) -> list[str]:
-    """Why a run is no success, a line each: what failed, and the bounds that were missed."""
+    """Returns the reasons why a run is no success, one a line: failures, short runs, and missed bounds."""
     failed = [
         *((f"{row.system}, {row.workload}", row.error) for row in results.rows),
         *((f"{row.system}, latency", row.error) for row in results.latency),

@@ -1,4 +1,4 @@
-"""What many partitions cost while nobody writes. Mirror only."""
+"""Measures the cost of many partitions while nobody writes. Mirror only."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,19 +17,19 @@ from bench.stored import Stored
 __all__ = ["IDLE_S", "measure"]
 
 IDLE_S = 30.0
-"""Measured for so long: what comes once in 30 s is in it."""
+"""Length of the measurement: it includes what happens every 30 s."""
 _QUIET_S = 10.0
-"""Before that: what follows a start is over."""
+"""Pause before it: the work that follows a start is over."""
 
 
 def measure(
     case: Case, held: Stored, *, source: Side, destination: Side, programs: Programs, flow: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> Cost:  # fmt: skip
-    """Copy the topic, then look at the CPU of all of mirror while nobody writes.
+    """Copy the topic, then measure the CPU of all of mirror's processes while nobody writes.
 
     Raises:
-        BenchError: it ended, or stood still before all was copied.
+        BenchError: mirror ended, or stood still before all was copied.
     """
     job = Job(
         topic=case.topic, partitions=case.partitions, codec=exactness.CODEC, source=source.bootstrap_servers,

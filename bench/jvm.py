@@ -1,7 +1,7 @@
-"""What both MirrorMakers share: the JVM, its warm-up, and how their consumers and producers are tuned.
+"""Shared by both MirrorMakers: the JVM, its warm-up, and the tuning of their consumers and producers.
 
-Fetches and batches are large, since that is what makes them cheapest; the codec is that of the data, so that the
-destination holds what the source does. For latency the same without lingering.
+Fetches and batches are large, since that is cheapest; the codec is that of the data, so that the destination holds
+what the source does. For latency the same, but fetches do not wait for bytes and producers linger for 5 ms only.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ __all__ = ["OPTIONS", "WINDOW", "command", "consumer", "producer", "render", "tl
 OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Djava.awt.headless=true",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")  # fmt: skip
 WINDOW = Window(warm_s=20.0, latest_fraction=0.5, longest_s=20.0)
-"""Where all is copied sooner, the second half."""
+"""If all is copied sooner, the second half."""
 
 
 def command(classpath: str, main: str, *arguments: str) -> list[str]:
-    """The command that runs a class."""
+    """Returns the command that runs a class."""
     return [java.find(), *OPTIONS, "-cp", classpath, main, *arguments]
 
 
 def consumer(*, prompt: bool) -> dict[str, str]:
-    """Settings of the consumer at the source."""
+    """Returns the settings of the consumer at the source."""
     return {
         "fetch.max.bytes": "52428800",
         "max.partition.fetch.bytes": "4194304",
@@ -37,7 +37,7 @@ def consumer(*, prompt: bool) -> dict[str, str]:
 
 
 def producer(codec: str, *, prompt: bool) -> dict[str, str]:
-    """Settings of the producer at the destination."""
+    """Returns the settings of the producer at the destination."""
     return {
         "compression.type": codec,
         "acks": "all",
@@ -51,12 +51,12 @@ def producer(codec: str, *, prompt: bool) -> dict[str, str]:
 
 
 def tls(ca: Path | None) -> dict[str, str]:
-    """Settings of any client of a cluster that speaks TLS; ``ca``: whom to trust, as a PEM file."""
+    """Returns the settings of any client of a cluster that speaks TLS; ``ca``: PEM file with the CA to trust."""
     return {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """As a Java properties file."""
+    """Returns the text of a Java properties file."""
     escaped = (f"{_escape(key)}={_escape(value)}\n" for key, value in properties.items())
     return "".join(escaped)
 

@@ -1,10 +1,10 @@
-"""For tuning: load one workload once, then measure mirror on it as often as wanted, in seconds.
+"""For tuning: load one workload once, then measure mirror on it any number of times, in seconds.
 
-    python -m bench.lab hold 16KB-lz4-64p     two clusters with that workload, until Ctrl-C; say it in another terminal,
+    python -m bench.lab hold 16KB-lz4-64p     two clusters with that workload, until Ctrl-C; run it in another terminal,
                                               or with & at its end
-    python -m bench.lab try [RUNS]            floor and mirror on what is held, RUNS times in turn (1)
+    python -m bench.lab try [RUNS]            floor and mirror on the held workload, RUNS times in turn (1)
 
-The environment counts as in ``bench.plan``: BENCH_SCALE for hold, BENCH_FLOW for try.
+The environment is read as in ``bench.plan``: BENCH_SCALE for hold, BENCH_FLOW for try.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def hold(name: str) -> None:
 
 
 def held() -> tuple[plan.Workload, Stored, Side, Side]:
-    """What is held: the workload, what the source has of it, source and destination.
+    """Returns the held workload, its contents at the source, the source and the destination.
 
     Raises:
         BenchError: nothing is held.
@@ -77,7 +77,7 @@ def held() -> tuple[plan.Workload, Stored, Side, Side]:
 
 
 def try_out(runs: int) -> None:
-    """Measure the floor and mirror in turn on what is held.
+    """Measure the floor and mirror in turn on the held workload.
 
     Raises:
         BenchError: nothing is held, or a run failed.
@@ -96,7 +96,7 @@ def try_out(runs: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     match arguments:
         case ["hold", name]:

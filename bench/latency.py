@@ -1,4 +1,4 @@
-"""How long a record takes from its timestamp until a consumer has it at the destination, at a steady rate."""
+"""Measures the time from a record's timestamp until a consumer has it at the destination, at a steady rate."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def measure(
 ) -> Latency:
     """Write at the source, copy, and consume at the destination; without a copier consume at the source itself.
 
-    Warm-up first: the time counts from 12 s after the copier has caught up, for 20 s.
+    The copier warms up first: records are timed from 12 s after it has caught up, for 20 s.
 
     Raises:
         BenchError: the copier ended, or did not catch up.
@@ -61,7 +61,7 @@ def measure(
 
 
 def summary(system: str, times_ms: list[float]) -> Latency:
-    """A row of the results."""
+    """Returns a row of the results."""
     ordered = sorted(times_ms)
     return Latency(
         system=system, mb_per_s=MB_PER_S, samples=len(ordered), median_ms=round(percentile(ordered, 50), 1),
@@ -70,12 +70,12 @@ def summary(system: str, times_ms: list[float]) -> Latency:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The least value that ``share`` of 100 do not exceed. ``ordered`` is not empty."""
+    """Returns the smallest value that ``share`` of 100 do not exceed. ``ordered`` is not empty."""
     return ordered[max(0, -(-len(ordered) * round(share * 100) // 10_000) - 1)]
 
 
 def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> list[float]:
-    """Milliseconds of every record that arrives in the time that counts."""
+    """Returns the latency in milliseconds of every record that arrives while it is measured."""
     consumer = Consumer({
         "bootstrap.servers": side.bootstrap_servers, "group.id": "bench-latency", "enable.auto.commit": False,
         "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, "log_level": 2,

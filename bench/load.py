@@ -1,7 +1,7 @@
 """Loads a topic through librdkafka with batches of a chosen stored size; run as a process of its own.
 
-librdkafka seals a batch at ``batch.num.messages``, before it compresses. So the number of records per batch is worked
-out from samples of the same data; what the batches really measure is read back from the source (``stored``).
+librdkafka seals a batch at ``batch.num.messages``, before it compresses. So the number of records per batch is
+estimated from samples of the same data; the real sizes are read back from the source (``stored``).
 """
 
 import json
@@ -27,7 +27,7 @@ _SEED = 20_260_101
 
 
 def stored_bytes(records: list[bytes], codec: str) -> int:
-    """About what these records take as one stored batch."""
+    """Returns about how many bytes these records take as one stored batch."""
     body = b"".join(record + bytes(_RECORD_OVERHEAD_BYTES) for record in records)
     if codec == "lz4":
         body = lz4.frame.compress(body, block_linked=False)  # as Kafka's clients do
@@ -37,7 +37,7 @@ def stored_bytes(records: list[bytes], codec: str) -> int:
 
 
 def records_per_batch(pool: list[bytes], *, codec: str, batch_bytes: int) -> int:
-    """How many records of ``pool`` make a stored batch of about ``batch_bytes``; at least 1."""
+    """Returns how many records of ``pool`` make a stored batch of about ``batch_bytes``; at least 1."""
     count = max(1, batch_bytes // (len(pool[0]) + _RECORD_OVERHEAD_BYTES))
     for _ in range(6):  # the ratio grows with the count, slowly: this settles in 3 or 4 steps
         step = max(1, (len(pool) - count) // _SAMPLES)
@@ -55,8 +55,8 @@ def main(arguments: dict[str, Any]) -> None:
 
     Args:
         arguments: ``bootstrap_servers``, ``topic``, ``partitions`` (a list), ``codec``, ``batch_bytes``,
-            ``record_bytes`` and ``total_bytes`` for these partitions together; perhaps ``age_s``, how old the records
-            are, and ``records_per_transaction``, of each partition.
+            ``record_bytes`` and ``total_bytes`` for these partitions together; optionally ``age_s``, the age of the
+            records, and ``records_per_transaction``, per partition.
     """
     pool = payload.pool(arguments["record_bytes"], seed=_SEED)
     per_batch = records_per_batch(pool, codec=arguments["codec"], batch_bytes=arguments["batch_bytes"])
@@ -69,7 +69,7 @@ def main(arguments: dict[str, Any]) -> None:
         "batch.num.messages": per_batch,
         "batch.size": 2_000_000_000,
         "message.max.bytes": 100_000_000,
-        # A batch goes when it is full; the flush at the end sends the rest.
+        # A batch is sent when it is full; the flush at the end sends the rest.
         "linger.ms": 5 if per_transaction else 60_000,
         "queue.buffering.max.messages": 2 * _QUEUE_RECORDS + per_batch * len(partitions),
         "queue.buffering.max.kbytes": 1_000_000,
@@ -104,7 +104,7 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
-    """All at once, if they have no timestamps of their own: those librdkafka takes one by one only."""
+    """Produce all in one call, or one by one if they have timestamps: librdkafka takes those in no other way."""
     if "timestamp" not in messages[0]:
         producer.produce_batch(topic, messages, partition)
         return
@@ -115,7 +115,7 @@ def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]], par
 def _transactions(
     producer: Producer, topic: str, partitions: list[int], messages: list[dict[str, Any]], size: int, count: int
 ) -> None:
-    """``count`` transactions of ``size`` records of each partition."""
+    """Write ``count`` transactions of ``size`` records to each partition."""
     producer.init_transactions(60)
     for number in range(count):
         at = number * size % (len(messages) - size)

@@ -1,4 +1,4 @@
-"""Fills a source topic for a workload, by several loader processes side by side, and reads back what it holds."""
+"""Fills a source topic for a workload with several loader processes in parallel, and reads back its contents."""
 
 import json
 
@@ -19,7 +19,7 @@ def fill(workload: Workload, source: Side, programs: Programs) -> Stored:
     """Create the workload's topic and fill it.
 
     Raises:
-        BenchError: a loader failed, records are missing, or the batches are not of the size that they should be.
+        BenchError: a loader failed, records are missing, or the batches do not have the intended size.
     """
     source.create(workload.topic, workload.partitions)
     started = []

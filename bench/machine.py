@@ -1,4 +1,4 @@
-"""The machine that was measured on, in the words of its own files."""
+"""Describes the machine of a run, as its own files report it."""
 
 import dataclasses
 import datetime
@@ -17,19 +17,19 @@ __all__ = ["Machine", "describe"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What figures depend on.
+    """The properties of the machine that the figures depend on.
 
     Attributes:
         date: of the run, UTC.
         cpu: model name.
-        cores: that this process may use.
-        memory_gb: 10^9 bytes.
+        cores: number that this process may use.
+        memory_gb: in 10^9 bytes.
         kernel: release.
         python: version and build.
-        inner_loop: whether mirror's was compiled.
-        java: as it names itself.
-        data: what the brokers keep theirs on, ``memory`` or ``disk``.
-        load_average: over the last minute before the run: what else was running.
+        inner_loop: the form of mirror's, ``compiled`` or ``in Python``.
+        java: its own version line.
+        data: where the brokers keep theirs, ``memory`` or ``disk``.
+        load_average: over the last minute before the run, by other programs.
     """
 
     date: str
@@ -44,7 +44,7 @@ class Machine:
     load_average: float
 
     def sentence(self) -> str:
-        """As in a caption."""
+        """Returns a sentence for captions."""
         return (
             f"{self.date}, {self.cpu}, {self.cores} cores shared with both brokers, {self.memory_gb:.0f} GB, "
             f"Linux {self.kernel}, Python {self.python}, inner loop {self.inner_loop}, {self.java}, "
@@ -53,7 +53,7 @@ class Machine:
 
 
 def describe() -> Machine:
-    """This machine, now."""
+    """Returns this machine's present properties."""
     return Machine(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         cpu=_cpu(),
@@ -77,7 +77,7 @@ def _cpu() -> str:
 
 
 def _python() -> str:
-    # Its build flags do not tell how fast an interpreter is (Debian's does not record its PGO), so the build is named.
+    # Build flags do not show how fast an interpreter is (Debian's does not record its PGO), so the build is named.
     return " ".join(sys.version.split())
 
 

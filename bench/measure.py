@@ -1,4 +1,4 @@
-"""One copy measured: CPU of the copying process per byte, between two looks at the destination. Pure."""
+"""Measures one copy: CPU of the copying process per byte, between two looks at the destination. Pure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ DEFINITION = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one run took.
+    """The figures of one run.
 
     Attributes:
         bytes: stored bytes copied in the interval.
         seconds: length of the interval.
         cpu_s: CPU of the copying process in it.
-        start_cpu_s: its CPU before it.
+        start_cpu_s: its CPU before the interval.
         peak_rss_bytes: the most memory that it held.
         all_seconds: from the start of the process to the end of the interval.
         warm_s: from the first data at the destination to the beginning of the interval.
@@ -58,20 +58,20 @@ class Measured:
 
 
 def median(runs: Sequence[Measured]) -> Measured:
-    """The run whose CPU per byte is the median (the lower of the two in the middle), with the highest peak of all."""
+    """Returns the run whose CPU per byte is the median (the lower of two middle ones), with the highest peak of all."""
     middle = sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
     return dataclasses.replace(middle, peak_rss_bytes=max(run.peak_rss_bytes for run in runs))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Which part of a copy is measured.
+    """The part of a copy that is measured.
 
     Attributes:
-        warm_fraction: begins when so much is copied ...
-        warm_s: ... and so many seconds have gone by since the first data were seen ...
-        latest_fraction: ... or when so much is copied, whatever the time.
-        longest_s: ends after so long, if not all is copied before.
+        warm_fraction: it begins when this fraction is copied ...
+        warm_s: ... and this many seconds have passed since the first data were seen ...
+        latest_fraction: ... or when this fraction is copied, whatever the time.
+        longest_s: it ends after this many seconds, if not all is copied before.
     """
 
     warm_fraction: float = 0.0
@@ -81,7 +81,7 @@ class Window:
 
 
 class Step(Enum):
-    """Where a measurement stands."""
+    """The state of a measurement."""
 
     WAITING = "nothing at the destination yet"
     WARMING = "warming up"
@@ -90,11 +90,11 @@ class Step(Enum):
 
 
 class Interval:
-    """Finds the two looks, and holds what was seen at them.
+    """Finds the two looks, and keeps their readings.
 
     Args:
-        records: how many there are to copy.
-        stored_bytes: what they measure at the source; every record counts the same.
+        records: number of records to copy.
+        stored_bytes: their size at the source; every record counts the same.
         window: which part to measure.
     """
 
@@ -125,7 +125,7 @@ class Interval:
         return self.step
 
     def result(self, *, peak_rss_bytes: int, started_at: float) -> Measured | None:
-        """What was measured; None if all was copied before two looks could be had."""
+        """Returns the figures; None if all was copied before there were two looks."""
         if self._seen_at is None or self._first is None or self._last is None or self._last[1] <= self._first[1]:
             return None
         (began_at, had, had_cpu_s), (ended_at, has, has_cpu_s) = self._first, self._last

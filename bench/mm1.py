@@ -1,7 +1,7 @@
 """MirrorMaker 1 of Apache Kafka 3.9.2, the last version that has it: ``kafka-mirror-maker``, tuned for the least CPU.
 
-It does not keep partitions (records without a key go where its producer likes), so a copy is complete when all records
-are there, wherever they are.
+It does not keep partitions (its producer chooses one for records without a key), so a copy is complete when all records
+are there, in whatever partition.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ MAIN = "kafka.tools.MirrorMaker"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MirrorMaker1:
-    """As in ``copying.Copier``."""
+    """See ``copying.Copier``."""
 
     name: str = "mm1"
     window: Window = jvm.WINDOW
@@ -30,7 +30,7 @@ class MirrorMaker1:
     speaks_tls: bool = False
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its properties; the command that runs it."""
+        """Write its properties; returns the command that runs it."""
         group = f"mm1-{uuid.uuid4().hex[:8]}"
         consumer = programs.write("mm1-consumer.properties", jvm.render(consumer_properties(job, group)))
         producer = programs.write("mm1-producer.properties", jvm.render(producer_properties(job)))
@@ -40,12 +40,12 @@ class MirrorMaker1:
         )  # fmt: skip
 
     def end(self, program: Program) -> None:
-        """Kill it: nothing that it would still write is wanted."""
+        """Kill it: nothing that it would still write is needed."""
         program.kill()
 
 
 def consumer_properties(job: Job, group: str) -> dict[str, str]:
-    """Of its consumer."""
+    """Returns the properties of its consumer."""
     return {
         "bootstrap.servers": job.source,
         "group.id": group,
@@ -55,7 +55,7 @@ def consumer_properties(job: Job, group: str) -> dict[str, str]:
 
 
 def producer_properties(job: Job) -> dict[str, str]:
-    """Of its producer."""
+    """Returns the properties of its producer."""
     return {
         "bootstrap.servers": job.destination,
         # Its own default is 1, from before idempotence made 5 safe.

@@ -1,6 +1,6 @@
 """MirrorMaker 2 of Apache Kafka 4.3.0: ``connect-mirror-maker`` in dedicated mode, tuned for the least CPU.
 
-All that it can be spared is off: heartbeats, checkpoints, offset syncs, topic configs and ACLs, refreshing.
+Everything that it can do without is off: heartbeats, checkpoints, offset syncs, topic configs and ACLs, refreshing.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ SETTINGS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MirrorMaker2:
-    """As in ``copying.Copier``."""
+    """See ``copying.Copier``."""
 
     name: str = "mm2"
     window: Window = jvm.WINDOW
@@ -50,17 +50,17 @@ class MirrorMaker2:
     speaks_tls: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its properties; the command that runs it."""
+        """Write its properties; returns the command that runs it."""
         path = programs.write("mm2.properties", jvm.render(properties(job)))
         return jvm.command(jars.classpath_of([("org.apache.kafka", "connect-mirror", VERSION)]), MAIN, str(path))
 
     def end(self, program: Program) -> None:
-        """Kill it: nothing that it would still write is wanted."""
+        """Kill it: nothing that it would still write is needed."""
         program.kill()
 
 
 def properties(job: Job) -> dict[str, str]:
-    """Its whole configuration."""
+    """Returns its whole configuration."""
     return {
         "clusters": "source, destination",
         "source.bootstrap.servers": job.source,

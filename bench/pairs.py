@@ -1,11 +1,11 @@
-"""Another commit of mirror against this one, in pairs, on what ``bench.lab`` holds.
+"""Compares another commit of mirror with this one, in pairs, on the workload that ``bench.lab`` holds.
 
     git worktree add FOLDER COMMIT && make -C FOLDER setup
     python -m bench.lab hold 16KB-lz4-64p &
-    python -m bench.pairs FOLDER [PAIRS]          (10; who is first changes from pair to pair)
+    python -m bench.pairs FOLDER [PAIRS]          (10; the order changes from pair to pair)
 
-Two figures each, in CPU of the workers: what a GB costs once a quarter is copied, which is the hot path, and what all
-before that took: starting, the takeovers, and the first quarter.
+Two figures each, in CPU of the workers: the cost of a GB once a quarter is copied, which is the hot path, and the cost
+of everything before that: the start, the takeovers, and the first quarter.
 """
 
 import dataclasses
@@ -28,20 +28,20 @@ STEADY = Window(warm_fraction=0.25)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Build(Mirror):
-    """One commit's ``mirror run``; without ``--fail-fast``, which early ones do not know."""
+    """One commit's ``mirror run``; without ``--fail-fast``, which early commits do not know."""
 
     name: str
     program: Path
     window: Window = STEADY
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its configuration; the command that runs it."""
+        """Write its configuration; returns the command that runs it."""
         _, run, *options = [word for word in super(Build, self).command(job, programs) if word != "--fail-fast"]
         return [str(self.program), run, *options]
 
 
 def compare(other: Path, pairs: int) -> None:
-    """Measure both in turn, and print each pair and what they come to.
+    """Measure both in turn, and print each pair and a summary.
 
     Raises:
         BenchError: nothing is held, ``other`` has no mirror, or a run failed.
@@ -86,7 +86,7 @@ def _summary(what: str, other: list[float], this: list[float]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     match arguments:
         case [other]:
             pairs = PAIRS

@@ -1,4 +1,4 @@
-"""Records that look like what people send through Kafka: JSON events that lz4 and zstd shrink 3 to 4 times.
+"""Realistic records: JSON events that lz4 and zstd shrink 3 to 4 times.
 
 Keys and a small vocabulary repeat from record to record, ids and amounts do not. The same seed gives the same bytes.
 """
@@ -18,11 +18,11 @@ _WORDS = tuple(_VOCABULARY.split())
 _COUNTRIES = ("AT", "BE", "CH", "DE", "DK", "ES", "FI", "FR", "IE", "IT", "NL", "NO", "PL", "PT", "SE", "US")
 _EVENTS = ("order.created", "order.paid", "order.shipped", "order.delivered", "order.returned", "payment.failed")
 _POOL_BYTES = 32_000_000
-"""More than the largest batch opened (1 MB stored, four times that opened): no batch holds a record twice."""
+"""More than the largest uncompressed batch (1 MB stored, four times that inside): no batch holds a record twice."""
 
 
 def pool(record_size: int, *, seed: int, total_bytes: int = _POOL_BYTES) -> list[bytes]:
-    """Distinct records of exactly ``record_size`` bytes each, at least 64, ``total_bytes`` in all if that is more.
+    """Returns distinct records of exactly ``record_size`` bytes: ``total_bytes`` in all, but at least 64 records.
 
     Args:
         record_size: bytes of a record's value, at least 64.
@@ -54,12 +54,12 @@ def _record(rng: random.Random, size: int) -> bytes:
         )
         lines.append(line)
         left -= len(line) + 1
-    # Cut to the size: a record's last line may be half a line, which no compressor minds.
+    # Cut to the size: a record's last line may be incomplete, which makes no difference to a compressor.
     return (text[:-1] + ',"lines":[' + ",".join(lines) + "]}")[:size].encode().ljust(size)
 
 
 def _token(rng: random.Random) -> str:
-    """Twelve characters that no compressor shrinks by more than a quarter."""
+    """Returns twelve characters that no compressor shrinks by more than a quarter."""
     return base64.urlsafe_b64encode(rng.randbytes(9)).decode()
 
 

@@ -1,18 +1,18 @@
-"""What is run: workloads and systems, and how the environment chooses among them. Pure.
+"""The workloads and systems of a run, and the environment variables that choose among them. Pure.
 
 BENCH_QUICK=1          one workload (16 KB, lz4, 64 partitions) with floor, mirror and MirrorMaker 2
 BENCH_ONLY=REGEX       workloads whose name matches anywhere, e.g. '^16KB' or 'zstd'; 'latency' is one too, and so are
-                       the cases of what exactness costs: 'exact' for all of them, or e.g. 'exact-far-8p'
-BENCH_SYSTEMS=a,b      systems, of floor, mirror, mm2, mm1
-BENCH_SCALE=0.3        so many times the bytes
-BENCH_REPEAT=1         measure the floor and mirror so many times per workload, in turn, and keep the median by CPU (5;
-                       3 if quick): their runs take seconds, and on a shared machine one of seconds says little. The
+                       the cases of the cost of exactness: 'exact' for all of them, or e.g. 'exact-far-8p'
+BENCH_SYSTEMS=a,b      systems, out of floor, mirror, mm2, mm1
+BENCH_SCALE=0.3        multiplies the number of bytes
+BENCH_REPEAT=1         how often to measure the floor and mirror per workload, in turn; the median by CPU counts (5;
+                       3 if quick). Their runs take seconds, and on a shared machine one such run says little. The
                        same for MirrorMaker 2 where a bound is against its figure
 BENCH_FLOW=JSON        further settings of mirror's flow, e.g. '{"fetch.max.bytes": "8 MiB"}'
 BENCH_OUT=FOLDER       where results go: bench/out; but build/bench for a quick run, with BENCH_ONLY, BENCH_SYSTEMS,
-                       BENCH_SCALE or BENCH_FLOW, and with fewer repetitions: no less than a full run replaces one
+                       BENCH_SCALE or BENCH_FLOW, and with fewer repetitions: only a full run replaces a full one
 
-The command fails where a row has failed or a bound of ``bench.goals`` is missed.
+The command fails if a row has failed or a bound of ``bench.goals`` is missed.
 """
 
 import dataclasses
@@ -38,9 +38,9 @@ _TOTAL_BYTES = {
     "16KB": {"none": 9_000_000_000, "lz4": 5_200_000_000, "zstd": 2_300_000_000},
     "1MB": {"none": 6_300_000_000, "lz4": 6_000_000_000, "zstd": 2_400_000_000},
 }
-"""What MirrorMaker 2 was seen to copy in 45 s: it is warmed up for 20 s, then measured for 20 s (``jvm.WINDOW``)."""
+"""Bytes that MirrorMaker 2 copied in 45 s once: it is warmed up for 20 s, then measured for 20 s (``jvm.WINDOW``)."""
 _WITHOUT_JVM = 0.25
-"""Of that, where no JVM is measured: mirror needs no more."""
+"""The fraction of that if no JVM is measured: mirror needs no more."""
 _MANY_PARTITIONS = ("1KB", "16KB")
 _QUICK = "16KB-lz4-64p"
 _REPEAT, _REPEAT_QUICK = 5.0, 3.0
@@ -56,10 +56,10 @@ class Workload:
         size: name of the batch size: 1KB, 16KB or 1MB.
         codec: compression of the batches, as Kafka names it.
         partitions: of the topic.
-        batch_bytes: what a stored batch should measure, header and compressed records.
+        batch_bytes: intended size of a stored batch, header and compressed records.
         record_bytes: size of each record's value.
         total_bytes: stored bytes to make, about.
-        tls: the clusters that copiers speak TLS to, of source and destination.
+        tls: the clusters that copiers speak TLS to: ``source``, ``destination`` or both.
     """
 
     size: str
@@ -72,7 +72,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """As in tables and selections, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-tls-source``."""
+        """Its name in tables, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-tls-source``."""
         tls = "-".join(["", "tls", *(self.tls if self.tls != SIDES else ())]) if self.tls else ""
         return f"{self.size}-{self.codec}-{self.partitions}p{tls}"
 
@@ -84,18 +84,18 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One row of what exactness costs.
+    """One case of the cost of exactness.
 
     Attributes:
         name: in tables and selections.
-        what: in words.
+        what: the case in words.
         partitions: of the topic.
         total_bytes: stored bytes to make, about.
-        records_per_transaction: a marker comes after so many records of a partition; 0: no transactions.
-        age_s: how old the records are.
-        round_trip_ms: to the clusters that are far; 0: as the machine has it.
-        far: which these are, of source and destination.
-        idle: what is measured is what it costs while nobody writes, once all is copied.
+        records_per_transaction: records of a partition before each marker; 0: no transactions.
+        age_s: age of the records.
+        round_trip_ms: to the clusters in ``far``; 0: nothing is added to the machine's own.
+        far: ``source``, ``destination`` or both.
+        idle: True if the cost is measured while nobody writes, once all is copied.
         flow: settings of mirror's flow.
     """
 
@@ -154,7 +154,7 @@ CASES = (
         total_bytes=32_768_000,
     ),
 )  # fmt: skip
-"""What exactness costs, what a long way does, and many partitions that stand still."""
+"""The cost of exactness, of long round trips, and of many idle partitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +165,8 @@ class Plan:
         kind: ``full``, ``quick`` or ``selection``; goes into the results.
         workloads: in the order in which they are run.
         systems: likewise.
-        latency: whether latency is measured too.
-        cases: of what exactness costs.
+        latency: True if latency is measured too.
+        cases: of the cost of exactness.
         repeat: runs of the floor and of mirror per workload.
         flow: further settings of mirror's flow.
         out: folder of the results.
@@ -183,7 +183,7 @@ class Plan:
 
 
 def all_workloads() -> list[Workload]:
-    """Every batch size and codec with 8 partitions, those of small batches with 64, and one of these over TLS."""
+    """Returns all sizes and codecs with 8 partitions, small batches also with 64, and one of these over TLS, twice."""
     made = [_workload(size, codec, 8) for size in _SIZES for codec in CODECS]
     made += [_workload(size, codec, 64) for size in _MANY_PARTITIONS for codec in CODECS]
     encrypted = _workload("16KB", "lz4", 64)
@@ -191,10 +191,10 @@ def all_workloads() -> list[Workload]:
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:
-    """The run that the environment asks for.
+    """Returns the run that the environment asks for.
 
     Raises:
-        BenchError: a value means nothing, or selects nothing.
+        BenchError: a value is invalid, or selects nothing.
     """
     quick = environ.get("BENCH_QUICK", "") not in ("", "0")
     narrowed = any(environ.get(name) for name in _NARROWING)

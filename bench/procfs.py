@@ -1,4 +1,4 @@
-"""What a process and its descendants used, from outside: CPU to the nanosecond, peak memory. Linux."""
+"""CPU (to the nanosecond) and peak memory of a process and its descendants, read from outside. Linux."""
 
 import contextlib
 import os
@@ -11,12 +11,12 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int, *, itself: bool = True) -> float:
-    """User and system CPU of a process and all its descendants since they began, in seconds.
+    """Returns user and system CPU of a process and all its descendants since they began, in seconds.
 
-    Without ``itself``, only that of the descendants which run now and of theirs.
+    Without ``itself``, only the descendants that run now count, each with its own ended children.
 
-    A process's own time comes from its CPU clock (nanoseconds; /proc/PID/stat has hundredths of a second),
-    that of children which have ended from /proc/PID/stat (cutime and cstime).
+    A process's own time comes from its CPU clock (nanoseconds; /proc/PID/stat has hundredths of a second).
+    The time of children that have ended comes from /proc/PID/stat (cutime and cstime).
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -29,8 +29,8 @@ def cpu_s(pid: int, *, itself: bool = True) -> float:
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most memory that a process and its descendants that run now held: the sum of each one's peak (VmHWM). What
-    they share counts in each.
+    """Returns the peak memory of a process and its descendants that run now: the sum of each one's peak (VmHWM).
+    Shared memory counts in each.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -43,7 +43,7 @@ def peak_rss_bytes(pid: int) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children, their children and so on, as they are now."""
+    """Returns the ids of a process's children, their children and so on, as they are now."""
     found: list[int] = []
     for task in _listing(Path(f"/proc/{pid}/task")):
         with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def _listing(folder: Path) -> list[Path]:
 
 
 def _own_cpu_s(pid: int) -> float:
-    # The kernel's number of another process's CPU clock: clock_getcpuclockid(3), <linux/posix-timers.h>.
+    # The kernel's clock id of another process's CPU clock: clock_getcpuclockid(3), <linux/posix-timers.h>.
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError as error:

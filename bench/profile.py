@@ -1,12 +1,12 @@
-"""Where mirror's CPU goes: py-spy and perf on it while it copies a workload.
+"""Profiles mirror's CPU with py-spy and perf while it copies a workload.
 
     BENCH_ONLY=16KB-lz4-64p python -m bench.profile
 
-Writes raw stacks, a flame graph and perf's report to build/profile, and prints what takes most. Works on what
-``bench.lab`` holds, if it holds something. BENCH_NATIVE=1 lets py-spy look into compiled code too (slower).
+Writes raw stacks, a flame graph and perf's report to build/profile, and prints the hottest places. Works on what
+``bench.lab`` holds, if anything. BENCH_NATIVE=1 lets py-spy look into compiled code too (slower).
 
-py-spy says where in the Python code, but counts a thread that waits for a core as running: on a busy machine that is
-mostly behind a system call. perf counts CPU only, and tells the kernel's share from the interpreter's.
+py-spy shows the place in the Python code, but counts a thread that waits for a core as running: on a busy machine that
+is mostly after a system call. perf counts CPU only, and separates the kernel's share from the interpreter's.
 """
 
 import collections
@@ -46,13 +46,13 @@ class _Profiler:
         self._run: subprocess.Popen[bytes] | None = None
 
     def watch(self, program: Program, text: str) -> None:
-        """As ``copying.measure`` calls it at every look."""
+        """Attach once the copy is being measured; ``copying.measure`` calls this at every look."""
         if self._run is None and text.startswith(Step.MEASURING.value):
             command = self._perf(program.copying_pid) if self._kind == PERF else self._py_spy(program.copying_pid)
             self._run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def wait(self) -> None:
-        """It ends by itself when the program does.
+        """Wait for the profiler, which ends by itself when the program does.
 
         Raises:
             BenchError: it wrote nothing.
@@ -69,7 +69,7 @@ class _Profiler:
             str(Path(sys.executable).with_name("py-spy")), "record", "-r", str(_RATE_PER_S), "-d", str(_LONGEST_S),
             "-f", self._kind, "-o", str(self._path), "-p", str(pid),
         ]  # fmt: skip
-        # It may stop the process to read it, or unwind compiled code, not neither.
+        # To unwind compiled code, it has to stop the process; otherwise it reads the process without stopping it.
         return [*command, "--native" if os.environ.get("BENCH_NATIVE") else "--nonblocking"]
 
     def _perf(self, pid: int) -> list[str]:
@@ -91,7 +91,7 @@ class _Profiler:
 
 
 def hottest(stacks: Iterable[str]) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-    """From raw stacks (``a;b;c 12``): per place its own share of all samples, and the share with what it calls.
+    """Computes from raw stacks (``a;b;c 12``) each place's own share of all samples, and its share with its callees.
 
     Returns:
         Two lists of place and share (0 to 1), largest first.
@@ -114,7 +114,7 @@ def hottest(stacks: Iterable[str]) -> tuple[list[tuple[str, float]], list[tuple[
 
 
 def profile(workload: Workload, held: Stored, source: Side, destination: Side, started: Programs) -> None:
-    """One copy per kind of profile, then what they found."""
+    """Run one copy per kind of profile, then print their results."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     copier = Mirror(plan.from_environment(os.environ).flow)
     for kind, suffix in _KINDS.items():
@@ -143,7 +143,7 @@ def _path(workload: Workload, suffix: str) -> Path:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the profiles; returns the exit code."""
     return exit_code_of(_main)
 
 

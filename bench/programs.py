@@ -1,4 +1,4 @@
-"""Programs that a run starts: each ends with the harness, however that ends, and each has a log to quote."""
+"""Programs that a run starts: each ends with the harness, however that ends, and each has a log."""
 
 import contextlib
 import signal
@@ -25,7 +25,7 @@ class Program:
         name: in messages.
         pid: its process id.
         log_path: its output.
-        supervises: it copies nothing itself, its children do: it is their CPU that is measured.
+        supervises: True if not it but its children copy: their CPU is measured.
     """
 
     def __init__(self, name: str, process: Process, log_path: Path, *, supervises: bool = False) -> None:
@@ -37,35 +37,35 @@ class Program:
 
     @property
     def copying_pid(self) -> int:
-        """The process that copies, or the first of them: what a profiler looks at."""
+        """The process that copies, or the first of them, for a profiler."""
         children = procfs.descendants(self.pid) if self.supervises else []
         return children[0] if children else self.pid
 
     def check(self) -> None:
-        """Say so if it has ended.
+        """Raise if it has ended.
 
         Raises:
-            BenchError: it has, with the end of its log.
+            BenchError: it has ended; with the end of its log.
         """
         code = self._process.poll()
         if code is not None:
             raise self.failure(f"ended with exit code {code}")
 
     def failure(self, what: str) -> BenchError:
-        """An error about this program, with the end of its log."""
+        """Returns an error about this program, with the end of its log."""
         lines = self.log_path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         return BenchError(f"{self.name} {what}; the end of its log:\n    " + "\n    ".join(lines), "see the log above")
 
     def cpu_s(self) -> float:
-        """CPU of what copies so far, in seconds: of it and its descendants, or of these alone."""
+        """Returns the copying CPU so far, in seconds: of it and its descendants, or of these alone if it supervises."""
         return procfs.cpu_s(self.pid, itself=not self.supervises)
 
     def peak_rss_bytes(self) -> int:
-        """The most memory that it held, with all its descendants: whoever copies, an operator pays for all of it."""
+        """Returns its peak memory, descendants included: an operator pays for all of it, whichever process copies."""
         return procfs.peak_rss_bytes(self.pid)
 
     def wait(self, timeout_s: float) -> str:
-        """Await a good end; what it printed.
+        """Wait for a successful end; returns its output.
 
         Raises:
             BenchError: it failed, or did not end in time.
@@ -78,7 +78,7 @@ class Program:
         return self.log_path.read_text(errors="replace")
 
     def stop(self) -> int | None:
-        """Ask it to end (SIGTERM), then end it; the exit code, None if it had to be killed."""
+        """Ask it to end (SIGTERM), then kill it; returns the exit code, or None if it had to be killed."""
         self._process.signal(signal.SIGTERM)
         code = self._process.wait(_STOP_TIMEOUT_S)
         if code is None:
@@ -86,7 +86,7 @@ class Program:
         return code
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self._process.signal(signal.SIGKILL)
         self._process.wait(_STOP_TIMEOUT_S)
 
@@ -106,7 +106,7 @@ class Programs:
 
     @contextlib.contextmanager
     def running(self, name: str, command: list[str], *, supervises: bool = False) -> Iterator[Program]:
-        """A program that runs as long as the block does."""
+        """Run a program for as long as the block runs."""
         program = self.start(name, command, supervises=supervises)
         try:
             yield program
@@ -114,7 +114,7 @@ class Programs:
             program.kill()
 
     def write(self, name: str, text: str) -> Path:
-        """A file for a program to read."""
+        """Write a file for a program to read."""
         self._count += 1
         path = self._processes.folder / f"{self._count}-{name}"
         path.write_text(text)
@@ -123,7 +123,7 @@ class Programs:
 
 @contextlib.contextmanager
 def programs() -> Iterator[Programs]:
-    """What starts programs; all of them and their files are gone at the end, or when this process is."""
+    """Yields a ``Programs``; its programs and files are removed at the end, or when this process ends."""
     processes = Processes()
     try:
         yield Programs(processes)
@@ -132,15 +132,15 @@ def programs() -> Iterator[Programs]:
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this project with this Python."""
+    """Returns the command that runs a module of this project with this Python."""
     return ["/usr/bin/env", f"PYTHONPATH={ROOT}", sys.executable, "-m", module, *arguments]
 
 
 def wait_for(path: Path, text: str, timeout_s: float) -> str:
-    """Wait until a log holds ``text``; its last line.
+    """Wait until a log holds ``text``; returns the log's last line.
 
     Raises:
-        BenchError: it did not in time.
+        BenchError: it did not hold it in time.
     """
     deadline_at = time.monotonic() + timeout_s
     while text not in (content := path.read_text()):

@@ -1,4 +1,4 @@
-"""What a run found: rows, as JSON, written after every workload, so that an interruption loses nothing."""
+"""The results of a run: rows, as JSON, written after every workload, so that an interruption loses nothing."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ __all__ = ["Cost", "Latency", "Results", "Row", "load", "row", "save"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One system on one workload. Figures are None where it failed; ``error`` then says how.
+    """One system on one workload. Figures are None if it failed; ``error`` then says how.
 
     Attributes:
         system: floor, mirror, mm2 or mm1.
@@ -25,12 +25,12 @@ class Row:
         size: batch size by name: 1KB, 16KB or 1MB.
         codec: compression.
         partitions: of the topic.
-        tls: the clusters that it was copied over TLS to and from, of source and destination.
+        tls: the clusters that copiers spoke TLS to: ``source``, ``destination`` or both.
         batch_mean_bytes: mean size of a stored batch at the source, read back from the headers.
         stored_bytes: of the topic at the source.
         records: likewise.
         cpu_s_per_gb: CPU-seconds of the copying process per 10^9 stored bytes.
-        floor_ratio: the same over the floor's of this workload; None without a floor.
+        floor_ratio: the same divided by the floor's on this workload; None without a floor.
         mb_per_s: 10^6 stored bytes per second.
         peak_rss_mb: 10^6 bytes.
         measured_bytes: copied in the interval that was measured.
@@ -68,10 +68,10 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Time from a record's timestamp until a consumer has it, at a steady rate. Figures are None where it failed.
+    """Time from a record's timestamp until a consumer has it, at a steady rate. Figures are None if it failed.
 
     Attributes:
-        system: mirror, mm2, mm1, or ``source``: a consumer at the source itself, which is what the others add to.
+        system: mirror, mm2, mm1, or ``source``: a consumer at the source itself, the base of the others.
         mb_per_s: the rate.
         samples: records timed.
         median_ms: half of them were quicker.
@@ -91,18 +91,18 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One case of what exactness costs. Figures are None where it failed.
+    """One case of the cost of exactness. Figures are None if it failed.
 
     Attributes:
         case: its name.
-        what: in words.
+        what: the case in words.
         partitions: of the topic.
         stored_bytes: of the topic at the source; likewise batches, and records, a marker counted as one of each.
         mb_per_s: 10^6 stored bytes per second.
         offsets_per_s: records and markers per second.
         cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes.
-        core_percent: of one core, while nobody writes; where that is what is measured, and the three above are not.
-        peak_rss_mb: 10^6 bytes, of all of mirror; likewise.
+        core_percent: of one core, while nobody writes; only for idle cases, which lack the three figures above.
+        peak_rss_mb: 10^6 bytes, of all of mirror's processes; likewise.
         error: what went wrong.
     """
 
@@ -126,12 +126,12 @@ class Results:
 
     Attributes:
         kind: full, quick or selection.
-        machine: where.
+        machine: the machine of the run.
         settings: of brokers and systems, by their own names.
         rows: in the order in which they were measured.
         latency: likewise.
         costs: of exactness, likewise.
-        complete: whether the run came to its end.
+        complete: True if the run came to its end.
     """
 
     kind: str
@@ -143,20 +143,20 @@ class Results:
     complete: bool = False
 
     def workloads(self) -> list[str]:
-        """Names, in the order of the rows."""
+        """Returns the names, in the order of the rows."""
         return list(dict.fromkeys(row.workload for row in self.rows))
 
     def systems(self) -> list[str]:
-        """Names, in the order of tables."""
+        """Returns the names, in the order of tables."""
         had = {row.system for row in self.rows}
         return [system for system in SYSTEMS if system in had]
 
     def find(self, system: str, workload: str) -> Row | None:
-        """A row, if there is one."""
+        """Returns a row, or None."""
         return next((row for row in self.rows if (row.system, row.workload) == (system, workload)), None)
 
     def to_json(self) -> str:
-        """As it is kept."""
+        """Returns the text of ``compare.json``."""
         return json.dumps(
             {
                 "definition": DEFINITION,
@@ -176,7 +176,7 @@ def row(
     system: str, workload: Workload, held: Stored, *, runs: Sequence[Measured] = (), floor: Row | None = None,
     error: str | None = None,
 ) -> Row:  # fmt: skip
-    """A row from what was measured, the run with the median, or from what went wrong."""
+    """Returns a row made from the run with the median, or from the error."""
     made = Row(
         system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
         tls=workload.tls, batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes,
@@ -204,7 +204,7 @@ def row(
 
 
 def save(results: Results, folder: Path) -> Path:
-    """Write ``compare.json``, whole or not at all."""
+    """Write ``compare.json`` atomically; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "compare.json"
     partial = path.with_suffix(".partial")
@@ -214,7 +214,7 @@ def save(results: Results, folder: Path) -> Path:
 
 
 def load(path: Path) -> Results:
-    """Read it back."""
+    """Read ``compare.json`` back."""
     data = json.loads(path.read_text())
     return Results(
         kind=data["kind"],

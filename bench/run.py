@@ -1,4 +1,5 @@
-"""One whole run: for each workload fill, measure every system in turns, delete; then latency; results after each."""
+"""One whole run. For each workload: fill, measure every system in turns, delete; then cases and latency. Results are
+written after each."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from chaos.proxy import Proxy
 __all__ = ["report", "run"]
 
 _IN_TURN = ("floor", "mirror")
-"""Always measured several times. The others take up to a minute each: only where a bound is against their figure."""
+"""Always measured several times. The others take up to a minute each: once, unless a bound is against their figure."""
 
 
 def run(plan: Plan, progress: Progress) -> Results:
@@ -61,7 +62,7 @@ def run(plan: Plan, progress: Progress) -> Results:
 
 
 class _Bench:
-    """A run's parts, held together."""
+    """The state of a run."""
 
     def __init__(
         self, plan: Plan, progress: Progress, source: Side, destination: Side, started: Programs, found: Results
@@ -90,7 +91,7 @@ class _Bench:
         self.save()
 
     def cost(self, case: Case, way: exactness.Way) -> None:
-        """One case of what exactness costs."""
+        """Measure one case of the cost of exactness."""
         self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
         try:
             held = exactness.fill(case, self._source, self._programs)
@@ -118,7 +119,7 @@ class _Bench:
         self.save()
 
     def latency(self) -> None:
-        """Of the source itself, then of every copier."""
+        """Measure the latency of the source itself, then of every copier."""
         copiers: list[Copier | None] = [None, *self._copiers]
         for copier in copiers:
             name = copier.name if copier else "source"
@@ -136,7 +137,7 @@ class _Bench:
             self.save()
 
     def save(self) -> None:
-        """Write what is known so far, in all its forms."""
+        """Write the results so far, in all formats."""
         if not (self._found.rows or self._found.latency or self._found.costs):
             return
         folder = self._plan.out
@@ -146,8 +147,8 @@ class _Bench:
             chart.draw(self._found, folder / "compare.svg")
 
     def _measure(self, workload: Workload, held: Stored) -> None:
-        """Every system, in turns: what comes over a shared machine for a minute then comes over floor and mirror
-        alike, and not over all runs of one of them.
+        """Measure every system, in turns: what disturbs a shared machine for a minute then disturbs floor and mirror
+        alike, and not all runs of one of them.
         """
         segments = self._source.segments(workload.topic, workload.partitions)
         copiers = [copier for copier in self._copiers if copier.speaks_tls or not workload.tls]
@@ -195,7 +196,7 @@ class _Bench:
 
 
 def report(found: Results, plan: Plan, show: Callable[..., None]) -> None:
-    """Tables at the end."""
+    """Show the tables at the end."""
     if found.rows:
         show(table.workloads(found))
     if found.costs:
@@ -219,5 +220,5 @@ def _settings(plan: Plan) -> dict[str, object]:
 
 
 def _plain(error: BenchError) -> str:
-    """Without what rich would take for markup."""
+    """Returns the error's text, with rich's markup escaped."""
     return str(error).replace("[", "\\[")

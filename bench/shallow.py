@@ -15,15 +15,15 @@ from bench.programs import Program, Programs
 __all__ = ["Mirror", "config"]
 
 WHOLE = Window(longest_s=10.0)
-"""From the first data at the destination until all is there, or for a while: there is as much as a JVM needs."""
+"""From the first data at the destination until all is there, or for 10 s: there is as much data as a JVM needs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mirror:
-    """As in ``copying.Copier``.
+    """See ``copying.Copier``.
 
     Attributes:
-        flow: further settings of its flow; none in a complete run: what is measured are the defaults.
+        flow: further settings of its flow; none in a complete run, which measures the defaults.
     """
 
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -33,7 +33,7 @@ class Mirror:
     speaks_tls: bool = False
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its configuration; the command that runs it."""
+        """Write its configuration; returns the command that runs it."""
         path = programs.write("mirror.yaml", json.dumps(config(job, self.flow), indent=2))
         return [str(Path(sys.executable).with_name("mirror")), "run", "--fail-fast", "-c", str(path)]
 
@@ -49,7 +49,7 @@ class Mirror:
 
 
 def config(job: Job, flow: Mapping[str, Any]) -> dict[str, Any]:
-    """Its whole configuration. (JSON is YAML.)"""
+    """Returns its whole configuration. (JSON is YAML.)"""
     return {
         "clusters": {
             "source": {"bootstrap.servers": job.source},

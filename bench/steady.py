@@ -18,7 +18,7 @@ _SEED = 7
 
 
 def main(arguments: dict[str, Any]) -> None:
-    """Write for ever.
+    """Write until the process is ended.
 
     Args:
         arguments: ``bootstrap_servers``, ``topic``, ``partitions`` (their number), ``bytes_per_s``.

@@ -1,4 +1,4 @@
-"""What a topic holds on a broker's disk: its log segments, and the batches in them by their headers alone."""
+"""A topic's contents on a broker's disk: its log segments, and their batches as the headers alone show them."""
 
 import dataclasses
 import mmap
@@ -13,7 +13,7 @@ __all__ = ["Stored", "read", "segments"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a topic holds: bytes of record sets, batches and records, over all partitions."""
+    """A topic's contents: bytes of record sets, batches and records, over all partitions."""
 
     bytes: int
     batches: int
@@ -26,7 +26,7 @@ class Stored:
 
 
 def segments(data_dir: Path, topic: str, partitions: int) -> list[Path]:
-    """The log segments of a topic, which hold its record sets just as a Fetch brings them."""
+    """Returns the log segments of a topic, which hold its record sets exactly as a Fetch response does."""
     return [
         segment
         for partition in range(partitions)
@@ -35,7 +35,7 @@ def segments(data_dir: Path, topic: str, partitions: int) -> list[Path]:
 
 
 def read(files: Iterable[Path]) -> Stored:
-    """Count batches and records in segments, opening none."""
+    """Count batches and records in segments, without opening a batch."""
     size = batches = records = 0
     for file in files:
         length = file.stat().st_size

@@ -23,7 +23,7 @@ _LATENCY_HEADINGS = ("system", "median ms", "99 % ms", "slowest ms", "records")
 
 
 def workloads(results: Results) -> Table:
-    """CPU, throughput and memory of every system on every workload."""
+    """Returns a table of CPU, throughput and memory of every system on every workload."""
     table = Table(title=f"What copying costs ({results.kind} run)")
     for number, heading in enumerate(_HEADINGS):
         table.add_column(heading, justify="left" if number in (0, 2) else "right", no_wrap=number != 2)
@@ -35,7 +35,7 @@ def workloads(results: Results) -> Table:
 
 
 def latency(rows: list[Latency]) -> Table:
-    """Latency of every system."""
+    """Returns a table of the latency of every system."""
     table = Table(title=f"Record timestamp to consumer, at a steady {rows[0].mb_per_s:g} MB/s" if rows else "Latency")
     for number, heading in enumerate(_LATENCY_HEADINGS):
         table.add_column(heading, justify="right" if number else "left")
@@ -45,7 +45,7 @@ def latency(rows: list[Latency]) -> Table:
 
 
 def costs(rows: list[Cost]) -> Table:
-    """What exactness costs."""
+    """Returns a table of the cost of exactness."""
     table = Table(title="What exactness costs, and what a long way does (mirror)")
     for number, heading in enumerate(_COST_HEADINGS):
         table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number != 1)
@@ -55,7 +55,7 @@ def costs(rows: list[Cost]) -> Table:
 
 
 def goals(verdicts: list[Verdict]) -> Table:
-    """Bounds kept and missed."""
+    """Returns a table of the bounds kept and missed."""
     table = Table(title="Bounds")
     for heading in (*_GOAL_HEADINGS, ""):
         table.add_column(heading, justify="right" if heading in _GOAL_HEADINGS[2:] else "left")
@@ -66,7 +66,7 @@ def goals(verdicts: list[Verdict]) -> Table:
 
 
 def markdown(results: Results) -> str:
-    """Everything, to paste into a document."""
+    """Returns all tables as Markdown, to paste into a document."""
     lines = [f"{results.machine.sentence()}.", ""]
     lines += _markdown_table(_HEADINGS, [cells for name in results.workloads() for cells in _rows_of(results, name)])
     if results.latency:
@@ -133,7 +133,7 @@ def _figure(value: float | None, digits: int = 2) -> str:
 
 
 def _size(size: float) -> str:
-    """Bytes in a unit that needs at most four figures."""
+    """Returns bytes in a unit that needs at most four figures."""
     if size >= 1e6:
         return f"{size / 1e6:.2f} MB"
     return f"{size / 1e3:.1f} KB" if size >= 10_000 else f"{size:.0f} B"

@@ -1,4 +1,4 @@
-"""What fails, on purpose, on real brokers: every scenario ends with a comparison of both sides, record by record.
+"""Injects faults on real brokers: every scenario ends with a comparison of both sides, record by record.
 
-``python -m chaos`` runs it; ``plan`` says what it obeys in the environment.
+``python -m chaos`` runs it; ``plan`` lists the environment variables that it reads.
 """

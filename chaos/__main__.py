@@ -1,4 +1,4 @@
-"""``python -m chaos``: see ``chaos.plan`` for what the environment chooses."""
+"""``python -m chaos``: see ``chaos.plan`` for the environment variables."""
 
 import os
 import signal
@@ -14,9 +14,9 @@ from mirror.sandbox import SandboxError
 
 
 def main() -> int:
-    """Run what the environment asks for; 0 if everything held."""
+    """Run the plan that the environment asks for; returns 0 if everything held."""
     no_arguments("chaos", plan_text)
-    signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: everything that was started ends, results are kept
+    signal.signal(signal.SIGTERM, _interrupted)  # like Ctrl-C: everything that was started ends, results are kept
     try:
         plan = from_environment(os.environ)
         with Progress() as progress:

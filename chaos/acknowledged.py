@@ -1,7 +1,7 @@
-"""What the writers were acknowledged, and whether a cluster holds it. Pure, but for ``content``'s argument.
+"""The records acknowledged to the writers, and the check that a cluster holds them. Pure, but for ``content_of``.
 
-A copy may equal what the source holds and lack a record all the same: one that the source has lost as well. So what a
-producer was told to be stored is kept apart from what the source holds in the end.
+A copy may equal the source and lack a record all the same: one that the source has lost as well. So the records that a
+producer was told are stored are kept apart from those that the source holds in the end.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ Headers = Sequence[tuple[str, bytes | str | None]]
 
 @dataclass(slots=True)
 class Acknowledged:
-    """What some writers were told; one writer's is written by its own thread.
+    """The acknowledgements to some writers; a single writer's are added by its own thread.
 
     Attributes:
         placed: per partition: offset at the source -> content of the record.
-        ordered: per partition: contents of all that a reader of committed records gets there, in this order.
-        deaf: topics whose writer is never told anything.
+        ordered: per partition: contents of all records that a read_committed consumer gets there, in this order.
+        deaf: topics whose writer never gets an acknowledgement.
     """
 
     placed: dict[Name, dict[int, bytes]] = field(default_factory=dict)
@@ -35,11 +35,11 @@ class Acknowledged:
     deaf: set[str] = field(default_factory=set)
 
     def note(self, name: Name, offset: int, one: bytes) -> None:
-        """The source has this record there."""
+        """Note that the source has this record at this offset."""
         self.placed.setdefault(name, {})[offset] = one
 
     def add(self, other: "Acknowledged") -> None:
-        """Take in what another writer was told."""
+        """Add another writer's acknowledgements."""
         for name, records in other.placed.items():
             self.placed.setdefault(name, {}).update(records)
         self.ordered |= other.ordered
@@ -47,27 +47,27 @@ class Acknowledged:
 
     @property
     def count(self) -> int:
-        """Records."""
+        """The number of acknowledged records."""
         return sum(map(len, (*self.placed.values(), *self.ordered.values())))
 
     def silent(self, topics: Iterable[str]) -> list[str]:
-        """Of these topics, those of which nothing was acknowledged, and whose writer can hear."""
+        """Returns the topics of which nothing was acknowledged, except those whose writer gets no acknowledgements."""
         told = {topic for records in (self.placed, self.ordered) for (topic, _), ones in records.items() if ones}
         return [topic for topic in topics if topic not in told | self.deaf]
 
 
 KEY_BYTES = 6
-"""Of a content: the same for all records of a key."""
+"""Leading bytes of a content that are the same for all records of a key."""
 
 
 def content(key: bytes | None, value: bytes | None, headers: Headers | None) -> bytes:
-    """What a producer knows of a record when it hands it over (the timestamp may be set later), in 18 bytes."""
+    """Returns 18 bytes for all that a producer knows of a record when it sends it (the timestamp may be set later)."""
     rest = hashlib.blake2b(repr((key, value, list(headers or ()))).encode(), digest_size=12).digest()
     return hashlib.blake2b(repr(key).encode(), digest_size=KEY_BYTES).digest() + rest
 
 
 def content_of(message: Message) -> bytes:
-    """The same of a record that was read."""
+    """Returns the ``content`` of a record that was read."""
     key, value = message.key(), message.value()
     assert not isinstance(key, str)
     assert not isinstance(value, str)
@@ -77,15 +77,15 @@ def content_of(message: Message) -> bytes:
 def unkept(
     told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | None = None, source: Reading | None = None
 ) -> list[str]:  # fmt: skip
-    """What was acknowledged and is not held, or more than once, in words.
+    """Returns, in words, the acknowledged records that are not held, or held more than once.
 
     Args:
-        told: to the writers.
-        held: per partition: offset -> content, as a reader of committed records gets it.
-        exact: a record has to be at the offset of its acknowledgement; else once in its partition, in the same order.
-        starts: offsets of acknowledgements below which records may have been deleted.
-        source: what the source holds, likewise. A producer may have written there twice what it was told of once, and
-            a copy has that as often as the source.
+        told: the acknowledgements to the writers.
+        held: per partition: offset -> content, as a read_committed consumer gets it.
+        exact: True if a record has to be at its acknowledged offset; otherwise once in its partition, in order.
+        starts: acknowledged offsets below which records may have been deleted.
+        source: the source's records, likewise. A producer may have written a record there twice and been told once;
+            a copy has it as often as the source.
     """
     out: list[str] = []
     for name, records in told.placed.items():
@@ -104,12 +104,12 @@ def unkept(
 
 
 def deletable(gap: tuple[int, int] | None, start: int) -> tuple[int, int] | None:
-    """The offsets of a source that may be gone before they were copied.
+    """Returns the range of source offsets that may be gone before they were copied.
 
     Args:
-        gap: first and behind the last of those that were there when records were deleted; None: none were deleted.
-        start: where the source's log begins in the end. Brokers that were told to keep records from now on go on
-            deleting for a while, also what came since.
+        gap: the first offset that existed when records were deleted, and the one after the last; None: none deleted.
+        start: the source's log start offset in the end. Brokers that were told to keep records from now on go on
+            deleting for a while, newer records included.
     """
     return None if gap is None else (gap[0], max(gap[1], start))
 
@@ -118,15 +118,15 @@ def judge_skipped(
     name: Name, ranges: Iterable[tuple[int, int]], gap: tuple[int, int] | None, due: Mapping[int, bytes],
     held: Mapping[int, bytes], *, exact: bool,
 ) -> list[str]:  # fmt: skip
-    """What is told as skipped is missing, and was not there to be copied; in words what is not so.
+    """Check that all offsets reported as skipped are missing and could not be copied; returns the violations in words.
 
     Args:
-        name: of the partition.
-        ranges: that were told: first offset at the source, the one behind.
+        name: the partition.
+        ranges: the reported ranges: first offset at the source, and the one after the last.
         gap: offsets that may have been deleted before they were copied; None: none were.
-        due: what was acknowledged: offset -> content.
-        held: by the destination, likewise.
-        exact: whether offsets are equal.
+        due: the acknowledged records: offset -> content.
+        held: the destination's records, likewise.
+        exact: True if offsets are equal.
     """
     told = {at for start, end in ranges for at in range(start, end)}
     out = []
@@ -142,12 +142,12 @@ def judge_skipped(
 def surviving(
     due: Mapping[int, bytes], here: Mapping[int, bytes], there: Mapping[int, bytes], *, exact: bool
 ) -> list[str]:  # fmt: skip
-    """Of a partition that is compacted at both sides, what survives of each key is the same; in words what is not so.
+    """Check that a partition compacted at both sides has the same last record per key; returns violations in words.
 
     Args:
-        due: what was acknowledged: offset -> content.
-        here, there: what source and destination hold, likewise.
-        exact: whether offsets are equal.
+        due: the acknowledged records: offset -> content.
+        here, there: the records of source and destination, likewise.
+        exact: True if offsets are equal.
     """
     out = []
     last, copied, acknowledged = (_last_of_keys(one) for one in (here, there, due))

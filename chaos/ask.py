@@ -1,4 +1,4 @@
-"""Any request to one broker over a plain socket: for what Kafka's clients do not offer."""
+"""Sends any request to one broker over a plain socket, for requests that Kafka's clients do not offer."""
 
 import socket
 import struct

@@ -20,7 +20,7 @@ _numbers = count(1)
 
 
 class Mode(NamedTuple):
-    """What an audit has to know of the flow that has copied: stages of one mode are audited together."""
+    """The settings of the copying flow that an audit needs: stages of one mode are audited together."""
 
     offsets: str = "exact"
     fill: str = "markers"
@@ -30,7 +30,7 @@ USUAL = Mode()
 
 
 def mode_of(flow: Mapping[str, object]) -> Mode:
-    """Of a flow's settings."""
+    """Returns the mode of a flow's settings."""
     return Mode(**{name: str(flow[name]) for name in Mode._fields if name in flow})
 
 
@@ -47,15 +47,15 @@ def audit(
     Args:
         pair: the clusters.
         topics: to compare.
-        folder: gets the audit's files.
+        folder: for the audit's files.
         mode: of the flow.
-        say: told what goes on.
+        say: called with what goes on.
 
     Returns:
-        ``identical``, ``different`` or ``failed``, and what it said last.
+        ``identical``, ``different`` or ``failed``, and its last lines of output.
     """
     config = folder / f"audit-{next(_numbers)}.yaml"
-    # Of what a cleaner took at the source since, the stage's own comparison knows the bytes that were written.
+    # A cleaner at the source may have taken batches since: the stage's own comparison knows what had been written.
     changed = {name: value for name, value in mode._asdict().items() if value != getattr(USUAL, name)}
     flow = {"audit.accept": ["unverifiable"], **changed}
     config.write_text(config_text(pair.source.bootstrap_servers, pair.destination.bootstrap_servers, topics, flow=flow))

@@ -1,4 +1,4 @@
-"""Waiting until a stage's destination has what its source has committed by now."""
+"""Waits until a stage's destination has what its source has committed by now."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ __all__ = ["caught_up"]
 
 
 def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
-    """See ``Stage.caught_up``; of these partitions.
+    """See ``Stage.caught_up``; for these partitions.
 
     Raises:
-        ChaosError: it does not come to that, or something is not as it should be.
+        ChaosError: it does not catch up, or ``Stage.look`` found a problem.
     """
     if not stage.scenario.exact:
         _copied_by_count(stage, names)
@@ -30,7 +30,7 @@ def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
         ends.update(stage.destination.ends(names))
         return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
 
-    # A partition that has what is wanted goes on, too: what counts is that one of the others does.
+    # Partitions that have caught up go on, too: only those that are still behind count as moving.
     until(
         there,
         lambda: f"the destination to reach {_behind(stage, wanted)}; {stage.told()}",
@@ -54,12 +54,12 @@ def _behind(stage: "Stage", wanted: Mapping[Name, int]) -> str:
 
 
 def _copied_by_count(stage: "Stage", names: Sequence[Name]) -> None:
-    """The same where offsets differ: as many records, those of strangers not counted."""
+    """The same if offsets differ: wait for as many records, those of strangers not counted."""
     here = read(stage.source.bootstrap_servers, names, "read_committed")
 
     def there() -> bool:
         stage.look()
-        # An open transaction of somebody else hides what is behind it from readers of committed records.
+        # A stranger's open transaction hides the records after it from read_committed consumers.
         found = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
         return all(_holds_as_many(stage, name, here[name], found[name]) for name in names)
 
@@ -67,7 +67,7 @@ def _copied_by_count(stage: "Stage", names: Sequence[Name]) -> None:
 
 
 def _holds_as_many(stage: "Stage", name: Name, here: dict[int, bytes], found: dict[int, bytes]) -> bool:
-    """Where records are taken away on the way, numbers say nothing: the last one that the source has is there."""
+    """Returns True if as many records are there; if some get deleted, numbers say nothing, and the last one counts."""
     if name in stage.trimmed or name in stage.survivors:
         return not here or next(reversed(here.values())) in found.values()
     return len(found) - stage.strangers[name] >= len(here)

@@ -17,11 +17,11 @@ _HEAP_MB = 384
 _PROPERTIES = {
     "auto.create.topics.enable": "false",
     "min.insync.replicas": "1",
-    # A killed broker is replaced as leader within this, and a frozen one leaves the replicas in sync.
+    # A killed broker is replaced as leader within this, and a frozen one leaves the in-sync replicas.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "400",
     "replica.lag.time.max.ms": "10000",
-    # An open transaction of a producer that is gone ends soon after its timeout.
+    # The open transaction of a producer that is gone ends soon after its timeout.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "group.min.session.timeout.ms": "1000",
     "num.network.threads": "2",
@@ -45,7 +45,7 @@ class Clusters:
         return self._pair
 
     def pair(self, shape: Shape) -> Pair:
-        """The pair of this shape, started if it does not run.
+        """Returns the pair of this shape, started if it does not run.
 
         Raises:
             SandboxError: it could not be started.

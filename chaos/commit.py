@@ -1,4 +1,4 @@
-"""Which code was run."""
+"""The commit of the code that was run."""
 
 import subprocess
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 __all__ = ["CHANGED", "of_now"]
 
 CHANGED = "+changes"
-"""Behind the commit: files that are not as they are there."""
+"""Follows the commit if files differ from it."""
 _ROOT = Path(__file__).resolve().parent.parent
 _WRITTEN = ":!docs/failures.md"
-"""By a run itself."""
+"""Left out, since a run itself writes it."""
 
 
 def of_now(root: Path = _ROOT) -> str:
-    """The commit, in short; ``unknown`` without git."""
+    """Returns the short commit id; ``unknown`` without git."""
     try:
         name = _git(root, "rev-parse", "--short", "HEAD")
         changed = _git(root, "status", "--porcelain", "--", ".", _WRITTEN)

@@ -1,4 +1,4 @@
-"""Both sides record by record: what is lost, doubled, misplaced. Pure."""
+"""Compares both sides record by record: lost, doubled and misplaced records. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ _SHOWN = 5
 
 @dataclass(slots=True)
 class Comparison:
-    """What a comparison found; sums up with ``add``.
+    """The result of a comparison; sums up with ``add``.
 
     Attributes:
-        records: of the source that were compared.
-        lost: of the source, nowhere in the destination's partition.
-        doubled: at the destination more often than at the source.
-        misplaced: at another offset than at the source; or in no partition of the source at all.
+        records: number of the source's records that were compared.
+        lost: records of the source that are nowhere in the destination's partition.
+        doubled: records that are at the destination more often than at the source.
+        misplaced: records at another offset than at the source; or not in the source's partition at all.
         examples: some places, in words.
     """
 
@@ -32,11 +32,11 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Nothing was found."""
+        """True if nothing was found."""
         return not (self.lost or self.doubled or self.misplaced)
 
     def add(self, other: "Comparison") -> None:
-        """Take in another one."""
+        """Add another result."""
         self.records += other.records
         self.lost += other.lost
         self.doubled += other.doubled
@@ -50,7 +50,7 @@ class Comparison:
 
 
 def compare(source: Reading, destination: Reading) -> Comparison:
-    """Equal offsets: record N here is record N there, and nothing else is there."""
+    """Compare at equal offsets: record N here is record N there, and nothing else is there."""
     out = Comparison()
     for name, here in source.items():
         _compare_one(out, name, here, destination.get(name, {}))
@@ -77,12 +77,12 @@ def _compare_one(out: Comparison, name: Name, here: Mapping[int, bytes], there: 
 
 
 def compare_order(source: Reading, destination: Reading) -> Comparison:
-    """Offsets may differ: the same records in the same order."""
+    """Compare where offsets may differ: the same records in the same order."""
     out = Comparison()
     for name, here in source.items():
         there = list(destination.get(name, {}).values())
-        # As if the destination's records stood at the offsets of the source: one that is lost or twice moves the rest,
-        # which is not to be counted as misplaced.
+        # Only the order of the records that both have is compared: one that is lost or twice moves all after it, which
+        # must not count as misplaced.
         expected = list(here.values())
         out.records += len(expected)
         if there == expected:
@@ -103,7 +103,7 @@ def compare_order(source: Reading, destination: Reading) -> Comparison:
 
 
 def compare_ends(what: str, source: Offsets, destination: Offsets) -> list[str]:
-    """Places where the logs' ends (or starts) differ, in words."""
+    """Returns the places where the logs' ends (or starts) differ, in words."""
     return [
         f"{what} of {topic}-{index} is {offset} at the source and {destination.get((topic, index))} at the destination"
         for (topic, index), offset in source.items()

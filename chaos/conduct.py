@@ -1,6 +1,6 @@
-"""What `mirror run` must not do, whatever the scenario: die when nobody ordered it, or say what is no event.
+"""Checks that `mirror run`, whatever the scenario, never dies unless ordered, and prints nothing but events.
 
-A worker that crashes and is started again copies on, and everything may be right in the end. It still has crashed.
+A worker that crashes and is started again goes on copying, and everything may be right in the end. It still crashed.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ _SHOWN = 300
 
 
 class Conduct:
-    """Fed with what one `mirror run` says; ``problems`` has what is not as it should be, in words.
+    """Is fed the output of one `mirror run`; ``problems`` has what is wrong, in words.
 
     Attributes:
-        problems: grows.
+        problems: grows as it is fed.
     """
 
     def __init__(self) -> None:
@@ -28,35 +28,35 @@ class Conduct:
         self._allowed: set[str] = set()
 
     def allow(self, event: str) -> None:
-        """From now on it may say this, though it is an error: what the act does may lead to it, for a while."""
+        """Allow this event from now on, though it is an error: the act may cause it for a while."""
         self._allowed.add(event)
 
     def order(self, pid: int) -> None:
-        """This process is about to be killed by us (SIGKILL): its death is none of its own."""
+        """Note that we are about to kill this process (SIGKILL): its death is no problem."""
         self._ordered.add(pid)
 
     def torn(self) -> None:
-        """Its log ended within a line when we killed it: the one line that is no event is what is left of that."""
+        """Note that our kill cut its log within a line: the one line that is no event is what is left of that."""
         self._torn = True
 
     def ended(self, code: int) -> None:
-        """`mirror run` is over, and was to run on."""
+        """Note that `mirror run` is over, and was to run on."""
         self.problems.append(f"mirror run ended by itself, with exit code {code}: nobody ordered it")
 
     def stopped(self, code: int, *, halts: int) -> None:
-        """It was told to stop, and did; with so many halted partitions."""
+        """Note that it stopped as it was told to, with ``halts`` halted partitions."""
         if code not in ((EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)):
             self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
 
     def stray(self, line: str) -> None:
-        """A line that is no event."""
+        """Note a line that is no event."""
         if self._torn:
             self._torn = False
             return
         self.problems.append(f"stray output: {line[:_SHOWN]}")
 
     def event(self, event: Mapping[str, Any]) -> bool:
-        """One event; whether it is the death of a worker that we killed."""
+        """Note one event; returns True if it is the death of a worker that we killed."""
         what = str(event["event"])
         if what == "worker_died":
             if event.get("pid") in self._ordered and event.get("detail") == _BY_SIGKILL:

@@ -1,4 +1,4 @@
-"""What keeps a scenario from being carried out, with what to do about it."""
+"""The error of a scenario that could not be carried out, with its remedy."""
 
 __all__ = ["ChaosError"]
 

@@ -1,8 +1,8 @@
-"""What shows that a fault struck, and the record in which it is written down.
+"""The evidence that a fault struck, and the record of evidence.
 
-A scenario names its evidence (``Scenario.struck``). Whatever the harness has of the fault's other end writes it down
-when it sees it: the proxy, the brokers, the group's coordinator, the kernel, the supervisor that reaped a worker. A
-repetition in which some of the evidence is missing did not strike: it is repeated, and does not count.
+A scenario names its evidence (``Scenario.struck``). The harness notes it when the fault's other end shows it: the
+proxy, the brokers, the group's coordinator, the kernel, the supervisor that reaped a worker. A repetition that lacks
+some of its evidence did not strike: it is repeated, and does not count.
 """
 
 import threading
@@ -20,7 +20,7 @@ class Evidence:
 
     Attributes:
         name: in the report, and in messages.
-        known: by whom, in words.
+        known: who shows it, in words.
         least: how often it has to be seen in one repetition.
     """
 
@@ -29,7 +29,7 @@ class Evidence:
     least: int = 1
 
     def times(self, least: int) -> "Evidence":
-        """The same, so often."""
+        """Returns the same evidence, to be seen ``least`` times."""
         return replace(self, least=least)
 
     def __str__(self) -> str:
@@ -37,20 +37,20 @@ class Evidence:
 
 
 class Record:
-    """What was seen, and when. Any thread may write into it."""
+    """The evidence that was seen, with times. Any thread may write to it."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, str, int]] = []
         self._turn = threading.Lock()
 
     def note(self, what: Evidence, count: int = 1) -> None:
-        """It was seen just now, so often; 0 times is not at all."""
+        """Note that it was seen just now, ``count`` times; 0 times notes nothing."""
         if count > 0:
             with self._turn:
                 self._seen.append((time.monotonic(), what.name, count))
 
     def since(self, at: float) -> Counter[str]:
-        """How often each was seen since that time (monotonic)."""
+        """Returns how often each was seen since that time (monotonic)."""
         found: Counter[str] = Counter()
         with self._turn:
             for seen_at, name, count in self._seen:
@@ -60,7 +60,7 @@ class Record:
 
 
 def missing(needed: Iterable[Evidence], seen: Counter[str]) -> list[str]:
-    """What was not seen often enough, in words."""
+    """Returns the evidence that was not seen often enough, in words."""
     return [f"{one} was seen {seen[one.name]} times" for one in needed if seen[one.name] < one.least]
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups, by the word of their coordinator at the source."""
+"""Consumer groups, as their coordinator reports them."""
 
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ _DESCRIBE_VERSION = 1
 
 
 def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
-    """Each member of a group, and the partitions that it was given; empty while the coordinator does not answer."""
+    """Returns a group's members, each with its assigned partitions; empty while the coordinator does not answer."""
     with suppress(KafkaException, TimeoutError):
         found = side.admin.describe_consumer_groups([group], request_timeout=_TIMEOUT_S)[group].result(_TIMEOUT_S)
         return {
@@ -30,23 +30,23 @@ def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
 
 
 def member_ids(side: Side, group: str) -> frozenset[str] | None:
-    """The ids of a group's members; None while the coordinator does not answer.
+    """Returns the ids of a group's members; None while the coordinator does not answer.
 
-    For the time while brokers come and go: librdkafka's requests to a coordinator end the process when a connection
-    breaks at the wrong moment (librdkafka's issue 4605).
+    Use it while brokers come and go: librdkafka's requests to a coordinator crash the process when a connection breaks
+    at the wrong moment (librdkafka's issue 4605).
     """
     for broker in side.awake:
         with suppress(OSError):
             (found,) = ask(
                 broker.address, DescribeGroupsRequest(groups=[group]), _DESCRIBE_VERSION, timeout_s=_SOON_S
             ).groups
-            if not found.error_code:  # others say that they do not coordinate it
+            if not found.error_code:  # other brokers answer that they do not coordinate it
                 return frozenset(one.member_id for one in found.members)
     return None
 
 
 def committed(side: Side, group: str) -> dict[Name, int]:
-    """The offsets that a group has committed."""
+    """Returns the offsets that a group has committed; empty if the coordinator does not answer."""
     with suppress(KafkaException, TimeoutError):
         asked = [ConsumerGroupTopicPartitions(group)]
         (found,) = side.admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S).values()
@@ -59,7 +59,7 @@ def committed(side: Side, group: str) -> dict[Name, int]:
 
 
 def forget(side: Side, group: str) -> None:
-    """Delete a group; one whose last member has just left may still be in use for a moment.
+    """Delete a group; repeats the request, since a group whose last member has just left may still be in use.
 
     Raises:
         ChaosError: it is still there.

@@ -1,4 +1,4 @@
-"""A partition that has to halt: with which reason, and what the destination holds of it then. Pure."""
+"""Checks a partition that has to halt: its reason, and its copy at the destination. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ __all__ = ["Halting", "judge", "judge_order"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halting:
-    """What is right.
+    """The halt that is expected.
 
     Attributes:
         reason: the one that it has to give.
         ends: offsets between which the copy has to end (both included).
-        right: what the source held when it could be copied (offset -> digest); None: what it holds in the end.
-        strangers: offsets behind the copy that the act itself wrote at the destination.
-        under_way: at most so many of the copy's next offsets may stand behind those: sent before they were noticed.
+        right: the source's records when they could be copied (offset -> digest); None: those that it has in the end.
+        strangers: number of offsets after the copy that the act itself wrote at the destination.
+        under_way: at most this many of the copy's next offsets may follow those: sent before they were noticed.
     """
 
     reason: str
@@ -28,14 +28,14 @@ class Halting:
 
 
 def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes], end: int) -> list[str]:
-    """What is wrong with a halted partition's copy, in words.
+    """Returns what is wrong with a halted partition's copy, in words.
 
     Args:
-        name: of the partition.
-        halting: what is right.
-        here: the source's records that were there to be copied.
-        there: the destination's, of every kind.
-        end: of the destination's log.
+        name: the partition.
+        halting: the halt that is expected.
+        here: the source's records that could be copied.
+        there: the destination's records, of every kind.
+        end: end offset of the destination's log.
     """
     label = f"{name[0]}-{name[1]}"
     least, most = halting.ends
@@ -59,9 +59,9 @@ def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mappin
 
 
 def judge_order(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes]) -> list[str]:
-    """The same of a copy at offsets of its own: the source's first records, each once, in their order.
+    """Like ``judge`` for a copy at offsets of its own: the source's first records, each once, in their order.
 
-    ``halting.ends`` are numbers of records then.
+    ``halting.ends`` are numbers of records here.
     """
     label = f"{name[0]}-{name[1]}"
     right, held = list(here.values()), list(there.values())

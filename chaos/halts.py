@@ -1,4 +1,4 @@
-"""Which partitions of a stage have to halt, or may; and that the others go on meanwhile, measured."""
+"""The partitions of a stage that have to halt, or may; measures that the others go on meanwhile."""
 
 import time
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ __all__ = ["Halts"]
 
 
 class Halts:
-    """A stage's.
+    """The expected and permitted halts of a stage.
 
     Attributes:
-        expected: partitions that have to halt, and what is right of them.
-        permitted: reasons with which partitions may halt. All others have to go on.
+        expected: partitions that have to halt, each with the halt that is expected.
+        permitted: reasons with which partitions may halt. All other partitions have to go on.
         passing: reasons with which partitions may halt for a while: they have to go on by themselves.
-        looked_on: it was measured that the others go on beside what has halted.
+        looked_on: True once it was measured that the other partitions go on.
     """
 
     def __init__(self, stage: "Stage") -> None:
@@ -38,9 +38,9 @@ class Halts:
         self, topic: str, reason: str, *, ends: tuple[int, int], right: Mapping[int, bytes] | None = None,
         strangers: int = 0, under_way: int = 0,
     ) -> None:  # fmt: skip
-        """From now on partition 0 may halt with this reason, and in the end it must have; see ``Halting``.
+        """Permit partition 0 to halt with this reason from now on, and require that in the end; see ``Halting``.
 
-        A reason that was announced before may be seen on the way.
+        It may also halt with a reason that was announced before.
         """
         self.expected[topic, 0] = Halting(
             reason=reason, ends=ends, right=right, strangers=strangers, under_way=under_way
@@ -48,33 +48,33 @@ class Halts:
         self.permitted.setdefault((topic, 0), set()).add(reason)
 
     def tolerate(self, name: Name, *reasons: str) -> None:
-        """From now on this partition may halt with one of these reasons, or go on: the act itself looks at it."""
+        """Permit this partition to halt with one of these reasons from now on, or to go on: the act checks it."""
         self.permitted.setdefault(name, set()).update(reasons)
 
     def no_more(self, name: Name) -> None:
-        """From now on a partition that was tolerated may not halt: whatever it halted for is over, and it goes on."""
+        """Forbid halts of a tolerated partition from now on: the cause of its halt is over, and it goes on."""
         del self.permitted[name]
 
     def pass_over(self, name: Name, *reasons: str) -> None:
-        """From now on this partition may halt with one of these reasons, which is to heal by itself."""
+        """Permit this partition to halt with one of these reasons from now on; the halt has to heal by itself."""
         self.passing.setdefault(name, set()).update(reasons)
         self.may_be_alone()
 
     def may_be_alone(self) -> None:
-        """From now on a mirror may have been given nothing but what has halted, and say so: others have the rest."""
+        """Permit mirrors from now on to report that all their partitions halted: others have the rest."""
         self._alone = True
         for mirror in self._stage.mirrors:
             self.begun(mirror)
 
     def begun(self, mirror: MirrorProcess) -> None:
-        """Another mirror runs."""
+        """Note that another mirror runs."""
         if self._alone:
             mirror.conduct.allow("all_halted")
 
     def expect(self, topic: str) -> None:
-        """Partition 0, that was announced, is to halt now, and the others are to go on. Waits for it, and for them.
+        """Wait until partition 0, which was announced, has halted, and measure that the others go on.
 
-        The time until then is not a recovery.
+        The time until then does not count as a recovery.
         """
         stage, reason = self._stage, self.expected[topic, 0].reason
 
@@ -87,7 +87,7 @@ class Halts:
         self.others_go_on()
 
     def others_go_on(self) -> None:
-        """Measure that every partition that is written to and may not halt copies on, while others have halted.
+        """Measure that every partition that is written to and may not halt goes on, while others have halted.
 
         Raises:
             ChaosError: one does not, or nothing has halted.
@@ -121,7 +121,7 @@ class Halts:
         return {name for mirror in self._stage.mirrors for name in mirror.halts}
 
     def check(self, mirror: MirrorProcess) -> None:
-        """Raises ChaosError if a partition halted that was not to, or with another reason."""
+        """Raise ``ChaosError`` if a partition halted that may not, or with another reason."""
         for name, halt in mirror.halts.items():
             reasons = self.permitted.get(name) or self.passing.get(name)
             if reasons is None:

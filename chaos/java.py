@@ -1,8 +1,8 @@
-"""Producers of a stream that are Kafka's own, each a JVM.
+"""Kafka's own producers for a stream, each a JVM.
 
-The console producer says nothing of single records. VerifiableProducer tells of each when it is stored. The message
-copier writes in transactions what VerifiableProducer has written, and aborts a third of them: what it was acknowledged
-is what its group has committed, since that is decided together with the records.
+The console producer reports nothing about single records. VerifiableProducer reports each record once it is stored. The
+message copier copies VerifiableProducer's records in transactions, and aborts a third of them. Its group's committed
+offset shows its acknowledged records, since the offset is committed together with them.
 """
 
 import json
@@ -33,11 +33,11 @@ _TRANSACTION_RECORDS = 5
 _TRANSACTION_MS = 30_000
 _ASKED_FOR_S = 10.0
 _PAUSE_S = 2.0
-"""Between two runs of the copier: it ends where its input ended when it began."""
+"""Pause between two runs of the copier: it ends where its input ended when it started."""
 
 
 class ConsoleProducer(Writer):
-    """Idempotent as it is by default."""
+    """Kafka's console producer, idempotent by default."""
 
     def write(self) -> None:
         self.acknowledged.deaf.add(self.plan.name)
@@ -54,7 +54,7 @@ class ConsoleProducer(Writer):
             if not self._killed.is_set():
                 writer.close()
         except DemoError:
-            # A leader that is away for longer than the console producer waits: what it lost, the source never had.
+            # A leader was away for longer than the console producer waits: the source never had the lost records.
             if not self._stopping.is_set():
                 raise
         finally:
@@ -62,7 +62,7 @@ class ConsoleProducer(Writer):
 
 
 class _Tool(Writer):
-    """A class of Kafka's tools that is run until it ends, or is told to."""
+    """A class of Kafka's tools that runs until it ends, or is ended."""
 
     def _start(self, main: str, arguments: Sequence[str], *, name: str) -> "subprocess.Popen[bytes]":
         folder = self._folder
@@ -71,23 +71,23 @@ class _Tool(Writer):
         return children.start(command, log=self._log)
 
     def _await(self, process: "subprocess.Popen[bytes]") -> int | None:
-        """Its exit code; None if the stream was ended meanwhile, or it does not end."""
+        """Wait for its end; returns the exit code, None if the stream was killed meanwhile, or it does not end."""
         deadline_at = time.monotonic() + END_TIMEOUT_S
         while process.poll() is None and not self._killed.is_set() and time.monotonic() < deadline_at:
             time.sleep(TICK_S)
         return process.poll()
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        process.kill()  # of one that has ended: nothing
+        process.kill()  # no effect on one that has ended
         process.wait()
 
 
 class VerifiableProducer(_Tool):
-    """Idempotent; the values of its records are numbers."""
+    """Kafka's VerifiableProducer, idempotent; the values of its records are numbers."""
 
     def write(self) -> None:
         settings = self._folder / f"{self.plan.name}.properties"
-        # Its own default is not to try again.
+        # Its default is not to retry.
         settings.write_text(
             f"compression.type={self.plan.codec}\nretries=2147483647\nenable.idempotence=true\nlinger.ms=20\n"
             f"delivery.timeout.ms={round(END_TIMEOUT_S * 1000)}\n"
@@ -99,7 +99,7 @@ class VerifiableProducer(_Tool):
             while not self._stopping.wait(TICK_S):
                 if process.poll() is not None:
                     raise ChaosError(f"VerifiableProducer of {self.plan.name} ended; {logs.excerpt(self._log)}")
-            process.terminate()  # it sends what it has, and tells of that
+            process.terminate()  # it sends what it has, and reports it
             if self._await(process) is None and not self._killed.is_set():
                 raise ChaosError(f"VerifiableProducer of {self.plan.name} did not end; {logs.excerpt(self._log)}")
         finally:
@@ -107,7 +107,7 @@ class VerifiableProducer(_Tool):
         self._take()
 
     def _take(self) -> None:
-        """What it was acknowledged, by what it has said."""
+        """Read its acknowledged records from its output."""
         for line in self._log.read_text(errors="replace").splitlines():
             with suppress(ValueError):
                 said = json.loads(line)
@@ -118,7 +118,7 @@ class VerifiableProducer(_Tool):
 
 
 class MessageCopier(_Tool):
-    """In transactions, from partition 0 of the topic that its plan names into partition 0 of its own."""
+    """Copies in transactions, from partition 0 of the topic that its plan names to partition 0 of its own."""
 
     def write(self) -> None:
         assert self.plan.copies, f"{self.plan.name}: the plan of a copier names the topic that it copies"
@@ -131,7 +131,7 @@ class MessageCopier(_Tool):
         while not self._stopping.wait(_PAUSE_S):
             process = self._start(_COPIER, arguments, name=f"{self.plan.name}-{count}")
             try:
-                # One that fails is begun anew, as any application would be.
+                # One that fails is started again, as any application would be.
                 self._await(process)
             finally:
                 self._end(process)
@@ -140,11 +140,11 @@ class MessageCopier(_Tool):
             self._take(group)
 
     def _take(self, group: str) -> None:
-        """What it was acknowledged: all of its input up to the offset that was committed with the last transaction."""
+        """Note its acknowledged records: its input up to the offset that was committed with the last transaction."""
         consumer = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": group, "log_level": 0})
 
         def committed() -> list[TopicPartition]:
-            # A coordinator that has just moved sends whoever asks away, once or twice.
+            # A coordinator that has just moved refuses requests once or twice.
             with suppress(KafkaException):
                 found: list[TopicPartition] = consumer.committed([TopicPartition(self.plan.copies, 0)], _ASKED_FOR_S)
                 return found

@@ -1,4 +1,4 @@
-"""Whether both sides hold what the writers were acknowledged, but for what was told to be skipped."""
+"""Checks that both sides hold all acknowledged records, except those reported as skipped."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ _SHOWN = 300
 
 
 def keeping(stage: "Stage", names: Sequence[Name]) -> None:
-    """Compare; what is wrong goes into the stage's outcome."""
+    """Compare both sides with the acknowledgements; problems go into the stage's outcome."""
     out, exact = stage.outcome, stage.scenario.exact
     told = Acknowledged()
     for stream in stage.streams:
@@ -56,9 +56,9 @@ def keeping(stage: "Stage", names: Sequence[Name]) -> None:
 
 
 def inquest(stage: "Stage") -> None:
-    """A stage has failed: whether the source itself has lost what it acknowledged, and a mirror that says so is right.
+    """Find out, after a stage failed, whether the source itself lost acknowledged records: then the mirror is right.
 
-    As far as that can be found out; the answer is a figure, whichever it is.
+    As far as that is possible; the answer becomes a figure, whichever it is.
     """
     out, told = stage.outcome, Acknowledged()
     try:
@@ -76,7 +76,7 @@ def inquest(stage: "Stage") -> None:
 
 
 def _skipped(stage: "Stage") -> dict[Name, list[tuple[int, int]]]:
-    """By all mirrors."""
+    """Returns the offsets that all mirrors reported as skipped."""
     found: dict[Name, list[tuple[int, int]]] = {}
     for mirror in stage.mirrors:
         for name, start, end in mirror.skipped:
@@ -89,6 +89,6 @@ def _without(ones: Mapping[int, bytes], ranges: Sequence[tuple[int, int]]) -> di
 
 
 def suffix(here: Reading, there: Reading, names: Sequence[Name]) -> Reading:
-    """Of these partitions' copies at offsets of their own, the end that has as many records as the source has left."""
+    """Cut these partitions' copies, at offsets of their own, to the last records: as many as the source has left."""
     cut = {name: dict(list(there[name].items())[max(0, len(there[name]) - len(here[name])) :]) for name in names}
     return {**there, **cut}

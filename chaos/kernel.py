@@ -1,4 +1,4 @@
-"""What the kernel says of processes (/proc)."""
+"""The kernel's view of processes (/proc)."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +12,7 @@ _TIMEOUT_S = 20.0
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of a process's children."""
+    """Returns the process ids of a process's children."""
     found: list[int] = []
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -21,31 +21,31 @@ def children(pid: int) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """Its command line; empty if there is no such process."""
+    """Returns its command line; empty if there is no such process."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     return ""
 
 
 def _state(pid: int) -> str:
-    """One letter, as in proc(5); empty if there is no such process."""
+    """Returns its state, one letter as in proc(5); empty if there is no such process."""
     with suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended; a zombie has."""
+    """Returns True if there is such a process that has not ended; a zombie has."""
     return _state(pid) not in ("", "Z", "X")
 
 
 def stopped(pid: int) -> bool:
-    """Whether it is stopped by a signal."""
+    """Returns True if it is stopped by a signal."""
     return _state(pid) == "T"
 
 
 def await_stopped(pid: int) -> None:
-    """Until SIGSTOP has taken effect.
+    """Wait until SIGSTOP has taken effect.
 
     Raises:
         ChaosError: it has not.
@@ -54,7 +54,7 @@ def await_stopped(pid: int) -> None:
 
 
 def await_gone(pids: list[int]) -> bool:
-    """Until none of them is alive; whether that came."""
+    """Wait until none of them is alive; returns False if one still is after ``_TIMEOUT_S``."""
     with suppress(ChaosError):
         return until(lambda: not any(map(alive, pids)), f"the end of {pids}", timeout_s=_TIMEOUT_S)
     return False

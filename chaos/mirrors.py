@@ -1,4 +1,4 @@
-"""``mirror run`` as the real process that operators run: started, killed, frozen, stopped, read by its log lines."""
+"""``mirror run`` as the real process that operators run: started, killed, frozen, stopped, its log read."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def config_text(
     cluster: Mapping[str, object] | None = None,
     top: Mapping[str, object] | None = None,
 ) -> str:
-    """A configuration (JSON is YAML): quick to give up, to try again and to report.
+    """Returns a configuration (JSON is YAML) that is quick to give up, to retry and to report.
 
     Args:
         source, destination: bootstrap servers.
@@ -57,21 +57,21 @@ def config_text(
         "flows": {FLOW: {"topics": list(topics), **(flow or {})}},
         "progress.interval.ms": 500,
         "http.listen": "127.0.0.1:0",
-        # Each line about each partition, not their number: scenarios read where partitions went on.
+        # Log each line about each partition, not only their number: scenarios read where partitions went on.
         "log.level": "debug",
         **(top or {}),
     })  # fmt: skip
 
 
 def known(keys: Mapping[str, object]) -> dict[str, object]:
-    """Of some top-level configuration keys those that this version has."""
+    """Returns those of some top-level configuration keys that this version has."""
     from mirror.service.config import Config
 
     return {key: value for key, value in keys.items() if key.replace(".", "_") in Config.model_fields}
 
 
 class MirrorProcess:
-    """One ``mirror run``, started again by ``start``, as a service manager would; read by what it says.
+    """One ``mirror run``, started again by ``start``, as a service manager would; observed by its output.
 
     Args:
         config: the file.
@@ -79,16 +79,16 @@ class MirrorProcess:
         name: in the name of its log.
 
     Attributes:
-        record: what was seen of the faults that struck it.
-        conduct: what it must not do.
+        record: evidence of the faults that struck it.
+        conduct: checks what it must not do.
         pid: of the process that was started last: the supervisor.
-        halts: the last word on each partition that halted, since the last start; one that goes on is taken off.
-        halted_before: the last word on each partition that ever halted, over all starts.
+        halts: the last halt of each partition since the last start; removed when the partition goes on.
+        halted_before: the last halt of each partition over all starts.
         counts: events (with their cause, if they have one) -> how many, over all starts.
         starts: how often it was started.
-        skipped: ranges of the source's offsets that it said to have skipped: partition, first offset, the one behind.
-        wanted: whether it is to run; not after ``stop`` and ``kill``.
-        log: the file with everything it said.
+        skipped: ranges of source offsets that it reported as skipped: partition, first offset, the one after the last.
+        wanted: True if it is to run; not after ``stop`` and ``kill``.
+        log: the file with all of its output.
     """
 
     def __init__(self, config: Path, *, processes: Processes, name: str = "mirror") -> None:
@@ -104,7 +104,7 @@ class MirrorProcess:
         self._halted_by: dict[Name, object] = {}
         self.counts: Counter[str] = Counter()
         self.copied = 0
-        """Batches, by its own count, since the last start."""
+        """Batches copied since the last start, by its own count."""
         self.skipped: list[tuple[Name, int, int]] = []
         self.starts = 0
         self.wanted = False
@@ -117,12 +117,12 @@ class MirrorProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it lives, frozen or not."""
+        """True while it lives, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """Of the process that was started last; None while it runs."""
+        """The exit code of the process that was started last; None while it runs."""
         return self._process.poll() if self._process is not None else None
 
     def start(self) -> None:
@@ -136,12 +136,12 @@ class MirrorProcess:
         self.starts += 1
 
     def workers(self) -> list[int]:
-        """Process ids of its workers; its own, if it has none."""
+        """Returns the process ids of its workers; its own, if it has none."""
         found = [pid for pid in kernel.children(self.pid) if "mirror-worker-" in kernel.command(pid)]
         return found or ([self.pid] if self.running else [])
 
     def owner(self, name: Name) -> int | None:
-        """The process id of the worker that was given a partition last and has it still, by its log; None: nobody."""
+        """Returns the process id of the worker that a partition is assigned to, by its log; None if to none."""
         owner, pids = None, {}
         for event in self._events():
             what, worker = event["event"], event.get("worker")
@@ -157,7 +157,7 @@ class MirrorProcess:
         return pids.get(owner)
 
     def kill(self) -> None:
-        """kill -9 of the process that was started (the supervisor), and wait for its end and its workers'."""
+        """Kill (-9) the process that was started (the supervisor), and wait for its end and its workers'."""
         assert self._process is not None
         everyone = [self.pid, *self.workers()]
         self.wanted = False
@@ -168,7 +168,7 @@ class MirrorProcess:
         self._mend()
 
     def _mend(self) -> None:
-        """A line of the log that was cut short gets its end, so that the next start's first line is one."""
+        """End a line of the log that was cut short, so that the next start's first line stands alone."""
         with suppress(OSError):
             if not self.log.read_bytes().endswith(b"\n") and self.log.stat().st_size:
                 self.conduct.torn()
@@ -176,34 +176,34 @@ class MirrorProcess:
                     file.write(b"\n")
 
     def kill_worker(self, at: int = 0) -> None:
-        """kill -9 of a worker, which its supervisor starts again."""
+        """Kill (-9) a worker, which its supervisor starts again."""
         pid = until(lambda: [one for one in self.workers() if one != self.pid], "a worker of the mirror")[at]
         self.conduct.order(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
     def freeze(self, pid: int | None = None) -> int:
-        """SIGSTOP of a worker (the first by default); its process id."""
+        """Freeze a worker (SIGSTOP; the first by default); returns its process id."""
         pid = pid or until(self.workers, "a worker of the mirror")[0]
         os.kill(pid, signal.SIGSTOP)
         kernel.await_stopped(pid)
         return pid
 
     def thaw(self, pid: int, what: Evidence = WORKER_FROZEN) -> None:
-        """SIGCONT; ``what`` was frozen."""
+        """Let a frozen process go on (SIGCONT); notes ``what`` if it was stopped until now."""
         if kernel.stopped(pid):
             self.record.note(what)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> int | None:
-        """SIGTERM; the exit code.
+        """Stop it (SIGTERM); returns the exit code.
 
         Raises:
             ChaosError: it did not end.
         """
         assert self._process is not None
-        self.look()  # one that has ended by itself did not end because of this
+        self.look()  # an end by itself, before this, has to be noticed
         self.wanted = False
         if not self.running:
             return self._process.poll()
@@ -220,7 +220,7 @@ class MirrorProcess:
         return code
 
     def look(self) -> None:
-        """Take in what it said since the last look, and whether it lives."""
+        """Read its output since the last look, and check that it lives."""
         code = self.exit_code
         for line in self._follower.lines():
             event = events.read_event(line)
@@ -241,7 +241,7 @@ class MirrorProcess:
             self.halts.pop((event["topic"], event["partition"]), None)
         elif event["event"] == "skipped" and (told := _RANGE.search(event["detail"])):
             self.skipped.append(((event["topic"], event["partition"]), int(told[1]), int(told[2]) + 1))
-        elif event["event"] == "worker_died":  # what it said of its partitions is over with it
+        elif event["event"] == "worker_died":  # the halts that it reported end with it
             for name in [name for name, worker in self._halted_by.items() if worker == event.get("worker")]:
                 self.halts.pop(name, None)
         if self.conduct.event(event):
@@ -259,11 +259,11 @@ class MirrorProcess:
         return (event for event in lines if event is not None)
 
     def of(self, name: str) -> list[dict[str, Any]]:
-        """All lines of an event so far."""
+        """Returns all events of this name so far."""
         return [event for event in self._events() if event["event"] == name]
 
     def told(self) -> str:
-        """What it said last that is no progress, for messages."""
+        """Returns its last output except progress, for messages."""
         with suppress(OSError):
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if '"progress"' not in line]
             return "it said last:\n" + "\n".join(f"    {line[:400]}" for line in lines[-12:])

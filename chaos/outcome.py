@@ -1,4 +1,4 @@
-"""What a stage showed."""
+"""The results of a stage."""
 
 from dataclasses import dataclass, field
 
@@ -9,21 +9,21 @@ __all__ = ["Outcome"]
 
 @dataclass(slots=True)
 class Outcome:
-    """What one stage showed.
+    """The results of one stage.
 
     Attributes:
-        repetitions: of the fault that struck.
-        tries: carried out, whether they struck or not.
-        missed: what was not seen of the last one, if that did not strike.
+        repetitions: number of repetitions that struck.
+        tries: number carried out, whether they struck or not.
+        missed: evidence that the last one lacked, if it did not strike.
         compared: both sides, record by record, by plain consumers at both isolation levels.
-        prefixes: records of the source that were compared with what was copied of partitions that then halted.
+        prefixes: number of source records compared with the copies of partitions that halted.
         halted: reasons of the halts that were intended.
         recovered_s: for each repetition, from the fault's end until copying had caught up with it.
-        problems: everything that is not as it should be, in words; none: the scenario held.
-        figures: what was measured, in words, for each repetition.
-        notes: other things worth telling (resyncs by cause, say).
+        problems: everything that is wrong, in words; none: the scenario held.
+        figures: measurements, in words, for each repetition.
+        notes: counts of other things (for example resyncs by cause).
         audited: topics for the audit.
-        topics: how many there are.
+        topics: number of topics.
     """
 
     repetitions: int = 0

@@ -1,19 +1,19 @@
-"""What a run does, by the environment.
+"""The environment variables that choose what a run does.
 
 CHAOS_QUICK=1      every scenario once (half an hour, more on a slow machine)
-CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; beside the results of a complete run, each
-                   is a row of its own
+CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; each becomes a row of its own beside the
+                   results of a complete run
 CHAOS_CONTINUE=1   goes on with a complete run that was interrupted, of the same code and with the same settings
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
-CHAOS_SEED=N       what random nemeses are drawn from: of a scenario's first repetition N, of the next N + 1, and so on.
-                   Told with the row; others in each run by default
+CHAOS_SEED=N       the seed of random nemeses: N for a scenario's first try, N + 1 for the next, and so on. The row
+                   shows it; by default another one in each run
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
-CHAOS_WRITERS=A,B  only topics that such producers write: idempotent, transactional, keyed, java, verifiable, copier,
+CHAOS_WRITERS=A,B  only topics of these producers: idempotent, transactional, keyed, java, verifiable, copier,
                    nobody
-CHAOS_TRACKS=N     so many scenarios side by side, each with clusters of its own (2 in a quick run, else 1)
+CHAOS_TRACKS=N     number of scenarios in parallel, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
-CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs; or of
-                   build/chaos-aside, where a run goes that is not to be published: a quick one, or one with other
+CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs; or instead of
+                   build/chaos-aside, which has the runs that are not published: quick ones, and those with other
                    repetitions, writers or workers, or without the audit
 """
 
@@ -35,7 +35,7 @@ _SEEDS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """See the module's text; ``seeded``: the seed was asked for, not drawn."""
+    """See the module's docstring; ``seeded``: True if the seed was asked for, not drawn."""
 
     quick: bool = False
     only: str = ""
@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def docs(self) -> Path:
-        """The report: the one that is published, or beside the results of a run that is not."""
+        """The path of the report: the published one, or one beside the results of a run that is not published."""
         return Path("docs/failures.md") if self.out == _PUBLISHED else self.out / "failures.md"
 
     @property
     def command(self) -> str:
-        """What a person types for this run."""
+        """The command line for this run."""
         parts = ["CHAOS_QUICK=1"] * self.quick + [f"CHAOS_ONLY='{self.only}'"] * bool(self.only)
         parts += [f"CHAOS_REPEAT={self.repeat}"] * bool(self.repeat) + [f"CHAOS_WORKERS={self.workers}"] * (
             self.workers > 1
@@ -69,14 +69,14 @@ class Plan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every scenario is played."""
+        """True if every scenario is played."""
         return not self.only
 
     def select(self, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
-        """The scenarios of this run.
+        """Returns the scenarios of this run.
 
         Raises:
-            ChaosError: none.
+            ChaosError: there is none.
         """
         wanted = re.compile(self.only)
         found = [one for one in scenarios.values() if wanted.search(one.name) or wanted.search(one.group)]
@@ -85,15 +85,15 @@ class Plan:
         return found
 
     def repetitions(self, one: Scenario) -> int:
-        """How often a scenario's fault is repeated."""
+        """Returns how often a scenario's fault is repeated."""
         return self.repeat or (one.quick if self.quick else one.full)
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:
-    """The plan that the environment asks for.
+    """Returns the plan that the environment asks for.
 
     Raises:
-        ChaosError: a value makes no sense.
+        ChaosError: a value is invalid.
     """
     only = environ.get("CHAOS_ONLY", "")
     try:
@@ -122,7 +122,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
 
 
 def _usual_tracks(*, quick: bool) -> int:
-    """A full run counts repetitions and times recoveries: nothing beside it. A quick one is to be over soon."""
+    """Returns 1 for a full run, which times recoveries and must have nothing beside it; 2 for a quick one."""
     return 2 if quick else 1
 
 

@@ -1,4 +1,4 @@
-"""Questions to brokers about what scenarios have done to them: evidence, by the brokers' own word."""
+"""Asks brokers what scenarios have done to them: evidence from the brokers themselves."""
 
 import struct
 from typing import Any
@@ -28,15 +28,15 @@ def _row(answer: Any) -> Any:
 
 
 def log_end(side: Side, topic: str, index: int = 0) -> int | None:
-    """The end of the leader's log, replicated or not; None while it does not answer."""
+    """Returns the end of the leader's log, replicated or not; None while it does not answer."""
     return _latest(side.leader(topic, index), topic, index, _A_REPLICA)
 
 
 def above_watermark(leader: Broker, topic: str, index: int = 0) -> int:
-    """Offsets of a leader's log above its high watermark; 0 if that is not to be had.
+    """Returns the number of offsets in a leader's log above its high watermark; 0 if it is not known.
 
-    Nobody else is asked: where brokers are frozen, Kafka's clients may ask one of them, and wait for longer than
-    records stand there. Asked in this order, a log that grows makes it too small, never too large.
+    Only the leader is asked: Kafka's clients may ask a frozen broker, and wait for longer than records stand there. In
+    this order of requests, a log that grows makes the number too small, never too large.
     """
     end = _latest(leader, topic, index, _A_REPLICA)
     watermark = _latest(leader, topic, index, _NO_REPLICA)
@@ -57,7 +57,7 @@ def _latest(leader: Broker, topic: str, index: int, replica: int) -> int | None:
 
 
 def producers(side: Side, topic: str, index: int = 0) -> int | None:
-    """How many producers the leader remembers of a partition; None while it does not answer."""
+    """Returns how many producers the leader remembers of a partition; None while it does not answer."""
     request = DescribeProducersRequest(
         topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])]
     )
@@ -69,16 +69,16 @@ def producers(side: Side, topic: str, index: int = 0) -> int | None:
 
 
 def markers_since(side: Side, topic: str, offset: int, index: int = 0) -> int:
-    """Control batches in a partition from an offset on."""
+    """Returns the number of control batches in a partition from an offset on."""
     return sum(one.header.is_control for one in batches(side, topic, index, offset=offset))
 
 
 def topic_id(side: Side, topic: str) -> str:
-    """A topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic."""
+    """Returns a topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic."""
     try:
         found = side.admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
         told = found[topic].result(_TIMEOUT_S).topic_id
-        # Not its text: librdkafka's base64 has other signs than Kafka's.
+        # Not its text: librdkafka's base64 uses other characters than Kafka's.
         halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
         return str(UUID(bytes=struct.pack(">qq", *halves)))
     except KafkaException:
@@ -86,12 +86,12 @@ def topic_id(side: Side, topic: str) -> str:
 
 
 def known_as(side: Side, topic: str) -> frozenset[str]:
-    """What requests call a topic: its name, or its id."""
+    """Returns the names that requests have for a topic: its name, and its id."""
     return frozenset({topic, topic_id(side, topic)})
 
 
 def config(side: Side, topic: str, key: str) -> str:
-    """What a topic's setting is, by the brokers."""
+    """Returns a topic's setting, as the brokers report it."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     (found,) = side.admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
     return str(found.result(_TIMEOUT_S)[key].value)

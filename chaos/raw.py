@@ -1,4 +1,4 @@
-"""Batches and markers past every client: read as they are stored, written as nobody else would."""
+"""Batches and markers without a client: read as they are stored, written as no client would."""
 
 import struct
 from typing import Any, NamedTuple
@@ -32,20 +32,20 @@ class Stored(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a leader answers to one Fetch."""
+    """A leader's answer to one Fetch."""
 
     error: int
     records: bytes
 
 
 def answer_at(side: Side, topic: str, index: int, offset: int) -> Answer:
-    """What a consumer that asks for this offset is given, whatever it is."""
+    """Returns the answer to a consumer that asks for this offset, whatever it is."""
     found = _ask(side, topic, index, offset)
     return Answer(found.error_code, bytes(found.records or b""))
 
 
 def batches(side: Side, topic: str, index: int = 0, *, offset: int = 0, most: int = 1 << 30) -> list[Stored]:
-    """The whole batches of a partition from ``offset`` to its high watermark; ``most`` of them.
+    """Returns the whole batches of a partition from ``offset`` to its high watermark, at most ``most`` of them.
 
     Raises:
         ChaosError: the leader does not give them.
@@ -93,7 +93,7 @@ def _fetch(side: Side, topic: str, index: int, offset: int) -> bytes:
 
 
 def plant(side: Side, topic: str, index: int, batch: bytes, identity: Identity) -> int:
-    """Append a batch under another identity, checksum and all, in no transaction; its base offset there.
+    """Append a batch under another identity, with a new checksum and in no transaction; returns its base offset there.
 
     Raises:
         ChaosError: the broker refused it.

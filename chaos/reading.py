@@ -1,4 +1,4 @@
-"""What plain consumers read: librdkafka, from the beginning to the end, at either isolation level."""
+"""Reads as plain consumers do: with librdkafka, from the beginning to the end, at either isolation level."""
 
 import hashlib
 import time
@@ -22,11 +22,11 @@ Reading = dict[Name, dict[int, bytes]]
 _AT_A_TIME = 1_000
 _ASKED_S = 10.0
 _AWAITED_S = 0.05
-"""``consume`` returns at once only if it has as many as it was asked for: what is there is taken after this."""
+"""``consume`` returns at once only if it has as many as it was asked for; otherwise with what it has after this."""
 
 
 def digest(message: Message) -> bytes:
-    """What makes a record the same record, in 12 bytes."""
+    """Returns 12 bytes that are equal for equal records: key, value, headers and timestamp."""
     parts = (message.key(), message.value(), message.headers(), message.timestamp())
     return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
 
@@ -34,7 +34,7 @@ def digest(message: Message) -> bytes:
 def read_together(
     views: Iterable[tuple[str, Isolation]], names: Iterable[Name], *, by: Callable[[Message], bytes] = digest
 ) -> list[Reading]:
-    """``read`` by several consumers at the same time, one for each pair of bootstrap servers and isolation level.
+    """Run ``read`` with several consumers at the same time, one for each pair of bootstrap servers and isolation level.
 
     Raises:
         ChaosError: as ``read``.
@@ -48,8 +48,8 @@ def read(
     bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None,
     by: Callable[[Message], bytes] = digest,
 ) -> Reading:  # fmt: skip
-    """Everything that a consumer of this isolation level gets, from the beginning (or ``since`` an offset), up to where
-    each partition ends by now, and of what is written meanwhile some; ``by`` says what is kept of each record.
+    """Returns everything that a consumer of this isolation level gets, from the beginning (or ``since`` an offset) to
+    each partition's present end, and some of what is written meanwhile; ``by`` makes what is kept of each record.
 
     Raises:
         ChaosError: the cluster failed, or an end was not reached.
@@ -65,7 +65,7 @@ def read(
         "isolation.level": isolation,
         "auto.offset.reset": "earliest",
         "check.crcs": True,
-        # The end of a partition is told when a fetch from there has come back empty.
+        # The end of a partition is reported when a fetch from there has come back empty.
         "fetch.wait.max.ms": 20,
         "log_level": 0,
     })  # fmt: skip
@@ -79,10 +79,10 @@ def read(
 
 
 def _end(consumer: Consumer, name: Name) -> int:
-    """Where a partition ends; asked for again while its leader is away.
+    """Returns a partition's end offset; retries while its leader is away.
 
     Raises:
-        ChaosError: it does not come back.
+        ChaosError: the leader does not come back.
     """
 
     def told() -> tuple[int] | None:
@@ -96,7 +96,7 @@ def _end(consumer: Consumer, name: Name) -> int:
 
 
 def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -> None:
-    # A partition that is written to all the time has no end that a consumer would be told of.
+    # A consumer is never told the end of a partition that is written to all the time.
     ends = {name: _end(consumer, name) for name in found}
     waiting = set(found)
     deadline_at = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""docs/failures.md, from the rows of what was run."""
+"""Writes docs/failures.md from the rows of what was run."""
 
 from collections.abc import Collection, Sequence
 from itertools import groupby
@@ -38,7 +38,7 @@ timestamps, and the logs have to end at the same offset. After that `mirror audi
 
 
 def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
-    """The whole document. ``names``: of all scenarios that there are."""
+    """Returns the whole document. ``names``: of all scenarios that there are."""
     whole, again = [row for row in rows if not row.again], [row for row in rows if row.again]
     parts = [_HEAD]
     parts.append(_summary(whole, names) if whole else "**No complete run**: what follows was played by itself.\n")
@@ -59,7 +59,7 @@ def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
 
 
 def recovery(row: Row) -> str:
-    """Median and worst time to recover."""
+    """Returns the median and the worst time to recover."""
     if not row.recover_s:
         return ""
     if len(row.recover_s) == 1:
@@ -89,7 +89,7 @@ def _audited(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: list[Row], *, runs: bool = False) -> str:
-    """``runs``: of each row, the commit and when."""
+    """Returns a table; with ``runs``, each row has the commit and the time of its run."""
     lines = [
         "| scenario | what happens | struck | records | lost | doubled | misplaced | halted as intended | "
         "recovery, s | audit | held |",
@@ -108,7 +108,7 @@ def _table(rows: list[Row], *, runs: bool = False) -> str:
 
 
 def _coverage(row: Row) -> str:
-    """What the audit said, and of how much."""
+    """Returns the audit's verdict and its coverage."""
     if row.audit == "not run" or row.audited == row.topics:
         return row.audit
     return f"{row.audit}, {row.audited} of {row.topics} topics"

@@ -1,7 +1,7 @@
-"""What was run, as rows, kept in chaos.json.
+"""The results of what was run, as rows, kept in chaos.json.
 
-One complete run: a later one takes its place. What is played again alone is a row of its own beside it, and replaces
-nothing: whoever plays a scenario until it holds is seen to have done so.
+There is one complete run; a later one takes its place. A scenario that is played again alone is a row of its own beside
+it, and replaces nothing: playing a scenario until it holds remains visible.
 """
 
 import dataclasses
@@ -23,28 +23,28 @@ class Row:
         scenario, group, does: as registered.
         version: of Kafka.
         brokers: of each cluster.
-        command: what was typed.
+        command: the command line of its run.
         at: when it began, UTC.
         load: the machine's load average when it ended; recovery takes longer on a busy one. 0: not known.
         seconds: how long it took.
-        repetitions: of the fault that struck, by the evidence.
-        tries: carried out, whether they struck or not.
+        repetitions: number of repetitions that struck, by the evidence.
+        tries: number carried out, whether they struck or not.
         wanted: repetitions asked for.
-        evidence: what shows that it struck, in words.
-        records: compared.
+        evidence: the evidence that it struck, in words.
+        records: number compared.
         prefixes: records compared of partitions that halted, up to the halt.
-        lost, doubled, misplaced: of them.
+        lost, doubled, misplaced: numbers of them.
         halted: intended halts by reason.
-        recover_s: of each repetition.
+        recover_s: seconds of recovery, of each repetition.
         audit: identical, different, not run, or why it could not be run.
         audited, topics: how many topics the audit covered, of how many.
-        problems: everything that was not as it should be.
-        figures: what was measured, in words.
+        problems: everything that was wrong.
+        figures: measurements, in words.
         notes: counts of other things.
         commit: of the code.
-        run: when the run began that it is of, UTC; all scenarios of a complete one have the same.
-        again: played alone, and not as part of a complete run.
-        held: no problem, and the audit (if run) says identical.
+        run: when its run began, UTC; all scenarios of a complete run have the same.
+        again: True if it was played alone, and not as part of a complete run.
+        held: True if there was no problem, all wanted repetitions struck, and the audit (if run) says identical.
     """
 
     scenario: str
@@ -83,7 +83,7 @@ class Row:
 
 
 def load(path: Path) -> list[Row]:
-    """The rows of earlier runs; none if there is no file, or one of another shape."""
+    """Returns the rows of earlier runs; none if there is no file, or one of another shape."""
     try:
         return [Row(**row) for row in json.loads(path.read_text())["rows"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -91,8 +91,8 @@ def load(path: Path) -> list[Row]:
 
 
 def merge(old: Iterable[Row], new: Iterable[Row], order: Iterable[str]) -> list[Row]:
-    """Rows of the same run are told again as more is known of them. The complete run's in the order of the register,
-    then what was played again, in the order of time."""
+    """Merge old and new rows: a new row replaces an old one of the same run. The complete run's rows come first, in the
+    order of the register, then those played again, in the order of time."""
     rows = list({(row.run, row.again, row.scenario): row for row in [*old, *new]}.values())
     place = {name: at for at, name in enumerate(order)}
     whole = sorted((row for row in rows if not row.again), key=lambda row: place.get(row.scenario, len(place)))
@@ -100,10 +100,10 @@ def merge(old: Iterable[Row], new: Iterable[Row], order: Iterable[str]) -> list[
 
 
 def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
-    """What is done of the complete run that is gone on with: what it had not audited yet is played once more.
+    """Returns the finished rows of the complete run that is continued: those not audited yet are played once more.
 
     Raises:
-        ChaosError: there is none, or it is of other code, or was begun otherwise.
+        ChaosError: there is none, or it is of another commit, or was begun by another command.
     """
     rows = [row for row in old if not row.again]
     remedy = "leave CHAOS_CONTINUE out to begin a complete run anew"
@@ -118,7 +118,7 @@ def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
 
 
 def save(rows: Iterable[Row], path: Path) -> None:
-    """Write the file in one step."""
+    """Write the file atomically."""
     content: dict[str, Any] = {"rows": [{**dataclasses.asdict(row)} for row in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")

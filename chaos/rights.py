@@ -1,7 +1,7 @@
-"""Rights that are taken from the mirror alone, by ACLs that brokers' own authorizer keeps (``Shape.authorized``).
+"""Withdraws rights from the mirror alone, by ACLs of the brokers' own authorizer (``Shape.authorized``).
 
-Everybody here is ``User:ANONYMOUS``; what tells the mirror apart is the host that its connections come from, which the
-proxy gives it (``chaos.proxy.MIRROR_HOST``).
+Every client here is ``User:ANONYMOUS``; the mirror differs by the host that its connections come from, which the proxy
+gives it (``chaos.proxy.MIRROR_HOST``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 AUTHORIZER: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
-    # Before a controller has read the ACLs, it hears nobody but super users: other controllers have to be some.
+    # Until a controller has read the ACLs, it admits only super users, so the other controllers have to be some.
     "super.users": "User:controller",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     "sasl.mechanism.controller.protocol": "PLAIN",
@@ -39,7 +39,7 @@ AUTHORIZER: Mapping[str, str] = {
     f"{_CONTROLLER}.plain.sasl.jaas.config":
         f'{_LOGIN} username="controller" password="of a sandbox" user_controller="of a sandbox";',
 }  # fmt: skip
-"""Of brokers: everybody may do everything to what has no ACL."""
+"""Broker properties: everybody may do everything to a resource without an ACL."""
 CLUSTER = "kafka-cluster"
 _TIMEOUT_S = 30.0
 _ANYBODY, _ANYWHERE, _EVERYBODY = "User:ANONYMOUS", "*", "User:*"
@@ -47,13 +47,13 @@ _ANYBODY, _ANYWHERE, _EVERYBODY = "User:ANONYMOUS", "*", "User:*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """What may be done to something, by Kafka's words.
+    """A right to a resource, in Kafka's terms.
 
     Attributes:
         kind: of the resource.
-        name: of it; of a cluster ``CLUSTER``.
-        operations: that are withdrawn together.
-        prefixed: the right is one to everything whose name begins so.
+        name: the resource's name; ``CLUSTER`` for a cluster.
+        operations: withdrawn together.
+        prefixed: True if it covers every resource whose name begins with ``name``.
     """
 
     kind: ResourceType
@@ -66,20 +66,20 @@ class Right:
         return ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
 
     def denied(self) -> list[AclBinding]:
-        """To the mirror; a denial is stronger than whatever allows."""
+        """Returns the ACLs that deny it to the mirror; a denial overrides every permission."""
         return [
             AclBinding(self.kind, self.name, self._pattern, _ANYBODY, MIRROR_HOST, one, AclPermissionType.DENY)
             for one in self.operations
         ]
 
     def allowed(self) -> AclBinding:
-        """To everybody else: with an ACL there, nobody may who is not named."""
+        """Returns the ACL that allows everybody else: once a resource has an ACL, only those named may."""
         return AclBinding(
             self.kind, self.name, self._pattern, _EVERYBODY, _ANYWHERE, AclOperation.ALL, AclPermissionType.ALLOW
         )
 
     def all_of_it(self) -> AclBindingFilter:
-        """Every ACL of the resource."""
+        """Returns the filter for every ACL of the resource."""
         return AclBindingFilter(
             self.kind, self.name, self._pattern, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
@@ -87,12 +87,12 @@ class Right:
 
 @contextmanager
 def withdrawn(side: Side, *rights: Right) -> Iterator[None]:
-    """Inside, the mirror lacks these rights; what it had is given back, also after an error.
+    """Withdraw these rights from the mirror inside the block; they are given back, also after an error.
 
     Raises:
         ChaosError: the cluster refused.
     """
-    for right in rights:  # the others' right first: in between, nobody lacks what is not withdrawn
+    for right in rights:  # the others' permission first: in between, they would lack the right
         _settle(side, side.admin.create_acls([right.allowed()], request_timeout=_TIMEOUT_S).values())
         _settle(side, side.admin.create_acls(right.denied(), request_timeout=_TIMEOUT_S).values())
     try:

@@ -1,4 +1,4 @@
-"""A run: scenarios by the clusters that they need, each stage played, compared, audited; the report after each.
+"""A run: scenarios grouped by the clusters that they need; each stage is played, compared, audited, and reported.
 
 A quick run has two tracks (``chaos.tracks``): most of a scenario is waiting, for timeouts and for brokers that return.
 """
@@ -36,26 +36,26 @@ from mirror.sandbox import SandboxError
 __all__ = ["Progress", "run", "serving"]
 
 _FAILING_STAGES = 2
-"""After so many stages that did not hold, a scenario's further repetitions would only take time; one, if quick."""
+"""A scenario ends after this many stages that did not hold (one, if quick): more repetitions would only take time."""
 
 _numbers = count(1)
 
 
 class Progress(Protocol):
-    """Who is told what goes on: see ``bench.console``."""
+    """Shows what goes on: see ``bench.console``."""
 
     def step(self, text: str, /) -> None:
-        """What is being done now."""
+        """Show what is being done now."""
 
     def detail(self, text: str, /) -> None:
-        """How far that is."""
+        """Show how far that is."""
 
     def line(self, text: str, /) -> None:
-        """What is to stay on the screen."""
+        """Show a line that stays on the screen."""
 
 
 def run(plan: Plan, progress: Progress) -> list[Row]:
-    """Carry out a plan; its rows. The files are written after each scenario.
+    """Carry out a plan; returns its rows. The files are written after each scenario.
 
     Raises:
         ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
@@ -64,7 +64,7 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
     done = {row.scenario: row for row in old if not row.again and plan.continues}
     chosen = [one for one in plan.select(SCENARIOS) if one.name not in done]
     shapes = {one.name: one.shape for one in chosen}
-    if plan.quick:  # starting clusters takes longer than most scenarios: as few as will do
+    if plan.quick:  # starting clusters takes longer than most scenarios: use as few as possible
         shapes = {name: serving(shape, shapes.values()) for name, shape in shapes.items()}
     turn = {shape: at for at, shape in enumerate(dict.fromkeys(shapes.values()))}
     names = [one.name for one in sorted(chosen, key=lambda one: (turn[shapes[one.name]], one.damages))]
@@ -90,14 +90,14 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
 
 
 class _RunOf(NamedTuple):
-    """What the rows of a run have in common."""
+    """The values that the rows of a run have in common."""
 
     commit: str
     began_at: str
 
 
 def _begun(plan: Plan) -> tuple[_RunOf, list[Row]]:
-    """This run, and the rows that stay beside its own: for a complete one, none."""
+    """Returns this run, and the rows that stay beside its own: none for a new complete run."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
     commit = of_now()
     old = results.load(plan.out / "chaos.json")
@@ -109,7 +109,7 @@ def _begun(plan: Plan) -> tuple[_RunOf, list[Row]]:
 
 
 def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: Say) -> None:
-    """These scenarios, one after the other; says what goes on, and each row whenever more is known of it."""
+    """Play these scenarios, one after the other; reports what goes on, and each row whenever more is known of it."""
     suite = _Suite(plan, _Saying(say), say)
     with Clusters() as clusters, closing(suite):
         for shape, mine in groupby(map(SCENARIOS.__getitem__, names), key=lambda one: shapes[one.name]):
@@ -117,7 +117,7 @@ def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: S
 
 
 class _Saying:
-    """A ``Progress`` somewhere else."""
+    """A ``Progress`` that passes everything on to ``say``."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -133,14 +133,14 @@ class _Saying:
 
 
 def serving(shape: Shape, others: Iterable[Shape]) -> Shape:
-    """One shape for all of them that can share clusters with this one."""
+    """Returns one shape that serves this one and all others that can share clusters with it."""
     for other in others:
         shape = other.joined(shape)
     return shape
 
 
 class _Suite:
-    """A run's parts, held together."""
+    """The state of a track."""
 
     def __init__(self, plan: Plan, progress: Progress, keep: Callable[[Row], None]) -> None:
         self._plan = plan
@@ -150,13 +150,13 @@ class _Suite:
         self._ahead = Ahead()
 
     def close(self) -> None:
-        """Nothing is left running."""
+        """End the stage that is prepared ahead, if there is one."""
         self._ahead.drop()
 
     def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
-        """All scenarios of one shape of clusters, then the audit of what they left."""
+        """Play all scenarios of one shape of clusters, then audit what they left."""
         for one, following in _followed(scenarios):
-            # An audit in between would be disturbed by it.
+            # A stage that is prepared ahead would disturb an audit in between.
             self._scenario(one, shape, clusters, following if self._plan.quick and not one.damages else None)
             if one.damages or not self._plan.quick:
                 self._audit(clusters)
@@ -215,7 +215,7 @@ class _Suite:
             return Outcome(problems=[str(error)])
 
     def _made(self, one: Scenario, pair: Pair, *, done: int, tries: int) -> Stage:
-        """The stage of a scenario that has so many repetitions and tries behind it."""
+        """Returns the stage of a scenario that has this many repetitions and tries behind it."""
         return Stage(
             one, pair, prefix=f"{one.name}-{next(_numbers)}",
             repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
@@ -223,7 +223,7 @@ class _Suite:
         )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:
-        """The mirrors' logs of a stage, for questions that come later."""
+        """Keep the mirrors' logs of a stage, for questions that come later."""
         folder = self._plan.out / "chaos" / stage.prefix
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -236,7 +236,7 @@ class _Suite:
                 shutil.copy(path, folder)
 
     def _audit(self, clusters: Clusters) -> None:
-        """Everything that was copied since the last time; then the topics go."""
+        """Audit everything that was copied since the last time; then delete the topics."""
         waiting, self._unaudited = self._unaudited, []
         if not waiting:
             return
@@ -259,7 +259,7 @@ class _Suite:
             self._keep(row)
 
     def _give_up_audits(self, why: str) -> None:
-        """What was to be audited is gone with the clusters."""
+        """Report that the topics to be audited are gone with the clusters."""
         waiting, self._unaudited = self._unaudited, []
         for row, _, _ in waiting if self._plan.audit else ():
             row.problems.append(f"not audited, its clusters had to be given up: {why}")
@@ -276,7 +276,7 @@ class _Suite:
         )  # fmt: skip
         self._progress.line(f"audit of {len(topics)} topics: {verdict}")
         if verdict != audits.IDENTICAL and len(waiting) > 1:
-            for one in waiting:  # which of them is it?
+            for one in waiting:  # find out which of them it is
                 self._audit_mode([one], mode, clusters, folder)
             return
         for row, _, _ in waiting:
@@ -297,7 +297,7 @@ class _Suite:
 
 
 def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenario | None]]:
-    """Each with the one after it."""
+    """Yields each scenario with the one after it."""
     rest = iter(scenarios)
     one = next(rest, None)
     while one is not None:

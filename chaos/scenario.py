@@ -1,4 +1,4 @@
-"""What a scenario is, and the register of all of them.
+"""Scenarios, and the register of all of them.
 
 A scenario is one function that does the damage:
 
@@ -13,8 +13,8 @@ A scenario is one function that does the damage:
 When it is called, the stream and the mirror run and copying goes on (unless it asked for a ``bare`` stage). When it
 returns, the harness ends the stream, waits until the mirror has caught up, stops it and compares both sides.
 
-``struck`` is the evidence that there has to be of each repetition (``chaos.evidence``); one that lacks some is
-repeated, at most ``TRIES`` times, and does not count. There is no scenario without.
+``struck`` is the evidence that each repetition needs (``chaos.evidence``); one that lacks some is repeated, at most
+``TRIES`` times, and does not count. No scenario is without evidence.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,10 +41,10 @@ class Shape:
         brokers: of each side.
         source, destination: broker properties beyond the harness's own, as sorted pairs (hashable).
         version: Kafka's; empty for the sandbox's default.
-        destination_version: of the destination, where it is another one.
-        proxied: the mirror reaches both sides through proxies that fail on order.
-        authorized: both sides ask Kafka's own authorizer, to which the mirror is another host than everybody else
-            (``chaos.rights``); proxied, too.
+        destination_version: the destination's, if it is another one.
+        proxied: True if the mirror reaches both sides through proxies that fail on demand.
+        authorized: True if both sides use Kafka's own authorizer, to which the mirror is another host than everybody
+            else (``chaos.rights``); proxied, too.
     """
 
     brokers: int = 3
@@ -56,9 +56,9 @@ class Shape:
     authorized: bool = False
 
     def joined(self, other: "Shape") -> "Shape":
-        """A shape that serves the scenarios of both: it has the properties of both, and a proxy that may be passed by.
+        """Returns a shape that serves the scenarios of both: it has the properties of both, and a proxy to be bypassed.
 
-        Where there is none (another version, or one property with two values) it is the other one.
+        If there is none (another version or number of brokers, or one property with two values): ``other``.
         """
         source, destination = {*self.source, *other.source}, {*self.destination, *other.destination}
         same = ("brokers", "version", "destination_version")
@@ -73,25 +73,25 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
         name: short, unique, stable: CHAOS_ONLY and the results name it.
         group: Processes, Brokers, Network or Data.
         does: what happens, in words for the table.
-        act: does it.
-        struck: what has to be seen of each repetition.
+        act: carries it out.
+        struck: the evidence that each repetition needs.
         full, quick: repetitions of the fault in a full and in a quick run.
         per_stage: repetitions on one set of topics and one mirror, before both sides are compared.
         shape: the clusters.
-        topics: what is streamed.
+        topics: the topics, with what is streamed into them.
         flow, cluster, top: configuration keys of the mirror's flow, of both its clusters, and of the top level.
         workers: of the mirror.
-        rate: records a second and topic; of transactional ones, transactions a second.
-        bare: the act itself makes the topics, starts the stream and the mirror.
-        damages: the clusters are of no use afterwards: a broker may not start again over what it has on disk.
-        exact: equal offsets are expected (else the same records in the same order).
-        acknowledged: what the writers were acknowledged has to be held by both sides, too.
+        rate: records per second and topic; for transactional topics, transactions per second.
+        bare: True if the act itself creates the topics and starts the stream and the mirror.
+        damages: True if the clusters are of no use afterwards: a broker may not start again with its data.
+        exact: True if equal offsets are expected (otherwise the same records in the same order).
+        acknowledged: True if both sides also have to hold all records acknowledged to the writers.
     """
 
     name: str
@@ -120,21 +120,21 @@ class Scenario:
 
     @property
     def anew(self) -> bool:
-        """Whether a repetition that did not strike is repeated on a new stage: what it did is not done twice on one."""
+        """True if a repetition that did not strike is repeated on a new stage: its act is not done twice on one."""
         return self.per_stage == 1
 
 
 TRIES = 5
-"""In a row, of one repetition: a fault that does not strike in so many fails its scenario."""
+"""Tries of one repetition in a row: a fault that strikes in none of them fails its scenario."""
 
 SCENARIOS: dict[str, Scenario] = {}
-"""All that were registered, in the order of the table."""
+"""All registered scenarios, in the order of the table."""
 
 
 def scenario(
     name: str, *, group: str, does: str, struck: tuple[Evidence, ...], **more: object
 ) -> Callable[[Act], Act]:  # fmt: skip
-    """Register the function below as a scenario; ``more`` are further fields of ``Scenario``."""
+    """Register the decorated function as a scenario; ``more`` are further fields of ``Scenario``."""
 
     def register(act: Act) -> Act:
         assert name not in SCENARIOS, name

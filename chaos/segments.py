@@ -1,4 +1,4 @@
-"""A broker's segment files, laid hands on while it runs: it serves what is in them (sendfile), and notices nothing."""
+"""Changes a broker's segment files while it runs: it serves what is in them (sendfile), and notices nothing."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ __all__ = ["flip"]
 
 
 def flip(side: Side, topic: str, index: int, batch: bytes, bit: int) -> None:
-    """Turn over a bit of a batch, in the leader's log on disk.
+    """Flip a bit of a batch, in the leader's log on disk.
 
     Raises:
-        ChaosError: it is not there.
+        ChaosError: the batch is not there.
     """
     folder = side.leader(topic, index).data_dir / f"{topic}-{index}"
     for path in sorted(folder.glob("*.log")):

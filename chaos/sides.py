@@ -1,4 +1,4 @@
-"""The two clusters of a scenario and what is done to them."""
+"""The two clusters of a scenario, and the operations on them."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ _UNCLEAN = 1
 
 
 class PartitionView(NamedTuple):
-    """Who holds a partition, by node id; leader -1: nobody."""
+    """The leader and the replicas of a partition, by node id; leader -1: none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -54,7 +54,7 @@ class Side:
         self._network = network
         self.name = cluster.name
         self.record = Record()
-        """What was seen of the faults that struck its brokers."""
+        """Evidence of the faults that struck its brokers."""
         self._paused: set[int] = set()
         self._down: set[int] = set()
         """Brokers that were killed or stopped on order, and were not started again."""
@@ -65,41 +65,41 @@ class Side:
 
     @property
     def bootstrap_servers(self) -> str:
-        """As Kafka's clients take it."""
+        """The brokers' own addresses, as Kafka's clients take them."""
         return self.cluster.bootstrap_servers
 
     @property
     def mirror_servers(self) -> str:
-        """What the mirror is told: through the proxy, where there is one."""
+        """The bootstrap servers for the mirror: the proxy's, if there is one."""
         return self._network.bootstrap_servers if self._network else self.bootstrap_servers
 
     @property
     def network(self) -> Proxy:
-        """What lies between the mirror and the brokers; of a shape that is proxied."""
+        """The proxy between the mirror and the brokers; only of a shape that is proxied."""
         assert self._network is not None, "the scenario's shape is not proxied"
         return self._network
 
     @property
     def records(self) -> list[Record]:
-        """What was seen of faults here: by the brokers' processes, and by the proxy before them."""
+        """The evidence of faults here: of the brokers' processes, and of the proxy before them."""
         return [self.record, *([self._network.record] if self._network is not None else [])]
 
     def take_errors(self) -> list[BaseException]:
-        """What went wrong with the proxy itself since the last time."""
+        """Returns the proxy's own errors since the last call."""
         if self._network is None:
             return []
         taken, self._network.errors = self._network.errors, []
         return taken
 
     def good_weather(self) -> None:
-        """Nothing is wrong with the network any more."""
+        """End all faults of the network."""
         if self._network is not None:
             self._network.clear()
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def create(self, plans: Iterable[TopicPlan], **configs: str) -> None:
-        """Make topics and wait until all their replicas are in sync; underscores stand for dots in ``configs``.
+        """Create topics and wait until all their replicas are in sync; underscores stand for dots in ``configs``.
 
         Raises:
             ChaosError: the cluster refused.
@@ -124,18 +124,18 @@ class Side:
         until(lambda: self.ends(names), f"the leaders of {names} on the {self.name} cluster")
 
     def delete(self, topics: Sequence[str]) -> None:
-        """Delete topics; those that are not there are none of our business."""
+        """Delete topics; Kafka's errors are ignored, as for topics that do not exist."""
         if topics:
             for future in self.admin.delete_topics(list(topics), operation_timeout=_TIMEOUT_S).values():
                 with suppress(KafkaException):
                     future.result(_TIMEOUT_S)
 
     def topics(self) -> list[str]:
-        """The names of all topics that are not Kafka's own."""
+        """Returns the names of all topics except Kafka's internal ones."""
         return [name for name in self.admin.list_topics(timeout=_TIMEOUT_S).topics if not name.startswith("__")]
 
     def view(self, topics: Sequence[str]) -> dict[Name, PartitionView]:
-        """Leader and replicas of every partition; topics that are not there are left out."""
+        """Returns leader and replicas of every partition; topics that do not exist are left out."""
         try:
             found = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=_LOOK_TIMEOUT_S)
         except KafkaException:
@@ -174,7 +174,7 @@ class Side:
             future.result(_TIMEOUT_S)
 
     def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
-        """Move partitions to these brokers, and wait until they are there and the first leads."""
+        """Move partitions to these brokers, and wait until all of them are in sync and one leads."""
         before = self.view(sorted({topic for topic, _ in replicas}))
         topics: dict[str, list[Any]] = {}
         kinds = AlterPartitionReassignmentsRequest.ReassignableTopic
@@ -194,12 +194,12 @@ class Side:
             )
             return views if there else {}
 
-        # Not asked for again: another broker may not have heard of it yet.
+        # The request is not repeated: the broker that is asked may just not have heard of it yet.
         after = until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
         self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
 
     def elect(self, topic: str, index: int, *, kind: int = _UNCLEAN) -> None:
-        """Ask for an election, an unclean one by default; refused while there is nobody to elect."""
+        """Ask for an election, an unclean one by default; a refusal is ignored: there may be nobody to elect yet."""
         wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[index])
         request = ElectLeadersRequest(election_type=kind, topic_partitions=[wanted], timeout_ms=5_000)
         with suppress(ChaosError, OSError):
@@ -215,7 +215,7 @@ class Side:
         self._ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
 
     def _ask(self, request: Any, version: int) -> Any:
-        """Any broker passes on what is for the controller."""
+        """Send a request to any broker, which passes on what is for the controller."""
         answer = ask(self.awake[0].address, request, version)
         codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
         if any(codes):
@@ -225,12 +225,12 @@ class Side:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
-        """High watermarks (or last stable offsets) of all these partitions; empty if any is not known at the moment."""
+        """Returns the high watermarks (or last stable offsets) of these partitions; empty if any is unknown for now."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return self._offsets(names, OffsetSpec.latest(), isolation)
 
     def starts(self, names: Iterable[Name]) -> dict[Name, int]:
-        """Where the logs begin, likewise."""
+        """Returns the log start offsets, likewise."""
         return self._offsets(names, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def _offsets(self, names: Iterable[Name], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Name, int]:
@@ -247,7 +247,7 @@ class Side:
         return out
 
     def delete_before(self, offsets: Offsets) -> None:
-        """DeleteRecords: move the log starts.
+        """Move the log starts (DeleteRecords).
 
         Raises:
             ChaosError: refused.
@@ -262,16 +262,16 @@ class Side:
     # -- brokers -------------------------------------------------------------------------------------------------------
 
     def broker(self, node_id: int) -> Broker:
-        """By its number."""
+        """Returns a broker by its node id."""
         return self.cluster.brokers[node_id - 1]
 
     @property
     def awake(self) -> list[Broker]:
-        """Those that run and are not paused."""
+        """The brokers that run and are not paused."""
         return [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
 
     def leader(self, topic: str, index: int = 0) -> Broker:
-        """The broker that leads a partition; waits until there is one."""
+        """Returns the broker that leads a partition; waits until there is one."""
         name = (topic, index)
 
         def leading() -> int:
@@ -282,26 +282,26 @@ class Side:
         return self.broker(found)
 
     def followers(self, topic: str, index: int = 0) -> list[Broker]:
-        """The brokers that hold the partition's other replicas."""
+        """Returns the brokers that hold the partition's other replicas."""
         leader = self.leader(topic, index)
         replicas = self.view([topic])[topic, index].replicas
         return [self.broker(node_id) for node_id in replicas if node_id != leader.node_id]
 
     def pause(self, broker: Broker) -> None:
-        """SIGSTOP; ``heal`` undoes it."""
+        """Freeze a broker (SIGSTOP); ``Pair.heal`` undoes it."""
         self._paused.add(broker.node_id)
         broker.pause()
         kernel.await_stopped(broker.pid)
 
     def resume(self, broker: Broker) -> None:
-        """SIGCONT."""
+        """Let a frozen broker go on (SIGCONT)."""
         if kernel.stopped(broker.pid):
             self.record.note(BROKER_FROZEN)
         broker.resume()
         self._paused.discard(broker.node_id)
 
     def kill(self, broker: Broker) -> None:
-        """kill -9; its data stay."""
+        """Kill a broker (-9); its data stay."""
         pid = broker.pid
         self._down.add(broker.node_id)
         broker.kill()
@@ -309,7 +309,7 @@ class Side:
             self.record.note(BROKER_KILLED)
 
     def restart(self, broker: Broker) -> None:
-        """A clean stop and a start; returns when it serves."""
+        """Stop a broker cleanly and start it; returns when it serves."""
         pid = broker.pid
         self._down.add(broker.node_id)
         broker.stop()
@@ -318,12 +318,12 @@ class Side:
             self.record.note(BROKER_RESTARTED)
 
     def start(self, broker: Broker, *, wait: bool = True) -> None:
-        """Start one that is down."""
+        """Start a broker that is down."""
         broker.start(wait=wait)
         self._down.discard(broker.node_id)
 
     def died(self) -> list[str]:
-        """Brokers that are gone though nobody ordered it, in words."""
+        """Returns the brokers that are gone though nobody ordered it, in words."""
         return [
             f"broker {broker.node_id} of the {self.name} cluster died, and nobody ordered it"
             for broker in self.cluster.brokers
@@ -348,7 +348,7 @@ class Side:
 
 
 class Pair:
-    """A source and a destination. Started by whoever made the clusters."""
+    """A source and a destination. Whoever makes the clusters starts them."""
 
     def __init__(self, source: Cluster, destination: Cluster, networks: Sequence[Proxy] = ()) -> None:
         here, there = networks or (None, None)
@@ -365,7 +365,7 @@ class Pair:
         return self.source, self.destination
 
     def heal(self) -> None:
-        """Both as they were: every broker up, and a network to rely on."""
+        """Restore both sides: every broker up, and a network to rely on."""
         for side in self.sides:
             side.good_weather()
             side.bring_up()

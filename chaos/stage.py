@@ -1,4 +1,4 @@
-"""One scenario on its topics: the stream, the mirror, what the act may do, and the comparison at the end."""
+"""One scenario on its topics: the stream, the mirror, the operations of an act, and the comparison at the end."""
 
 import random
 import time
@@ -31,25 +31,25 @@ __all__ = ["Stage"]
 
 _QUICK_PACE = 0.35
 _SLOW, _FAST = 5.0, 100.0
-"""Rates between which a stream is only there to go on."""
+"""Between these rates, a stream only has to go on."""
 _QUICK_SESSION_MS = 4_000
-"""What is left of a killed mirror is out of its group this soon: waiting for that is all that a longer one adds."""
+"""The members of a killed mirror leave its group after this; a longer timeout would only add waiting."""
 
 
 class Stage:
-    """What an act works with. A context manager that leaves no process behind; topics stay for the audit.
+    """The environment of an act. A context manager that leaves no process behind; topics stay for the audit.
 
     Args:
-        scenario: to be played.
+        scenario: the scenario to play.
         pair: the clusters.
         prefix: of the names of its topics.
         repetitions: of the fault, on this stage.
         seed: how many repetitions other stages of the scenario have had.
         tries: how many stages there were before.
-        draw: what random nemeses are drawn from.
+        draw: the seed of random nemeses.
         workers: of its mirrors, at least.
         writers: the kinds of producers that write; all by default. Topics of others are left out.
-        quick: whether an act that can be smaller is to be.
+        quick: True if an act that can be smaller has to be.
 
     Attributes:
         source, destination: the two sides.
@@ -59,16 +59,16 @@ class Stage:
         stream: the producers; running when the act begins, unless the stage is bare.
         mirror: the first mirror; likewise.
         strangers: records that somebody else wrote to the destination, in transactions that end aborted.
-        record: what the act and the stage have seen of the fault.
+        record: evidence of the fault that the act and the stage have seen.
         outcome: is filled on the way.
         halts: partitions that have to halt, or may.
         trials: the repetitions, and whether the fault struck.
         since: offsets before which nothing is compared.
         left: partitions of which only what is left at the destination is compared.
         trimmed: partitions of which the source has deleted records: likewise what is left there.
-        gaps: of partitions, the source's offsets that may be told as skipped, if they are missing.
-        survivors: partitions that are compacted at both sides: what survives of each key is compared.
-        check_starts: whether the logs have to begin at the same offsets, too.
+        gaps: per partition, the source's offsets that may be reported as skipped, if they are missing.
+        survivors: partitions that are compacted at both sides: the last record of each key is compared.
+        check_starts: True if the logs have to begin at the same offsets, too.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Stage:
         self.close()
 
     def close(self) -> None:
-        """End whatever it started."""
+        """End everything that it started."""
         self._open.close()
 
-    # -- what an act does ----------------------------------------------------------------------------------------------
+    # -- operations of an act ------------------------------------------------------------------------------------------
 
     @property
     def names(self) -> list[Name]:
@@ -128,11 +128,11 @@ class Stage:
 
     @property
     def copied(self) -> list[Name]:
-        """Those that are not expected to halt, nor may."""
+        """The partitions that neither have to halt nor may."""
         return [name for name in self.names if name not in self.halts.permitted]
 
     def topic(self, part: str) -> str:
-        """The full name of the stage's topic whose plan was named so."""
+        """Returns the full name of the stage's topic whose plan has this name."""
         return next(plan.name for plan in self.topics if plan.name == f"{self.prefix}-{part}")
 
     @property
@@ -153,26 +153,26 @@ class Stage:
         return self.trials.repeat()
 
     def seen(self, what: Evidence, count: int = 1) -> None:
-        """The act has seen this, by whom the evidence says."""
+        """Note evidence that the act has seen."""
         self.record.note(what, count)
 
     def await_seen(self, what: Evidence, timeout_s: float = 30.0) -> bool:
-        """Wait for evidence, not for ever; whether it came. If not, the try did not strike."""
+        """Wait for evidence, not for ever; returns True if it came. If not, the try did not strike."""
         return self.soon(lambda: self.trials.seen()[what.name] >= what.least, timeout_s)
 
     def await_that(self, condition: Callable[[], object], what: Evidence, timeout_s: float = 30.0) -> bool:
-        """Wait for something that is evidence, not for ever; whether it came. If not, the try did not strike."""
+        """Wait for a condition that is evidence, not for ever; returns True if it held. If not, it did not strike."""
         came = self.soon(condition, timeout_s)
         self.seen(what, int(came))
         return came
 
     def pause(self, seconds: float) -> None:
-        """So long is the fault: nothing is waited for, but looked at."""
+        """Let the fault last this long: waits for nothing, but goes on looking."""
         until_at = time.monotonic() + seconds
         self.soon(lambda: time.monotonic() >= until_at, seconds)
 
     def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
-        """Whether it comes true in so long; looked at once at least."""
+        """Returns True if the condition comes true in this time; it is checked at least once."""
         deadline_at = time.monotonic() + timeout_s
         while not (came := bool(condition())) and time.monotonic() < deadline_at:
             self.look()
@@ -181,7 +181,7 @@ class Stage:
 
     @property
     def records(self) -> list[Record]:
-        """Of everybody who writes down what was seen of the fault."""
+        """The records of everything that notes evidence of the fault."""
         return [self.record, *(mirror.record for mirror in self.mirrors), *self.source.records,
                 *self.destination.records]  # fmt: skip
 
@@ -191,15 +191,15 @@ class Stage:
         return f"mirror-{self.prefix}"
 
     def in_group(self, name: str) -> dict[str, object]:
-        """Configuration keys that put a mirror into another group."""
+        """Returns configuration keys that put a mirror into another group."""
         return known({"group.id": f"{self.group}-{name}"})
 
     def create_topics(self) -> None:
-        """At the source; the mirror makes the destination's."""
+        """Create the topics at the source; the mirror creates the destination's."""
         self.source.create(self.topics)
 
     def start_stream(self, plans: Sequence[TopicPlan] | None = None, *, rate: float | None = None) -> Stream:
-        """Producers for all topics, or for some; records go on coming until the act is over."""
+        """Start producers for all topics, or for some; records go on coming until the act is over."""
         stream = Stream(
             self.source.bootstrap_servers, self.topics if plans is None else plans, folder=self.processes.folder,
             rate=self._rate if rate is None else rate, seed=len(self.streams),
@@ -209,8 +209,8 @@ class Stage:
 
     @property
     def pace(self) -> float:
-        """What the stream's rate is to the scenario's: a quick run has fewer records where nothing is waited for that
-        comes with their number."""
+        """The stream's rate divided by the scenario's: a quick run has fewer records, unless a wait depends on their
+        number."""
         return _QUICK_PACE if self.quick and _SLOW < self.scenario.rate < _FAST else 1.0
 
     @property
@@ -227,12 +227,12 @@ class Stage:
         destination: str | None = None,
         workers: int | None = None,
     ) -> MirrorProcess:
-        """A mirror of the stage's topics. A second one with other ``top`` keys is another machine's.
+        """Start a mirror of the stage's topics. A second one with other ``top`` keys is like one on another machine.
 
         Args:
             flow, cluster, top: configuration keys over those of the scenario.
-            source, destination: bootstrap servers, where not the clusters' own.
-            workers: of its supervisor.
+            source, destination: bootstrap servers, if not the clusters' own.
+            workers: number of its workers.
         """
         config = self.processes.folder / f"mirror-{len(self.mirrors)}.yaml"
         usual = {
@@ -256,19 +256,19 @@ class Stage:
         return mirror
 
     def _servers(self, side: Side) -> str:
-        """What the mirror is told: past the proxy, where the clusters have one for the sake of other scenarios."""
+        """Returns the mirror's bootstrap servers: not the proxy's, if the clusters have it only for other scenarios."""
         return side.mirror_servers if self.scenario.shape.proxied else side.bootstrap_servers
 
     def begin(self) -> None:
-        """Topics, stream and mirror; returns when copying goes on in every partition."""
+        """Create topics, start stream and mirror; returns when copying goes on in every partition."""
         self.create_topics()
         self.start_mirror()  # takes longer to begin than the producers
         self.start_stream()
         self.flowing()
 
     def flowing(self) -> None:
-        """Wait until every partition that is streamed into has copied something; where none is, every one that is
-        copied."""
+        """Wait until something is copied in every partition that is streamed into; if there is none, in every one that
+        is copied."""
         quiet = {plan.name for plan in self.topics if plan.writing == "nobody"}
 
         def some() -> bool:
@@ -279,11 +279,11 @@ class Stage:
         until(some, lambda: f"something copied in every partition; {self.told()}", every_s=NOW_AND_THEN_S)
 
     def moment(self, most_s: float = 1.5) -> None:
-        """Some time, by chance: faults come at any moment."""
+        """Wait for a random time: faults come at any moment."""
         time.sleep(self.chance.random() * most_s)
 
     def recovered(self) -> float:
-        """Call it when the fault is over: waits until the mirror has copied what the source has now; the seconds."""
+        """Wait, once the fault is over, until the mirror has copied what the source has now; returns the seconds."""
         began_at = time.monotonic()
         self.caught_up()
         took_s = time.monotonic() - began_at
@@ -295,21 +295,21 @@ class Stage:
         caught_up(self, list(some) or self.copied)
 
     def holds(self, topic: str, index: int = 0) -> dict[int, bytes]:
-        """The records that the source holds of a partition: before a fault takes them away."""
+        """Returns the source's records of a partition, before a fault takes them away."""
         return read(self.source.bootstrap_servers, [(topic, index)], "read_committed")[topic, index]
 
     def compare_since(self, offsets: Offsets) -> None:
-        """Records before these offsets are not compared: retention or compaction has taken some of one side's. Nor are
+        """Do not compare records before these offsets: retention or compaction has taken some of one side's. Nor are
         their topics audited."""
         self.since.update(offsets)
 
     def compare_what_is_left(self, names: Sequence[Name]) -> None:
-        """The same for what the destination's retention has left of these partitions. That is looked at when both sides
-        are compared: brokers go on deleting for a while after retention was switched off."""
+        """Compare only what the destination's retention has left of these partitions. That is read when both sides are
+        compared: brokers go on deleting for a while after retention was switched off."""
         self.left.extend(names)
 
     def widen(self, topic: str) -> Name:
-        """Give a topic one more partition at the source, which is written to from then on; its name."""
+        """Give a topic one more partition at the source, which is written to from then on; returns its name."""
         plan = next(plan for plan in self.topics if plan.name == topic)
         wider = replace(plan, partitions=plan.partitions + 1)
         widen(self.source, topic, wider.partitions)
@@ -319,10 +319,10 @@ class Stage:
         return topic, plan.partitions
 
     def look(self) -> None:
-        """Take in what the mirrors say, and that everybody lives who is to.
+        """Read the mirrors' output, and check that every process that should live does.
 
         Raises:
-            ChaosError: a partition halted that was not to; somebody died whom nobody killed, or said what is no event.
+            ChaosError: a partition halted that may not; a process died that nobody killed, or printed what is no event.
         """
         for stream in self.streams:
             stream.check()
@@ -336,21 +336,21 @@ class Stage:
                 raise ChaosError(f"{'; '.join(mirror.conduct.problems[:3])}; {mirror.told()}")
 
     def note(self, what: str, count: int = 1) -> None:
-        """Count something that the report tells."""
+        """Count something for the report."""
         self.outcome.notes[what] = self.outcome.notes.get(what, 0) + count
 
     def figure(self, text: str) -> None:
-        """Something measured, in words, that the report tells."""
+        """Add a measurement, in words, for the report."""
         self.outcome.figures.append(text)
 
     def told(self) -> str:
-        """What the mirrors said last."""
+        """Returns the mirrors' last output."""
         return "\n".join(mirror.told() for mirror in self.mirrors)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """What comes before the act, once; ``play`` tells what went wrong."""
+        """Do what comes before the act, once; ``play`` reports what went wrong."""
         self._prepared = True
         try:
             if not self.scenario.bare:
@@ -362,8 +362,8 @@ class Stage:
         """Begin, act, and compare; whatever goes wrong is in the outcome.
 
         Args:
-            say: told what goes on.
-            over: called when the fault is over and the clusters are as they were: the rest is looking.
+            say: called with what goes on.
+            over: called when the fault is over and the clusters are as they were: the rest only reads.
         """
         out = self.outcome
         try:
@@ -396,5 +396,5 @@ class Stage:
 
     @property
     def patience_s(self) -> float:
-        """How long a wait may take, for acts that wait themselves."""
+        """The longest time of a wait, for acts that wait themselves."""
         return PATIENCE_S

@@ -1,7 +1,7 @@
 """A steady stream from real producers: idempotent, transactional (one transaction in five aborted), and Java's.
 
-The producers live through everything that happens to the source: they try again, and are made anew after an error that
-ends them. What counts is what the source holds, and what they were acknowledged.
+The producers survive everything that happens to the source: they retry, and are replaced after an error that ends
+them. The source's contents and the acknowledgements count in the end.
 """
 
 import threading
@@ -24,7 +24,7 @@ from mirror.demo.payload import Record
 __all__ = ["ABORT_EVERY", "Stream"]
 
 ABORT_EVERY = 5
-"""One transaction in so many is aborted."""
+"""One transaction in this many is aborted."""
 
 _STEP_TIMEOUT_S = 10.0
 _TRANSACTION_MS = 30_000
@@ -33,17 +33,17 @@ _MOST_IN_TRANSACTION = 6
 _KEYS = 10
 
 Told = Callable[[Name, int, bytes], None]
-"""Is given the place and the content of a record that was stored."""
+"""Called with the place and the content of a record that was stored."""
 
 
 class Stream:
-    """A producer for each topic, each in a thread of its own. A context manager; ``stop`` ends it in good order.
+    """A producer for each topic, each in a thread of its own. A context manager; ``stop`` ends it cleanly.
 
     Args:
         bootstrap_servers: of the source.
-        plans: topics and who writes them.
+        plans: topics, each with its kind of producer.
         folder: for the JVMs' logs.
-        rate: records a second and topic; of transactional topics, transactions a second.
+        rate: records per second and topic; for transactional topics, transactions per second.
         seed: makes the records of two streams into one topic differ.
     """
 
@@ -80,14 +80,14 @@ class Stream:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """What the producers were told; complete after ``stop``."""
+        """The acknowledgements to the producers; complete after ``stop``."""
         told = Acknowledged()
         for writer in self._writers:
             told.add(writer.acknowledged)
         return told
 
     def replan(self, plan: TopicPlan) -> None:
-        """The topic of that name is another one now: has more partitions, say."""
+        """Change the plan of the topic of that name, for example to more partitions."""
         for writer in self._writers:
             if writer.plan.name == plan.name:
                 writer.plan = plan
@@ -99,13 +99,13 @@ class Stream:
         return self
 
     def check(self) -> None:
-        """Raises ChaosError if a producer failed with a bug."""
+        """Raise ``ChaosError`` if a producer failed with a bug."""
         for writer in self._writers:
             if writer.failure is not None:
                 raise ChaosError(f"the producer of {writer.plan.name} failed: {writer.failure!r}")
 
     def stop(self) -> None:
-        """No more records; waits until every producer has the source's word on the last one.
+        """Stop writing; waits until every producer has the source's answer to its last record.
 
         Raises:
             ChaosError: one did not end, or failed with a bug.
@@ -130,7 +130,7 @@ class Stream:
 
 
 class _Librdkafka(Writer, ABC):
-    """What both kinds share that librdkafka writes."""
+    """Shared by all kinds that write with librdkafka."""
 
     def _producer(self, **more: object) -> Producer:
         return Producer({
@@ -146,7 +146,7 @@ class _Librdkafka(Writer, ABC):
         })  # fmt: skip
 
     def _produce(self, producer: Producer, told: Told) -> None:
-        """One more record; ``told`` is called if it is stored."""
+        """Produce one more record; ``told`` is called if it is stored."""
         self._send(producer, self.records.next(), told)
 
     def _send(self, producer: Producer, record: Record, told: Told) -> None:
@@ -194,7 +194,7 @@ class _Idempotent(_Librdkafka):
                 raise TimeoutError(f"{len(producer)} records were not taken by the source")
 
     def _left(self, producer: Producer, fatal: threading.Event) -> int:
-        """Records that still may be taken."""
+        """Returns the number of records that may still be stored."""
         try:
             return 0 if fatal.is_set() else producer.flush(0.2)
         except KafkaException as error:
@@ -204,8 +204,8 @@ class _Idempotent(_Librdkafka):
 
 
 class _Keyed(_Librdkafka):
-    """Few keys and a batch for each record: what a log cleaner takes away are whole batches. By no idempotent producer:
-    of such a one a cleaner leaves the last batch, empty."""
+    """Few keys and a batch for each record, so that a log cleaner takes whole batches. Not idempotent: a cleaner keeps
+    the last batch of an idempotent producer, empty."""
 
     def write(self) -> None:
         producer = self._producer(**{"enable.idempotence": False, "batch.num.messages": 1, "linger.ms": 0})
@@ -236,7 +236,7 @@ class _Transactional(_Librdkafka):
             self._stopping.wait(max(0.0, 1 / self._rate - (time.monotonic() - began_at)))
 
     def _ready(self) -> Producer | None:
-        """A new producer under the same id, which also ends what the one before left open."""
+        """Returns a new producer under the same id, which also ends what the one before left open; None if killed."""
         producer = self._producer(
             **{
                 "transactional.id": f"chaos-{self.plan.name}-{self.records.seed}",
@@ -266,12 +266,12 @@ class _Transactional(_Librdkafka):
             for one in stored:
                 self.acknowledged.note(*one)
             return
-        # What is still queued would be dropped: an aborted transaction with data in the log is what is wanted.
+        # Records still queued would be dropped, and the aborted transaction has to have data in the log.
         producer.flush(_STEP_TIMEOUT_S)
         self._patiently(producer.abort_transaction)
 
     def _patiently(self, end: object) -> None:
-        """librdkafka wants the same call again after an error that may pass."""
+        """Repeat a call until it succeeds: librdkafka wants the same call again after a retriable error."""
         assert callable(end)
         deadline_at = time.monotonic() + END_TIMEOUT_S
         while True:
@@ -283,7 +283,7 @@ class _Transactional(_Librdkafka):
                     raise
 
     def _recovers(self, producer: Producer, error: KafkaError) -> bool:
-        """Abort after an error that asks for it; False if the producer is of no use any more."""
+        """Abort after an error that requires it; returns False if the producer is of no use any more."""
         if error.fatal():
             return False
         try:

@@ -1,4 +1,4 @@
-"""The topics of a scenario: who writes each, with which codec, in how many partitions."""
+"""The topics of a scenario: which producer writes each, with which codec, in how many partitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +19,9 @@ class TopicPlan:
         codec: of that producer's batches.
         partitions: how many.
         replicas: of each partition; bounded by the number of brokers.
-        configs: of the topic at the source, where not the broker's own.
-        age_s: how old its records are when they are written.
-        copies: of a copier: the topic whose partition 0 it copies; named as ``name`` is.
+        configs: of the topic at the source, if not the broker's own.
+        age_s: age of its records when they are written.
+        copies: for a copier: the topic whose partition 0 it copies; named as ``name`` is.
     """
 
     name: str
@@ -45,19 +45,19 @@ USUAL = (
     TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2),
     TopicPlan(name="txn-none", writing="transactional", codec="none"),
 )
-"""What most scenarios stream: idempotent and transactional producers, several codecs."""
+"""The topics of most scenarios: idempotent and transactional producers, several codecs."""
 
 EVERYONE = (*USUAL, TopicPlan(name="java-gzip", writing="java", codec="gzip"))
-"""Kafka's own producer besides, whose JVM takes a while to start."""
+"""The same and Kafka's own producer, whose JVM takes a while to start."""
 
 MORE_JAVA = (
     TopicPlan(name="verifiable-lz4", writing="verifiable", codec="lz4"),
     TopicPlan(name="copied-none", writing="copier", copies="verifiable-lz4"),
 )
-"""Kafka's own producers that tell what was acknowledged: idempotent, and in transactions."""
+"""Kafka's own producers that report acknowledgements: idempotent, and in transactions."""
 
 SUBDUED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
-"""Of a topic that is compacted, and not yet."""
+"""Settings of a topic that is compacted, but not cleaned yet."""
 
 NEMESES = (
     TopicPlan(name="widened", writing="idempotent", codec="gzip"),
@@ -71,7 +71,7 @@ GAPS = (
     TopicPlan(name="overtaken", writing="idempotent", codec="zstd"),
     TopicPlan(name="retained", writing="idempotent", codec="snappy"),
 )
-"""The same, of a flow that goes on behind a gap."""
+"""The same, for a flow that goes on after a gap."""
 
 HOLES = (
     TopicPlan(name="txn-dense", writing="transactional", codec="lz4"),
@@ -81,7 +81,7 @@ HOLES = (
 
 
 def named(plans: tuple[TopicPlan, ...], prefix: str) -> tuple[TopicPlan, ...]:
-    """The same topics under names of their own."""
+    """Returns the topics with the prefix in front of their names."""
     return tuple(
         replace(plan, name=f"{prefix}-{plan.name}", copies=f"{prefix}-{plan.copies}" if plan.copies else "")
         for plan in plans

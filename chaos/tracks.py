@@ -1,6 +1,6 @@
-"""Pieces of work done by several processes side by side; each takes the next piece when it is through with one.
+"""Does pieces of work in several parallel processes; each takes the next piece when it has finished one.
 
-A track has brokers, mirrors and proxies of its own. What it says comes back over a pipe; nothing else is shared.
+A track has brokers, mirrors and proxies of its own. Its messages come back over a pipe; nothing else is shared.
 """
 
 import multiprocessing
@@ -20,22 +20,22 @@ __all__ = ["Say", "Work", "side_by_side"]
 Say = Callable[[Any], None]
 """Takes anything that can be pickled."""
 Work = Callable[[Iterator[str], Say], None]
-"""Does the pieces that it is given, and says what there is to say; in a process of its own, so it must be picklable."""
+"""Does the pieces that it is given, and reports by ``Say``; in a process of its own, so it must be picklable."""
 
 _NEXT = None
-"""From a track: the next piece, please. To a track: there is none."""
+"""From a track: a request for the next piece. To a track: there is none."""
 
 
 def side_by_side(work: Work, pieces: Sequence[str], count: int, hear: Say) -> None:
     """Do all pieces, in ``count`` processes at most.
 
-    However it ends, also if this process is killed, the processes end too: a SIGTERM is a KeyboardInterrupt to them.
+    However it ends, even if this process is killed, the processes end too: a SIGTERM is a KeyboardInterrupt to them.
 
     Args:
-        work: what each does.
+        work: the work of each process.
         pieces: handed out in this order.
-        count: of processes.
-        hear: told what they say.
+        count: number of processes.
+        hear: called with their messages.
 
     Raises:
         ChaosError: one of them ended with an error; the others have done what they could.
@@ -75,8 +75,8 @@ def side_by_side(work: Work, pieces: Sequence[str], count: int, hear: Say) -> No
 
 
 def _track(work: Work, connection: Connection) -> None:
-    """What a process does."""
-    # Ctrl-C goes to all processes of a terminal: the one that began them ends them, once.
+    """The body of a track's process."""
+    # Ctrl-C goes to all processes of a terminal: the parent ends the others, once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _interrupted)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -103,7 +103,7 @@ def _track(work: Work, connection: Connection) -> None:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is tidying up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only cleanup follows
     raise KeyboardInterrupt
 
 

@@ -14,11 +14,11 @@ from chaos.waiting import NOW_AND_THEN_S
 __all__ = ["Trials", "did_not_strike"]
 
 SETTLE_S = 15.0
-"""Evidence may be written down so late: a supervisor's log line, a broker's answer."""
+"""Evidence may be noted this late: a supervisor's log line, a broker's answer."""
 
 
 class Played(Protocol):
-    """What is needed of the stage."""
+    """The part of the stage that is needed."""
 
     scenario: Scenario
     repetitions: int
@@ -26,18 +26,18 @@ class Played(Protocol):
 
     @property
     def records(self) -> Sequence[Record]:
-        """Of everybody who writes down what was seen of the fault."""
+        """The records of everything that notes evidence of the fault."""
 
     def look(self) -> None:
-        """Take in what the mirrors say."""
+        """Read the mirrors' output."""
 
 
 class Trials:
-    """See the module's text.
+    """See the module's docstring.
 
     Args:
-        stage: gets the counts into its outcome.
-        settle_s: how long evidence may take to be written down.
+        stage: its outcome gets the counts.
+        settle_s: how long evidence may take to be noted.
     """
 
     def __init__(self, stage: Played, *, settle_s: float = SETTLE_S) -> None:
@@ -46,14 +46,14 @@ class Trials:
         self._began_at = 0.0
 
     def begin(self) -> None:
-        """What is seen from now on belongs to this try."""
+        """Begin a try: evidence seen from now on belongs to it."""
         self._began_at = time.monotonic()
 
     def repeat(self) -> Iterator[int]:
-        """``for at in stage.repeat()``: until the fault has struck as often as it is to be repeated. ``at`` counts
-        those that struck: a try that did not is made again with the same number.
+        """Repeat (``for at in stage.repeat()``) until the fault has struck often enough. ``at`` counts the tries
+        that struck: a try that did not is made again with the same number.
 
-        Where a try cannot be made again on the same stage (``Scenario.anew``), it ends, and a new stage is made.
+        If a try cannot be made again on the same stage (``Scenario.anew``), the loop ends, and a new stage is made.
 
         Raises:
             ChaosError: it did not strike, too often in a row.
@@ -73,7 +73,7 @@ class Trials:
                 raise ChaosError(did_not_strike(out.missed))
 
     def counted(self, count: int = 1) -> None:
-        """One more try, or so many made together: counts those that struck."""
+        """Count one more try, or ``count`` made together, and those that struck."""
         out, needed = self._stage.outcome, self._stage.scenario.struck
         all_of_them = [one.times(one.least * count) for one in needed]
         deadline_at = time.monotonic() + self._settle_s
@@ -85,11 +85,11 @@ class Trials:
         out.repetitions += min(count, *(self._times(one) for one in needed))
 
     def _times(self, what: Evidence) -> int:
-        """How often a try's worth of it was seen."""
+        """Returns how often it was seen, in tries' worth."""
         return self.seen()[what.name] // what.least
 
     def seen(self) -> Counter[str]:
-        """What was seen since this try began, and how often."""
+        """Returns the evidence seen since this try began, and how often."""
         found: Counter[str] = Counter()
         for record in self._stage.records:
             found += record.since(self._began_at)
@@ -97,5 +97,5 @@ class Trials:
 
 
 def did_not_strike(missed: Sequence[str]) -> str:
-    """In words."""
+    """Returns the problem of a fault that did not strike, in words."""
     return f"the fault did not strike in {TRIES} tries: {', '.join(missed)}"

@@ -22,8 +22,8 @@ def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None])
     """End the streams, let the mirror catch up, stop it, compare; what is wrong goes into the stage's outcome.
 
     Args:
-        stage: whose act is over.
-        say: told what goes on.
+        stage: its act is over.
+        say: called with what goes on.
         over: called when the fault is over and the clusters are as they were.
     """
     out = stage.outcome
@@ -44,7 +44,7 @@ def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None])
 
 
 def _stable(stage: "Stage") -> None:
-    """No transaction is open at the source: what readers of either isolation level get ends at the same offset."""
+    """Wait until no transaction is open at the source: then the end offset is the same at either isolation level."""
 
     def stable() -> bool:
         ends = stage.source.ends(stage.names)
@@ -54,20 +54,20 @@ def _stable(stage: "Stage") -> None:
 
 
 def verify(stage: "Stage") -> None:
-    """Plain consumers at both isolation levels, end offsets, halts and what was copied before them."""
+    """Compare by plain consumers at both isolation levels; check end offsets, halts and the copies before halts."""
     out, names = stage.outcome, stage.copied
     if stage.left:
         stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
     if trimmed := [name for name in stage.trimmed if name in names]:
         stage.compare_since(until(lambda: stage.source.starts(trimmed), "the source's log starts"))
-    # Of what is compacted at both sides, neither has all that the other has.
+    # Of a partition compacted at both sides, neither has all that the other has.
     whole = [name for name in names if name not in stage.survivors]
     method = compare if stage.scenario.exact else compare_order
     here_at, there_at = stage.source.bootstrap_servers, stage.destination.bootstrap_servers
     views: list[tuple[str, Isolation]] = [
         (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
     ]  # fmt: skip
-    # What strangers wrote and aborted is no part of the copy, and readers of uncommitted records get it.
+    # Strangers' aborted records are no part of the copy, but read_uncommitted consumers get them.
     read_by = read_together(views[: 2 if stage.strangers else 3], whole)
     if stage.scenario.exact:
         here, *found_there = (_since(stage.since, one) for one in read_by)
@@ -92,12 +92,12 @@ def verify(stage: "Stage") -> None:
 
 
 def _since(since: Mapping[Name, int], reading: Reading) -> Reading:
-    """Of what was read, the part that is compared."""
+    """Returns the part of a reading that is compared."""
     return {name: {at: one for at, one in held.items() if at >= since.get(name, 0)} for name, held in reading.items()}
 
 
 def _halted(stage: "Stage") -> None:
-    """All intended halts have come, with the right reason in the end, and what was copied before is the source's."""
+    """Check that all intended halts have come, finally with the right reason, and the copies before them are right."""
     out = stage.outcome
     for name, halting in stage.halts.expected.items():
         told = [mirror.halted_before[name] for mirror in stage.mirrors if name in mirror.halted_before]
@@ -114,7 +114,7 @@ def _halted(stage: "Stage") -> None:
 
 
 def _prefixes(stage: "Stage", names: Sequence[Name]) -> None:
-    """What was copied of those that have halted is what the source had, and no more is there."""
+    """Check that the copies of partitions that halted are what the source had, and no more."""
     out = stage.outcome
     unknown = [name for name in names if stage.halts.expected[name].right is None]
     here = read(stage.source.bootstrap_servers, unknown, "read_committed")

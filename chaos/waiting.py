@@ -1,4 +1,4 @@
-"""Waiting for conditions, never for a fixed time."""
+"""Waits for conditions, never for a fixed time."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ LONGEST_S = 600.0
 """No wait takes longer, even while something moves."""
 
 NOW_AND_THEN_S = 0.15
-"""Between looks for what is no moment to strike at: each asks all brokers, on a machine that has no time left."""
+"""Pause between looks that need no exact moment: each look asks all brokers, on a machine that is busy."""
 
 _LOOK_EVERY_S = 0.05
 T = TypeVar("T")
@@ -29,14 +29,14 @@ def until(
     moving: Callable[[], object] | None = None,
     every_s: float = _LOOK_EVERY_S,
 ) -> T:
-    """Look until the condition holds; its value.
+    """Look until the condition holds; returns its value.
 
     Args:
         condition: holds when it is true.
-        what: is waited for, in words; a function is asked only when the time is over.
+        what: the thing waited for, in words; a function is called only when the time is over.
         timeout_s: how long to wait.
-        moving: as long as its value changes, the time begins anew, up to ``LONGEST_S`` in all: slow is not stuck.
-        every_s: between two looks.
+        moving: whenever its value changes, the time starts over, up to ``LONGEST_S`` in all: slow is not stuck.
+        every_s: pause between two looks.
 
     Raises:
         ChaosError: the time is over.

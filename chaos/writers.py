@@ -1,4 +1,4 @@
-"""What all producers of a stream share: their records, the pace, and what they were acknowledged."""
+"""Shared by all producers of a stream: their records, the pace, and their acknowledgements."""
 
 import random
 import threading
@@ -13,13 +13,13 @@ __all__ = ["END_TIMEOUT_S", "TICK_S", "Records", "Writer"]
 
 TICK_S = 0.1
 END_TIMEOUT_S = 150.0
-"""A producer has the source's word on its last record within this."""
+"""A producer has the source's answer to its last record within this."""
 
 
 class Records:
-    """Records of which no two are the same: a header has the topic and a number. The same seed, the same bytes.
+    """Makes records, no two of them the same: a header has the topic and a number. The same seed gives the same bytes.
 
-    No part holds what Kafka's console producer cuts at (tab, line feed, comma, colon).
+    No part holds a sign that Kafka's console producer splits at (tab, line feed, comma, colon).
     """
 
     def __init__(self, topic: str, *, seed: int = 0) -> None:
@@ -29,7 +29,7 @@ class Records:
         self.count = 0
 
     def next(self) -> Record:
-        """One more: with and without key, now and then without a value, 30 bytes to 3 KB."""
+        """Returns one more: with or without key, now and then without a value, 30 bytes to 3 KB."""
         draw, number = self._chance, self.count
         self.count += 1
         size = draw.choice((10, 40, 100, 100, 400, 1_500))
@@ -42,7 +42,7 @@ class Records:
 
 
 class Writer(threading.Thread, ABC):
-    """What all kinds share: the pace."""
+    """The part that all kinds share: the pace."""
 
     def __init__(
         self, bootstrap_servers: str, plan: TopicPlan, folder: Path, rate: float, records: Records,
@@ -64,9 +64,9 @@ class Writer(threading.Thread, ABC):
     def run(self) -> None:
         try:
             self.write()
-        except BaseException as error:  # raised by whoever ends the stream
+        except BaseException as error:  # raised by ``Stream.check``
             self.failure = error
 
     @abstractmethod
     def write(self) -> None:
-        """Until ``_stopping``."""
+        """Write until ``_stopping``."""

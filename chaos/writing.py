@@ -1,4 +1,4 @@
-"""Records that a scenario writes itself: so many, in batches of a known size, in a transaction or not."""
+"""Writes a scenario's own records: a given number, in batches of a known size, in a transaction or not."""
 
 from confluent_kafka import Producer
 
@@ -13,7 +13,7 @@ BATCH_RECORDS = 10
 
 
 def write(side: Side, topic: str, count: int, *, index: int = 0, seed: int = 0) -> None:
-    """Records in batches of ``BATCH_RECORDS``, by librdkafka; returns when they are stored.
+    """Write records in batches of ``BATCH_RECORDS``, by librdkafka; returns when they are stored.
 
     Raises:
         ChaosError: they were not taken.
@@ -28,7 +28,7 @@ def write(side: Side, topic: str, count: int, *, index: int = 0, seed: int = 0) 
 
 
 def add(producer: Producer, topic: str, count: int, *, index: int = 0, seed: int = 0) -> None:
-    """Hand records to a producer; the same seed, the same records."""
+    """Hand records to a producer; the same seed gives the same records."""
     records = Records(topic, seed=seed)
     for _ in range(count):
         record = records.next()
@@ -36,7 +36,7 @@ def add(producer: Producer, topic: str, count: int, *, index: int = 0, seed: int
 
 
 def transactional(side: Side, name: str) -> Producer:
-    """A producer with this transactional id, ready to begin; its transactions may stay open for minutes."""
+    """Returns a producer with this transactional id, ready to begin; its transactions may stay open for minutes."""
     producer = Producer({
         "bootstrap.servers": side.bootstrap_servers, "transactional.id": name, "linger.ms": 5, "log_level": 0,
         "transaction.timeout.ms": 300_000,
@@ -46,7 +46,7 @@ def transactional(side: Side, name: str) -> Producer:
 
 
 def transaction(producer: Producer, topic: str, count: int, *, seed: int = 0, abort: bool = False) -> None:
-    """A whole transaction into partition 0."""
+    """Write a whole transaction into partition 0."""
     producer.begin_transaction()
     add(producer, topic, count, seed=seed)
     producer.flush(PATIENCE_S)  # what is still queued would not be in the log of an aborted one

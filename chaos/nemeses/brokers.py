@@ -45,7 +45,7 @@ def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("leader-move", places=SIDES, struck=LED_ELSEWHERE)
 def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """By a preferred election."""
+    """Move a leader by a preferred election."""
     lead_elsewhere(_whole(stage, strike), strike.pick(standing(stage)))
     yield
 
@@ -59,12 +59,12 @@ def reassignment(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 
 def standing(stage: "Stage") -> list[Name]:
-    """Partitions of topics that no nemesis deletes: those of another are not there to be moved meanwhile."""
+    """Returns the partitions of topics that no nemesis deletes: others could not always be moved."""
     return [(plan.name, index) for plan in stage.topics for index in range(plan.partitions) if plan.writing != "nobody"]
 
 
 def _whole(stage: "Stage", strike: Strike) -> Side:
-    """The side that is struck, once all of its brokers are up."""
+    """Returns the side that is struck, once all of its brokers are up."""
     side = side_of(stage, strike)
     side.await_all()
     return side

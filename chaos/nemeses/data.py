@@ -1,7 +1,7 @@
 """Nemeses of the data: partitions that are added, records that the source deletes, compaction at both sides, and a
-topic that the source deletes and makes again.
+topic that is deleted at the source and created again.
 
-Each has a topic of its own, whose other partitions, topics and mirrors go on being struck by others.
+Each has a topic of its own. Other nemeses go on striking the other topics, the brokers and the mirrors meanwhile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from chaos.stage import Stage
 
 DATA_S = 60.0
-"""Evidence that comes with the data may take so long while brokers are away."""
+"""Longest wait for evidence that comes with the data, while brokers are away."""
 AHEAD = 20
-"""Records that are due when the source deletes some of them."""
+"""More records than this have to be copied, or to be due, before the source deletes some of them."""
 OLD_ONES, NEW_ONES = 200, 300
-"""Records of a topic that is deleted, and of the one that is made in its place."""
+"""Records of a topic that is deleted, and of the one that is created in its place."""
 
 
 @nemesis("partition-added", places=("widened",), struck=PARTITION_ADDED)
 def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """At the source, and at the destination before or after that: the mirror adds none to a topic that exists."""
+    """Add a partition at the source, and at the destination before or after that: the mirror itself adds none."""
     topic = stage.topic(strike.place)
     partitions = sum(name == topic for name, _ in stage.names) + 1
     stage.halts.pass_over((topic, partitions - 1), "fewer_partitions")
@@ -51,7 +51,7 @@ def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("records-deleted", places=("trimmed",), struck=TRIMMED_BEHIND)
 def records_deleted(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """DeleteRecords behind what was copied, up to all of it."""
+    """Delete records that were copied (DeleteRecords), up to all of them."""
     name = (stage.topic(strike.place), 0)
     until(lambda: _copied(stage, name) > AHEAD, lambda: f"some records of {name} to be copied; {stage.told()}")
     copied = _copied(stage, name)
@@ -65,7 +65,7 @@ def records_deleted(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("overtaken", places=("overtaken",), also=(*MIRRORS, *GROUP), struck=OVERTAKEN)
 def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """DeleteRecords in front of what was copied, while both mirrors are down."""
+    """Delete records beyond those that were copied (DeleteRecords), while both mirrors are down."""
     name = (stage.topic(strike.place), 0)
     for mirror in stage.mirrors[: len(MIRRORS)]:
         if strike.chance % 2:
@@ -88,7 +88,7 @@ def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 
 def before_it_is_remade(stage: "Stage") -> None:
-    """What stands in the topic that is made anew, and is copied, before anything strikes."""
+    """Write the first records of the topic that is remade, and wait for their copy, before anything strikes."""
     topic = stage.topic("remade")
     write(stage.source, topic, OLD_ONES)
     stage.caught_up([(topic, 0)])
@@ -96,9 +96,9 @@ def before_it_is_remade(stage: "Stage") -> None:
 
 @nemesis("topic-remade", places=("remade",), struck=RECREATED)
 def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """The whole source topic is deleted while more of it is copied, and made again with other records, soon or late.
+    """Delete the whole source topic while more of it is copied, and create it again with other records, soon or late.
 
-    Its copy is left as it is, whoever takes it over.
+    Its copy must stay as it is, whichever worker takes it over.
     """
     topic = stage.topic(strike.place)
     (plan,) = (plan for plan in stage.topics if plan.name == topic)
@@ -120,7 +120,7 @@ def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("retention", places=("retained",), struck=RETAINED)
 def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """The source keeps records for a moment only, whether they were copied or not."""
+    """Let the source keep records for a moment only, whether they were copied or not."""
     topic = stage.topic(strike.place)
     name = (topic, 0)
     stage.trimmed.append(name)
@@ -135,9 +135,9 @@ def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("compaction", places=("compacted",), struck=COMPACTED_BOTH)
 def compaction(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """The log cleaner is let loose on both sides at the same time; what it takes may have been copied or not."""
+    """Let the log cleaner run at both sides at the same time; it takes records whether they were copied or not."""
     topic = stage.topic(strike.place)
-    # Nothing was cleaned before: asking would take as long as a frozen broker is frozen.
+    # The first time, nothing was cleaned before: asking would take as long as a frozen broker is frozen.
     again = (topic, 0) in stage.survivors
     before = [_lacking(side, topic) if again else 0 for side in stage.pair.sides]
     stage.survivors.append((topic, 0))
@@ -157,7 +157,7 @@ def _clean(stage: "Stage", topic: str, **configs: str) -> None:
 
 
 def _alter(side: Side, topic: str, **configs: str) -> None:
-    """However often it has to be asked for, while brokers come and go."""
+    """Retries while brokers come and go."""
 
     def altered() -> bool:
         with suppress(KafkaException, TimeoutError):
@@ -169,7 +169,7 @@ def _alter(side: Side, topic: str, **configs: str) -> None:
 
 
 def _lacking(side: Side, topic: str) -> int:
-    """Offsets of partition 0 that no batch has, below its end."""
+    """Returns the number of offsets of partition 0, below its end, that no batch covers."""
     try:
         found = batches(side, topic)
     except (OSError, ChaosError):
@@ -178,14 +178,14 @@ def _lacking(side: Side, topic: str) -> int:
 
 
 def _copied(stage: "Stage", name: Name) -> int:
-    """Up to which offset of the source a partition is copied that holds nothing but records from offset 0 on."""
+    """Returns the source offset up to which a partition is copied that holds nothing but records from offset 0 on."""
     if stage.scenario.exact:
         return until(lambda: stage.destination.ends([name]), f"the end of {name} at the destination")[name]
     return len(read(stage.destination.bootstrap_servers, [name], "read_uncommitted")[name])
 
 
 def _delete(stage: "Stage", name: Name, before: int) -> None:
-    """However often it has to be asked for, while brokers come and go."""
+    """Retries while brokers come and go."""
 
     def deleted() -> bool:
         try:
@@ -198,12 +198,12 @@ def _delete(stage: "Stage", name: Name, before: int) -> None:
 
 
 def _length(stage: "Stage", records: Mapping[int, bytes]) -> int:
-    """Of a copy of these: where it ends, or how many records it has, if that is all that can be the same."""
+    """Returns the end offset of a copy of these records; if offsets are not exact, their number."""
     return max(records) + 1 if stage.scenario.exact else len(records)
 
 
 def _delete_topic(stage: "Stage", topic: str) -> None:
-    """However often it has to be asked for, while brokers come and go."""
+    """Retries while brokers come and go."""
 
     def deleted() -> bool:
         with suppress(KafkaException, TimeoutError):

@@ -1,4 +1,4 @@
-"""What nemeses strike, by the words that schedules have for it."""
+"""The places that nemeses strike, by their names in schedules."""
 
 from typing import TYPE_CHECKING
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "MIRRORS", "SIDES", "TOPICS", "mirror_of", "record_of", "side_of"]
 
 SIDES = ("the source", "the destination")
-"""Brokers of that side."""
+"""The brokers of that side."""
 MIRRORS = ("mirror 1", "mirror 2")
-"""The two that run all the time, in one group."""
+"""The two mirrors that run all the time, in one group."""
 GROUP = ("the group",)
-"""Of these two, which a third one joins."""
+"""The group of these two, which a third mirror joins."""
 
 TOPICS = ("widened", "trimmed", "compacted", "remade", "overtaken", "retained")
-"""Topics of the stage that have one nemesis each, by the part of their name that they end with."""
+"""Topics of the stage that have one nemesis each, by the ends of their names."""
 
 
 def side_of(stage: "Stage", strike: Strike) -> Side:
-    """The cluster that is struck."""
+    """Returns the cluster that is struck."""
     return dict(zip(SIDES, stage.pair.sides, strict=True))[strike.place]
 
 
 def mirror_of(stage: "Stage", strike: Strike) -> MirrorProcess:
-    """The mirror that is struck."""
+    """Returns the mirror that is struck."""
     return stage.mirrors[MIRRORS.index(strike.place)]
 
 
 def record_of(stage: "Stage", strike: Strike) -> Record:
-    """Where the evidence of what strikes there is written down."""
+    """Returns the record for evidence of a strike at its place."""
     if strike.place in SIDES:
         return side_of(stage, strike).record
     return mirror_of(stage, strike).record if strike.place in MIRRORS else stage.record

@@ -1,4 +1,4 @@
-"""A schedule of nemeses, played on a stage: each begins and ends when it is its turn, in one thread."""
+"""Plays a schedule of nemeses on a stage: each begins and ends when it is its turn, in one thread."""
 
 import datetime
 import time
@@ -19,7 +19,7 @@ __all__ = ["moments", "play"]
 
 
 def moments(schedule: Sequence[Strike]) -> list[tuple[float, int, bool]]:
-    """When what happens: seconds since the beginning, which strike, and whether it begins; in order."""
+    """Returns the events of a schedule in order: seconds since it began, index of the strike, True if it begins."""
     begins = [(one.begins_s, at, True) for at, one in enumerate(schedule)]
     ends = [(one.ends_s, at, False) for at, one in enumerate(schedule)]
     return sorted([*begins, *ends], key=lambda moment: (moment[0], moment[2], moment[1]))
@@ -27,26 +27,26 @@ def moments(schedule: Sequence[Strike]) -> list[tuple[float, int, bool]]:
 
 @dataclass(slots=True)
 class _Begun:
-    """One that is under way."""
+    """A nemesis that is under way."""
 
     act: Iterator[None]
     record: Record
     at: float
 
     def struck(self, what: Evidence) -> bool:
-        """Whether it was seen since this began."""
+        """Returns True if the evidence was seen since this began."""
         return self.record.since(self.at)[what.name] >= what.least
 
 
 def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
-    """Play it to its end: in the schedule's order, and with its pauses at the least. What takes long itself (a broker's
-    start) delays what comes after it, and makes no fault shorter.
+    """Play it to its end: in the schedule's order, and with at least its pauses. A step that takes long itself (a
+    broker's start) delays the steps after it, and makes no fault shorter.
 
     Returns:
-        How many struck. Each is noted, the others are told in a figure.
+        The number that struck. Each is noted, the others are listed in a figure.
 
     Raises:
-        ChaosError: as ``Stage.look``, or one could not be done.
+        ChaosError: as ``Stage.look``, or one could not be carried out.
     """
     begun: dict[int, _Begun] = {}
     missed: list[str] = []
@@ -80,13 +80,13 @@ def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
 
 
 def _write_down(stage: "Stage", strike: Strike, what: str) -> None:
-    """Beside the mirrors' logs, with a time to be laid over theirs."""
+    """Log it beside the mirrors' logs, with a time to compare with theirs."""
     now = datetime.datetime.now(datetime.UTC).isoformat()
     with (stage.processes.folder / "nemeses.log").open("a") as log:
         log.write(f"{now} {strike.nemesis} at {strike.place} {what}\n")
 
 
 def _close(act: Iterator[None]) -> None:
-    """End one that was under way when another failed: what it holds is let go; what it does then may fail as well."""
+    """End one that was under way when another failed, so that it lets go what it holds; that may fail as well."""
     with suppress(Exception):
         act.close()  # type: ignore[attr-defined]

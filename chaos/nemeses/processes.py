@@ -70,7 +70,7 @@ def supervisor_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("third-mirror", places=GROUP, struck=JOINED_AND_LEFT)
 def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Joins the group, and leaves it: cleanly or killed."""
+    """Let a third mirror join the group, and leave it: cleanly or killed."""
     name = f"third-{len(stage.mirrors)}"
     third = stage.start_mirror(cluster={"client.id": name})
     yield
@@ -92,5 +92,5 @@ def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 
 def up(mirror: MirrorProcess) -> list[int]:
-    """Its workers, once there are some: an interpreter that has just begun ends at SIGTERM by itself."""
+    """Returns its workers, once there are some: before that, SIGTERM just ends the interpreter."""
     return until(lambda: [pid for pid in mirror.workers() if pid != mirror.pid], lambda: f"a worker; {mirror.told()}")

@@ -1,7 +1,7 @@
-"""What a nemesis is, the register of all of them, and the schedule that a seed gives. Pure.
+"""Nemeses, the register of all of them, and the schedule that a seed gives. Pure.
 
-A nemesis is a generator: what it does before its ``yield`` is the beginning of the fault, what it does behind it is the
-end. In between others begin and end:
+A nemesis is a generator: the code before its ``yield`` begins the fault, and the code after it ends the fault. In
+between others begin and end:
 
     @nemesis("broker-kill", places=SIDES, struck=BROKER_KILLED)
     def broker_kill(stage: Stage, strike: Strike) -> Iterator[None]:
@@ -9,9 +9,8 @@ end. In between others begin and end:
         yield
         side.start(broker, wait=False)
 
-``struck`` is the evidence that there has to be of each, as of a scenario; ``places`` are what it may strike. Two never
-have one place at the same time: a broker that is down is not killed, and the evidence of one is not taken for that of
-another.
+``struck`` is the evidence that each needs, as a scenario does; ``places`` are what it may strike. Two never have one
+place at the same time: a broker that is down is not killed, and the evidence of one is not taken for that of another.
 """
 
 import random
@@ -31,9 +30,9 @@ Act = Callable[["Stage", "Strike"], Iterator[None]]
 T = TypeVar("T")
 
 _SOON_S = (0.5, 3.0)
-"""Between the beginnings of two."""
+"""Time between the beginnings of two strikes."""
 _LASTS_S = (3.5, 8.0)
-"""Longer than that between two beginnings: the first two overlap whatever is drawn, and most others do."""
+"""Duration of a strike, longer than the time above: the first two overlap whatever is drawn, and most others do."""
 _MOST = 1_000_000
 
 
@@ -44,8 +43,8 @@ class Nemesis:
     Attributes:
         name: in schedules and in the report.
         places: what it may strike, each a word of its own.
-        struck: what has to be seen of it.
-        act: does it.
+        struck: the evidence that it needs.
+        act: carries it out.
         also: further places that it needs, where no other may strike meanwhile.
     """
 
@@ -60,7 +59,7 @@ class Nemesis:
             raise ChaosError(f"nemesis {self.name} names no evidence", "give struck=")
 
     def takes(self, place: str) -> frozenset[str]:
-        """The places that nobody else may strike meanwhile."""
+        """Returns the places that no other may strike meanwhile."""
         return frozenset((place, *self.also))
 
 
@@ -71,8 +70,8 @@ class Strike:
     Attributes:
         nemesis: its name.
         place: what it strikes.
-        begins_s, ends_s: since the schedule began, in seconds; what takes longer than that delays what comes after it.
-        chance: a number that whatever else there is to choose is chosen by.
+        begins_s, ends_s: since the schedule began, in seconds; a step that takes longer delays the steps after it.
+        chance: a number that decides every further choice.
     """
 
     nemesis: str
@@ -82,7 +81,7 @@ class Strike:
     chance: int
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of them, by ``chance``."""
+        """Returns one of the options, by ``chance``."""
         return options[self.chance % len(options)]
 
     def __str__(self) -> str:
@@ -90,13 +89,13 @@ class Strike:
 
 
 NEMESES: dict[str, Nemesis] = {}
-"""All that were registered."""
+"""All registered nemeses."""
 
 
 def nemesis(
     name: str, *, places: tuple[str, ...], struck: Evidence, also: tuple[str, ...] = ()
 ) -> Callable[[Act], Act]:  # fmt: skip
-    """Register the function below."""
+    """Register the decorated function."""
 
     def register(act: Act) -> Act:
         assert name not in NEMESES, name
@@ -107,15 +106,15 @@ def nemesis(
 
 
 def draw(seed: int, menu: Sequence[Nemesis], count: int) -> tuple[Strike, ...]:
-    """The schedule of a seed: in the order in which they begin.
+    """Returns the schedule of a seed, in the order in which the strikes begin.
 
-    The same seed, the same schedule, on any machine. No kind comes again before all have come, and none begins at a
-    place before the one that is there has ended.
+    The same seed gives the same schedule on any machine. No kind comes again before all have come, and none begins at
+    a place before the one that is there has ended.
 
     Args:
-        seed: draws everything.
-        menu: what to draw from.
-        count: how many.
+        seed: decides everything.
+        menu: the nemeses to draw from.
+        count: number of strikes.
     """
     chance = random.Random(f"nemeses/{seed}")
     free: dict[str, float] = {}
@@ -125,7 +124,7 @@ def draw(seed: int, menu: Sequence[Nemesis], count: int) -> tuple[Strike, ...]:
     while len(out) < count:
         if not left:
             left = chance.sample(menu, len(menu))
-        # One that need not wait for the one before it, if there is any: they are to overlap.
+        # Prefer one that does not have to wait for the one before it: they are to overlap.
         choices = [(one, place) for one in left for place in one.places if not one.takes(place) & last]
         one, place = chance.choice([pair for pair in choices if pair[0] is choices[0][0]]) if choices else (
             left[0], chance.choice(left[0].places)

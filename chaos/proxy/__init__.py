@@ -1,9 +1,9 @@
-"""A network that fails on order: a TCP proxy that knows requests, between the mirror and a cluster's brokers.
+"""A network that fails on demand: a TCP proxy that knows Kafka's requests, between the mirror and a cluster's brokers.
 
 with Proxy(brokers=3) as proxy, Cluster(brokers=3, proxied=proxy.ports) as cluster:
     proxy.attach(cluster)
-    lost = proxy.arm("Produce", cut_answer())      # done, and nobody hears of it
-    ...                                            # a mirror that was told proxy.bootstrap_servers
+    lost = proxy.arm("Produce", cut_answer())      # carried out, but never answered
+    ...                                            # a mirror that uses proxy.bootstrap_servers
     lost.wait()
 """
 

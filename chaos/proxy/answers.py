@@ -10,7 +10,7 @@ from typing import Any
 from chaos.proxy.frames import Frame, answer_class
 
 Only = Callable[[tuple[Any, ...]], bool]
-"""Which of the innermost entries: told the names and numbers that lead to it, such as ("topic", 0)."""
+"""Selects innermost entries, by the names and numbers that lead to them, such as ("topic", 0)."""
 
 _NOT_KNOWN = (
     "base_offset", "high_watermark", "last_stable_offset", "leader_epoch", "log_append_time_ms", "log_start_offset",
@@ -28,13 +28,13 @@ _NAMES = (
     "transactional_id",
     "key",
 )
-"""Fields that say what an entry is about."""
+"""Fields that identify an entry."""
 _OF_NUMBER = ("partition_index",)
 _OF_TEXT = ("transactional_id", "key", "name")
 
 
 def refusal(request: Frame, code: int) -> bytes:
-    """An answer's frame with this error code everywhere, made from the request alone.
+    """Returns the frame of an answer with this error code everywhere, made from the request alone.
 
     Raises:
         KeyError: a kind of request that is not known here.
@@ -45,7 +45,9 @@ def refusal(request: Frame, code: int) -> bytes:
 
 
 def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
-    """The broker's own answer with this error code in each entry (that ``only`` selects); all else stays as it is.
+    """Returns the broker's own answer with this error code in each entry (that ``only`` selects).
+
+    Those of a Fetch lose their records; all else stays as it is.
 
     Raises:
         KeyError: a kind of request that is not known here.
@@ -60,12 +62,12 @@ def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
 
 
 def entries(answer: Any) -> dict[tuple[Any, ...], int]:
-    """The error codes in a decoded answer, by the names and numbers that lead to them."""
+    """Returns the error codes in a decoded answer, by the names and numbers that lead to them."""
     return {path: entry.error_code for path, entry in _innermost(answer, ())}
 
 
 def carries(request: Frame, known_as: Collection[str]) -> bool:
-    """Whether a Produce request has something for a topic, by its name or (from version 13 on) its id, as ``uuid.UUID``
+    """Returns True if a Produce request writes to a topic, by its name or (from version 13 on) its id, as ``uuid.UUID``
     writes it."""
     return any(str(one.name or one.topic_id) in known_as for one in request.decode().topic_data)
 
@@ -76,7 +78,7 @@ def _framed(answer: Any, correlation_id: int) -> bytes:
 
 
 def _lists(kind: Any) -> Iterator[Any]:
-    """The fields of a structure that are arrays of structures with an error code somewhere inside."""
+    """Yields the fields of a structure that are arrays of structures with an error code somewhere inside."""
     for field in kind._struct._fields:
         if field.is_struct_array() and _has_code(getattr(kind, field.type_str)):
             yield field
@@ -87,7 +89,7 @@ def _has_code(kind: Any) -> bool:
 
 
 def _entry(asked: Any, kind: Any, code: int) -> dict[str, Any]:
-    """Fields of an answer's structure for what was asked."""
+    """Returns the fields of an answer's structure for a requested entry."""
     fields = kind._struct.fields
     made: dict[str, Any] = {name: -1 for name in _NOT_KNOWN if name in fields}
     if isinstance(asked, int):
@@ -111,7 +113,7 @@ def _entry(asked: Any, kind: Any, code: int) -> dict[str, Any]:
 
 
 def _innermost(entry: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The entries that carry the error codes, with what leads to them."""
+    """Yields the entries that carry the error codes, with the names and numbers that lead to them."""
     lists = [field for field in _lists(type(entry)) if getattr(entry, field.name)]
     if not lists:
         if "error_code" in entry._struct.fields:

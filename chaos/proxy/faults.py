@@ -1,4 +1,4 @@
-"""What can happen to one frame, and the fault that waits for it."""
+"""The actions on one frame, and the fault that waits for a frame."""
 
 import threading
 from collections.abc import Callable
@@ -19,10 +19,10 @@ Where = Callable[[Frame], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The connection breaks, both ways, after so many bytes of the frame (None: after all of it).
+    """Breaks the connection, both ways, after so many bytes of the frame (None: after all of it).
 
-    On a request, after all of it: the broker does its work and nobody hears of it. On an answer, after 0 bytes: the
-    same, and the proxy has seen that the work was done. ``reset``: by RST instead of FIN.
+    A request cut after all of it: the broker does its work, and the client gets no answer. An answer cut after 0 bytes:
+    the same, and the proxy has seen that the work was done. ``reset``: by RST instead of FIN.
     """
 
     direction: Direction
@@ -32,15 +32,15 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """The frame, and all that comes behind it on this connection, is kept until ``Fault.deliver``, even if its sender
-    dies meanwhile; ``Fault.drop`` breaks the connection instead."""
+    """Keeps the frame, and all that follow it on this connection in its direction, until ``Fault.deliver``, even if the
+    sender dies meanwhile; ``Fault.drop`` breaks the connection instead."""
 
     direction: Direction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoil:
-    """The broker does its work, and its answer carries this error code in each entry (that ``only`` selects)."""
+    """Lets the broker do its work, and puts this error code into each entry of its answer (that ``only`` selects)."""
 
     code: int
     only: Only | None = None
@@ -49,7 +49,7 @@ class Spoil:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """The request never comes to the broker; the answer carries this error code in every entry."""
+    """Keeps the request from the broker, and answers it with this error code in every entry."""
 
     code: int
     direction: Direction = Direction.REQUESTS
@@ -57,7 +57,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Nothing happens to it: it is only seen (and can be sent again, ``Proxy.replay``)."""
+    """Does nothing: the frame is only seen (and can be sent again, ``Proxy.replay``)."""
 
     direction: Direction
 
@@ -101,9 +101,9 @@ class Fault:
     """An action that is armed for the next frames of a kind. Made by ``Proxy.arm``.
 
     Attributes:
-        frames: those that it hit, in order.
+        frames: the frames that it hit, in order.
         times: how often it may still happen; None: always.
-        skip: how many matching frames pass unharmed before.
+        skip: how many matching frames still pass unharmed before.
     """
 
     name: str
@@ -115,18 +115,18 @@ class Fault:
     call: Callable[[Callable[[], object]], Any]
     """Runs a function in the proxy's thread."""
     record: Record
-    """Of the proxy."""
+    """The proxy's record."""
     frames: list[Frame] = field(default_factory=list)
     held: "list[tuple[Link, Callable[[], None]]]" = field(default_factory=list)
-    """Where something is held, and what lets it go."""
+    """The links that hold something, each with the function that lets it go."""
     _came: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
     answer_seen: Frame | None = None
     delivered: bool = False
-    """What it held was passed on."""
+    """True once the frames that it held were passed on."""
 
     def hits(self, frame: Frame) -> bool:
-        """Whether it happens to this frame; counts it if so. In the proxy's thread."""
+        """Returns True if it happens to this frame, and counts it then. In the proxy's thread."""
         if (
             self.times == 0
             or frame.direction is not self.action.direction
@@ -144,12 +144,12 @@ class Fault:
         return True
 
     def happened(self) -> None:
-        """Wakes whoever waits. In the proxy's thread."""
+        """Note it as evidence, and wake everybody who waits. In the proxy's thread."""
         self.record.note(_SEEN[type(self.action)])
         self._came.set()
 
     def answered(self, answer: Frame) -> None:
-        """The answer to the first request that it hit came from the broker. In the proxy's thread."""
+        """Take the broker's answer to the first request that it hit. In the proxy's thread."""
         self.answer_seen = answer
         if self.delivered:
             self.record.note(LATE)
@@ -157,11 +157,11 @@ class Fault:
 
     @property
     def came(self) -> bool:
-        """Whether it has happened."""
+        """True once it has happened."""
         return self._came.is_set()
 
     def wait(self, timeout_s: float = WAIT_S) -> Frame:
-        """Until it has happened; the first frame that it hit.
+        """Wait until it has happened; returns the first frame that it hit.
 
         Raises:
             TimeoutError: it did not.
@@ -171,10 +171,10 @@ class Fault:
         return self.frames[0]
 
     def answer(self, timeout_s: float = WAIT_S) -> Any:
-        """What the broker answered to the first request that it hit (decoded), whether the client lived to hear it.
+        """Returns the broker's decoded answer to the first request that it hit, even if the client is dead by then.
 
         Raises:
-            TimeoutError: nothing.
+            TimeoutError: there was none.
         """
         if not self._answered.wait(timeout_s):
             raise TimeoutError(f"the broker did not answer the {self.name} in {timeout_s:.0f} s")
@@ -182,13 +182,13 @@ class Fault:
         return self.answer_seen.decode()
 
     def release(self) -> None:
-        """Lets go what is held. In the proxy's thread."""
+        """Let go what is held. In the proxy's thread."""
         for _, let_go in self.held:
             let_go()
         self.held.clear()
 
     def deliver(self) -> None:
-        """Lets go what was held."""
+        """Let go what is held."""
 
         def release() -> None:
             assert self.held, "nothing is held"
@@ -198,7 +198,7 @@ class Fault:
         self.call(release)
 
     def drop(self) -> None:
-        """What was held is lost, and its connections with it."""
+        """Lose what is held, and break its connections."""
 
         def cut() -> None:
             assert self.held, "nothing is held"
@@ -209,7 +209,7 @@ class Fault:
         self.call(cut)
 
     def disarm(self) -> None:
-        """It happens no more."""
+        """Let it not happen any more."""
 
         def never() -> None:
             self.times = 0

@@ -1,4 +1,4 @@
-"""Requests and answers as they pass: which is which, by the few bytes in front."""
+"""Requests and answers as they pass, identified by the few bytes in front."""
 
 import enum
 import struct
@@ -12,9 +12,9 @@ import kafka.protocol.producer
 
 SIZE = struct.Struct(">i")
 HEAD = struct.Struct(">hhi")
-"""A request's API key, its version and the correlation id, behind the size."""
+"""A request's API key, its version and the correlation id, after the size."""
 LARGEST = 1 << 28
-"""Bytes of a frame beyond which it is no Kafka that speaks: nothing here sends more than 100 MiB."""
+"""Largest size of a frame in bytes; above it, it is not Kafka: nothing here sends more than 100 MiB."""
 
 _MODULES = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
 REQUESTS: dict[int, Any] = {
@@ -29,7 +29,7 @@ API_KEYS: dict[str, int] = {kind.name.removesuffix("Request"): key for key, kind
 
 
 class Direction(enum.Enum):
-    """Which way bytes go."""
+    """The direction of bytes."""
 
     REQUESTS = "from the client to the broker"
     ANSWERS = "from the broker to the client"
@@ -42,10 +42,10 @@ class Frame:
     Attributes:
         link: number of the connection, from 1.
         node_id: of the broker.
-        direction: which of the two it is.
+        direction: that of requests or that of answers.
         name: Kafka's name of the request, without "Request"; "API 99" if it is not known here.
         data: all of it, the size in front.
-        request: what an answer answers.
+        request: the request that an answer belongs to.
     """
 
     link: int
@@ -58,7 +58,7 @@ class Frame:
     request: "Frame | None" = field(default=None, repr=False)
 
     def decode(self) -> Any:
-        """Its content, as ``kafka.protocol`` has it.
+        """Returns its content, as an object of ``kafka.protocol``.
 
         Raises:
             KeyError: the kind of request is not known here.
@@ -68,7 +68,7 @@ class Frame:
 
 
 def answer_class(name: str) -> Any:
-    """The class of the answers to this kind of request."""
+    """Returns the class of the answers to this kind of request."""
     for module in _MODULES:
         found = getattr(module, f"{name}Response", None)
         if found is not None:
@@ -77,7 +77,7 @@ def answer_class(name: str) -> Any:
 
 
 def request_frame(data: bytes, *, link: int, node_id: int) -> Frame:
-    """What a client sent. ``data`` is whole: 4 bytes of size, then API key i16, version i16, correlation id i32.
+    """Returns the frame of a request. ``data`` is whole: size i32, then API key i16, version i16, correlation id i32.
 
     Raises:
         ValueError: too short for a request.
@@ -98,10 +98,10 @@ def request_frame(data: bytes, *, link: int, node_id: int) -> Frame:
 
 
 def answer_frame(data: bytes, request: Frame) -> Frame:
-    """What a broker answered to ``request``: 4 bytes of size, then the correlation id.
+    """Returns the frame of a broker's answer to ``request``: 4 bytes of size, then the correlation id.
 
     Raises:
-        ValueError: it answers something else.
+        ValueError: too short for an answer, or it answers something else.
     """
     if len(data) < 2 * SIZE.size:
         raise ValueError(f"an answer of {len(data)} bytes")

@@ -1,6 +1,6 @@
 """One connection through the proxy: two pipes of whole frames, each with its own weather.
 
-Frames are read whole, queued with the time they came at, and delivered in order: after the delay, while the pipe is not
+Frames are read whole, queued with their arrival time, and delivered in order: after the delay, while the pipe is not
 stalled, at its rate. Armed faults happen at delivery, so "the next Produce" is the next that would reach the broker.
 """
 
@@ -19,16 +19,16 @@ from chaos.proxy.faults import Cut, Fault, Hold, Refuse, Spoil
 from chaos.proxy.frames import LARGEST, SIZE, Direction, Frame, answer_frame, request_frame
 
 KEPT_BYTES = 32 << 20
-"""What a pipe holds while it is stalled or slow; beyond it the sender's writes wait, as on a real network."""
+"""Bytes that a pipe keeps while it is stalled or slow; beyond that the sender's writes wait, as on a real network."""
 SLICES_PER_S = 50
 SLOWED_S = 1.0
-"""A frame that takes so long because of a rate was slowed."""
+"""A frame that takes this long because of a rate counts as slowed."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True)
 class Weather:
-    """How a pipe behaves. ``delay_s``: each frame arrives so much later. ``bytes_per_s``: None: as fast as it goes.
+    """How a pipe behaves. ``delay_s``: each frame arrives this much later. ``bytes_per_s``: None: no limit.
     ``cut_after``: bytes until the connection breaks; None: never."""
 
     delay_s: float = 0.0
@@ -37,30 +37,30 @@ class Weather:
     cut_after: int | None = None
 
     def copy(self) -> "Weather":
-        """The same for another pipe."""
+        """Returns the same for another pipe."""
         return replace(self)
 
 
 class Owner(Protocol):
-    """What a link needs of the proxy.
+    """The part of the proxy that a link needs.
 
     Attributes:
-        record: what was seen of the network's failures.
+        record: evidence of the network's failures.
     """
 
     record: Record
 
     def strikes(self, frame: Frame) -> Fault | None:
-        """The fault that happens to this frame, if any."""
+        """Returns the fault that happens to this frame, if any."""
 
     def saw(self, frame: Frame) -> None:
-        """The frame is being delivered."""
+        """Note that the frame is being delivered."""
 
     def broken(self, error: BaseException) -> None:
-        """What passes is no Kafka, or the proxy has a bug."""
+        """Note that the bytes that pass are no Kafka, or that the proxy has a bug."""
 
     def gone(self, link: "Link") -> None:
-        """The link is over."""
+        """Note that the link is over."""
 
 
 class _Over(Exception):
@@ -86,7 +86,7 @@ class _Pipe:
         self.direction = direction
         self._record = record
         self._noted: set[Evidence] = set()
-        """Of the frame that is next."""
+        """Evidence already noted of the next frame."""
         self.weather = weather
         self._link = link
         self._reader = reader
@@ -98,14 +98,14 @@ class _Pipe:
         self._room = asyncio.Event()
         self._room.set()
         self.mute = False
-        """What comes from now on is thrown away: this direction was half-closed."""
+        """True once this direction was half-closed: what comes from then on is thrown away."""
 
     def poke(self) -> None:
-        """Something changed: the weather, the queue."""
+        """Wake the pipe, since the weather or the queue changed."""
         self._changed.set()
 
     def _struck(self, what: Evidence) -> None:
-        """It keeps the next frame waiting: noted once."""
+        """Note once that this keeps the next frame waiting."""
         if what not in self._noted:
             self._noted.add(what)
             self._record.note(what)
@@ -115,13 +115,13 @@ class _Pipe:
         (self._room.set if self._kept <= KEPT_BYTES else self._room.clear)()
 
     async def _wait(self, timeout_s: float | None = None) -> None:
-        """Until something changes, or the time is over."""
+        """Wait until something changes, or the time is over."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         self._changed.clear()
 
     async def receive(self) -> None:
-        """Reads frames until the sender ends, however it ends: what it had sent is still on its way."""
+        """Read frames until the sender ends, however it ends: what it had sent is still on its way."""
         loop = asyncio.get_running_loop()
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
@@ -138,7 +138,7 @@ class _Pipe:
         self.poke()
 
     async def deliver(self) -> None:
-        """Delivers frames until the sender has ended and everything is delivered; then its end."""
+        """Deliver frames until the sender has ended and everything is delivered; then pass on its end."""
         loop = asyncio.get_running_loop()
         while True:
             if not self._queue:
@@ -167,14 +167,14 @@ class _Pipe:
             await self._wait()
 
     async def hold(self, fault: Fault) -> None:
-        """Until the fault's ``deliver``."""
+        """Wait for the fault's ``deliver``."""
         released = asyncio.Event()
         fault.held.append((self._link, released.set))
         fault.happened()
         await released.wait()
 
     async def send(self, data: bytes) -> None:
-        """Writes, in the weather of the moment. What the receiver does not live to take is lost."""
+        """Write in the present weather. Bytes that the receiver does not live to take are lost."""
         at, began_at = 0, asyncio.get_running_loop().time()
         slowed = False
         while at < len(data):
@@ -199,7 +199,7 @@ class _Pipe:
                     self._record.note(SLOWED)
 
     def end(self) -> None:
-        """Says to the receiver that no more comes."""
+        """Tell the receiver that no more comes."""
         with suppress(OSError, RuntimeError):
             if self._writer.can_write_eof() and not self._writer.is_closing():
                 self._writer.write_eof()
@@ -228,16 +228,16 @@ class Link:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to pass frames on."""
+        """Begin to pass frames on."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def pipes(self, directions: Iterable[Direction]) -> list[_Pipe]:
-        """The pipes of these directions."""
+        """Returns the pipes of these directions."""
         return [self.requests if direction is Direction.REQUESTS else self.answers for direction in directions]
 
     async def _run(self) -> None:
-        """Until the broker has ended and its last answer is delivered, or it is cut. A client's end is passed on, and
-        the broker then ends: a client that is dead does not take back what it sent."""
+        """Run until the broker has ended and its last answer is delivered, or the link is cut. A client's end is passed
+        on, and the broker then ends: a client that is dead does not take back what it sent."""
         others = [
             asyncio.ensure_future(work())
             for work in (self.requests.receive, self.requests.deliver, self.answers.receive)
@@ -261,13 +261,13 @@ class Link:
             self.cut()
 
     async def pass_on(self, pipe: _Pipe, data: bytes) -> None:
-        """One frame, through whatever is armed for it."""
+        """Pass on one frame, through the faults that are armed for it."""
         if pipe.direction is Direction.REQUESTS:
             await self._pass_request(pipe, request_frame(data, link=self.number, node_id=self.node_id))
         elif not self._due:
             raise ValueError(f"an answer of broker {self.node_id} that nobody asked for")
         else:
-            # It stays due until it is delivered: an answer of our own to a later request must not pass it.
+            # It stays due until it is delivered: an answer of our own to a later request must not overtake it.
             due = self._due[0]
             await self._pass_answer(pipe, answer_frame(data, due.request), due)
             self._due.popleft()
@@ -315,31 +315,31 @@ class Link:
             fault.happened()
             raise _Over
         await pipe.send(data)
-        if fault is not None and not isinstance(action, Hold):  # that one has happened before
+        if fault is not None and not isinstance(action, Hold):  # a hold has happened before
             fault.happened()
 
     async def _pass_made(self) -> None:
-        """Answers of our own are given when all before them are."""
+        """Give answers of our own once all answers before them are given."""
         while self._due and (made := self._due[0].made) is not None:
             await self.answers.send(made)
             self._due.popleft()
 
-    # -- what is done to it from outside -----------------------------------------------------------------------------
+    # -- called from outside -----------------------------------------------------------------------------------------
 
     def change(self, directions: Iterable[Direction], change: Callable[[Weather], None]) -> None:
-        """Other weather."""
+        """Change the weather."""
         for pipe in self.pipes(directions):
             change(pipe.weather)
             pipe.poke()
 
     def half_close(self, direction: Direction) -> None:
-        """The receiver of this direction reads its end; the other direction goes on."""
+        """Let the receiver of this direction read end-of-file; the other direction goes on."""
         (pipe,) = self.pipes([direction])
         pipe.end()
         pipe.mute = True
 
     def cut(self, *, reset: bool = False) -> None:
-        """Both sides at once; what is kept is lost. ``reset``: by RST."""
+        """Close both sides at once; what is kept is lost. ``reset``: by RST."""
         for writer in self._writers:
             with suppress(OSError):
                 sock = writer.get_extra_info("socket")
@@ -353,7 +353,7 @@ class Link:
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Until it is over."""
+        """Wait until it is over."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

@@ -1,10 +1,10 @@
-"""A TCP proxy between the mirror and every broker of one cluster, that fails on order.
+"""A TCP proxy between the mirror and every broker of one cluster, that fails on demand.
 
 Clients of Kafka follow the addresses that brokers advertise. So the brokers have a second listener
-(``Cluster(proxied=...)``) that advertises the proxy's ports to whoever comes in by it: in Metadata, in coordinators, in
-the leaders that newer Fetch and Produce answers name. Rewriting all of these on the way would mean to decode and encode
-anew every kind of answer in every version; this way the bytes that pass are the broker's. Producers, consumers and the
-audit use the first listener and never meet the proxy.
+(``Cluster(proxied=...)``) that advertises the proxy's ports to its clients: in Metadata, in coordinators, in the
+leaders that newer Fetch and Produce answers name. Rewriting all of these on the way would mean decoding and encoding
+every kind of answer in every version; this way the bytes that pass are the broker's. Producers, consumers and the
+audit use the first listener and bypass the proxy.
 
 The proxy has a thread with an event loop of its own; the methods may be called from any other.
 """
@@ -26,7 +26,7 @@ from mirror.sandbox.ports import Reservation
 
 BOTH = (Direction.REQUESTS, Direction.ANSWERS)
 MIRROR_HOST = "127.0.0.2"
-"""Where the mirror's connections to brokers come from, if the proxy is told so: all of 127.0.0.0/8 is loopback."""
+"""Source address of the mirror's connections to brokers, if the proxy is told so: all of 127.0.0.0/8 is loopback."""
 _BACKLOG = 128
 _STREAM_LIMIT = 1 << 20
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _Gate:
-    """Where the proxy listens for one broker."""
+    """The proxy's listener for one broker."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -46,18 +46,18 @@ class _Gate:
 
 
 class Proxy:
-    """See the module's text. A context manager: enter it before the cluster starts, and ``attach`` the cluster then.
+    """See the module's docstring. A context manager: enter it before the cluster starts, then ``attach`` the cluster.
 
     Args:
-        brokers: how many; node ids are 1 and so on.
-        host: where the connections that it makes come from.
+        brokers: number of brokers; node ids are 1 and so on.
+        host: source address of the connections that it makes.
 
     Attributes:
         ports: of 127.0.0.1, in the order of the node ids: for ``Cluster(proxied=...)``.
         seen: (direction, Kafka's name of the request) -> frames delivered.
         made: connections so far.
         record: what it did to frames and connections, as evidence.
-        errors: what should not have been: bytes that are no Kafka, bugs. Raised on leaving.
+        errors: errors of its own: bytes that are no Kafka, bugs. The first is raised on leaving.
     """
 
     def __init__(self, brokers: int = 1, *, host: str = "127.0.0.1") -> None:
@@ -78,7 +78,7 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What the mirror is told."""
+        """The bootstrap servers for the mirror."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def __enter__(self) -> Self:
@@ -93,14 +93,14 @@ class Proxy:
             raise self.errors[0]
 
     def attach(self, cluster: Cluster) -> None:
-        """The cluster has started: its brokers' proxied listeners are what is behind the ports."""
+        """Connect the ports to the proxied listeners of a cluster that has started."""
         upstream = [broker.proxied_port for broker in cluster.brokers]
         assert len(upstream) == len(self._gates), "a proxy for another number of brokers"
         assert None not in upstream, "the cluster was not started with proxied=proxy.ports"
         self.attach_ports([port for port in upstream if port is not None])
 
     def attach_ports(self, upstream: Iterable[int]) -> None:
-        """The same for whatever listens on these ports of 127.0.0.1."""
+        """Connect the proxy's ports to whatever listens on these ports of 127.0.0.1."""
 
         def attach() -> None:
             for gate, port in zip(self._gates.values(), upstream, strict=True):
@@ -110,7 +110,7 @@ class Proxy:
         self.call(attach)
 
     def close(self) -> None:
-        """Ends everything. May be called twice."""
+        """End everything. May be called twice."""
         for gate in self._gates.values():
             gate.reservation.release()
         if not self._thread.is_alive():
@@ -140,14 +140,14 @@ class Proxy:
         self, name: str, action: Action, *, where: Where | None = None, node_id: int | None = None,
         times: int | None = 1, skip: int = 0,
     ) -> Fault:  # fmt: skip
-        """What shall happen to the next request (or answer, as the action says) of a kind.
+        """Arm an action for the next request (or answer, as the action says) of a kind.
 
         Args:
             name: Kafka's name of the request: "Produce", "ListOffsets", "WriteTxnMarkers", ...
             action: what happens.
-            where: which of them.
-            node_id: of which broker; None: any.
-            times: to how many in a row; None: to all, until it is disarmed.
+            where: selects among them.
+            node_id: the broker; None: any.
+            times: how many in a row it hits; None: all, until it is disarmed.
             skip: how many pass unharmed before.
         """
         fault = Fault(
@@ -161,7 +161,7 @@ class Proxy:
         """Send a request once more, as the late bytes of a dead client: on a connection of its own, past all faults.
 
         Returns:
-            What the broker answered, decoded.
+            The broker's answer, decoded.
         """
         return answer_frame(self._run(self._replay(frame), timeout_s), frame).decode()
 
@@ -177,27 +177,27 @@ class Proxy:
     # -- weather -----------------------------------------------------------------------------------------------------
 
     def delay(self, seconds: float, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None) -> None:
-        """Every frame arrives so much later; a round trip takes that twice with both directions. Latency only: any
-        number of frames is on its way at the same time."""
+        """Deliver every frame this much later; with both directions, a round trip takes twice that. Latency only: any
+        number of frames may be on its way at the same time."""
         self._change(directions, node_id, lambda weather: setattr(weather, "delay_s", seconds))
 
     def stall(self, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None) -> None:
-        """Nothing arrives; what is sent is kept, and connections stay open. Until ``clear``."""
+        """Let nothing arrive until ``clear``; what is sent is kept, and connections stay open."""
         self._change(directions, node_id, lambda weather: setattr(weather, "stalled", True))
 
     def slow(
         self, bytes_per_s: float, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None
     ) -> None:  # fmt: skip
-        """No more than this for each connection and direction."""
+        """Limit each connection and direction to this rate."""
         self._change(directions, node_id, lambda weather: setattr(weather, "bytes_per_s", bytes_per_s))
 
     def cut_after(self, size: int, directions: Iterable[Direction], *, node_id: int | None = None) -> None:
-        """Each connection, those to come as well, breaks when so many more bytes went through in a direction."""
+        """Break each connection, also each later one, when this many more bytes went through in a direction."""
         self._change(directions, node_id, lambda weather: setattr(weather, "cut_after", size))
 
     def clear(self) -> None:
-        """Good weather: no delay, nothing stalled or slow, everybody accepted, no fault armed; what a fault holds is
-        delivered."""
+        """Restore good weather: no delay, nothing stalled or slow, all clients accepted, no fault armed; what a fault
+        holds is delivered."""
 
         def clear() -> None:
             for gate in self._gates.values():
@@ -233,7 +233,7 @@ class Proxy:
     # -- at once -----------------------------------------------------------------------------------------------------
 
     def cut(self, *, node_id: int | None = None, link: int | None = None, reset: bool = False) -> int:
-        """Break the connections there are (to one broker; a single one), and what is kept with them. How many."""
+        """Break the present connections (one broker's, or a single one), and lose what they keep; returns how many."""
 
         def cut() -> int:
             chosen = [
@@ -249,7 +249,7 @@ class Proxy:
         return self.call(cut)
 
     def half_close(self, direction: Direction, *, node_id: int | None = None) -> None:
-        """The receivers of this direction read its end, and the other direction stays."""
+        """Let the receivers of this direction read end-of-file; the other direction stays."""
 
         def half() -> None:
             for link in self._links.values():
@@ -260,7 +260,7 @@ class Proxy:
         self.call(half)
 
     def refuse(self, *, node_id: int | None = None) -> None:
-        """New connections are refused; those there are stay. Until ``accept``."""
+        """Refuse new connections until ``accept``; present ones stay."""
 
         def refuse() -> None:
             for gate in self._chosen(node_id):
@@ -269,7 +269,7 @@ class Proxy:
         self.call(refuse)
 
     def accept(self, *, node_id: int | None = None) -> None:
-        """New connections are accepted again."""
+        """Accept new connections again."""
 
         def accept() -> None:
             for gate in self._chosen(node_id):
@@ -279,25 +279,25 @@ class Proxy:
 
     @property
     def links(self) -> int:
-        """Connections at present."""
+        """The number of present connections."""
         return len(self._links)
 
     # -- in the proxy's thread -----------------------------------------------------------------------------------------
 
     def strikes(self, frame: Frame) -> Fault | None:
-        """The fault that happens to this frame, if any."""
+        """Returns the fault that happens to this frame, if any."""
         return next((fault for fault in self._faults if fault.hits(frame)), None)
 
     def saw(self, frame: Frame) -> None:
-        """The frame is being delivered."""
+        """Note that the frame is being delivered."""
         self.seen[frame.direction, frame.name] += 1
 
     def broken(self, error: BaseException) -> None:
-        """What passes is no Kafka, or the proxy has a bug."""
+        """Note that the bytes that pass are no Kafka, or that the proxy has a bug."""
         self.errors.append(error)
 
     def gone(self, link: Link) -> None:
-        """The link is over."""
+        """Note that the link is over."""
         self._links.pop(link.number, None)
 
     def _chosen(self, node_id: int | None) -> list[_Gate]:
@@ -329,7 +329,7 @@ class Proxy:
             await self._join(gate, sock)
 
     async def _join(self, gate: _Gate, sock: socket.socket) -> None:
-        """A client came: reach the broker for it. A broker that is down looks as it would without the proxy."""
+        """Connect a new client to the broker. If the broker is down, the client's connection is aborted."""
         client = await asyncio.open_connection(sock=sock, limit=_STREAM_LIMIT)
         try:
             broker = await self._upstream(gate)
@@ -337,7 +337,7 @@ class Proxy:
             client[1].transport.abort()
             return
         except asyncio.CancelledError:
-            # The proxy closes, and does not know this connection yet.
+            # The proxy is closing, and does not know this connection yet.
             client[1].transport.abort()
             raise
         self.made += 1
@@ -355,7 +355,7 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function in the proxy's thread; what it returns."""
+        """Run a function in the proxy's thread; returns its result."""
 
         async def run() -> T:
             return function()

@@ -70,7 +70,7 @@ def _kill_leaders(stage: Stage, *sides: Side) -> None:
     for side in sides:
         side.bring_up()
     stage.recovered()
-    stage.await_replicas()  # or the next one to be killed would be the last that has everything
+    stage.await_replicas()  # otherwise the next one to be killed could be the last that has everything
 
 
 @scenario(
@@ -130,8 +130,8 @@ NOT_ENOUGH_REPLICAS = (19, 20)
 
 
 def await_too_few(stage: Stage, plan: TopicPlan) -> None:
-    """Until records of a topic cannot be had at the destination for want of replicas in sync: a broker has refused a
-    Produce request, or one waits above the high watermark (then the mirror does not send another one)."""
+    """Wait until too few replicas in sync hold up a topic's records at the destination: a broker has refused a Produce
+    request, or one waits above the high watermark (then the mirror does not send another one)."""
 
     def refused(answer: Frame) -> bool:
         return any(code in NOT_ENOUGH_REPLICAS for code in entries(answer.decode()).values())
@@ -196,7 +196,7 @@ def unclean_election_destination(stage: Stage) -> None:
     for _ in stage.repeat():
         before, _ = _elect_uncleanly(stage, stage.destination, victim, more)
         stage.recovered()
-        # Where it went on, by its own words: not where it was.
+        # Where the mirror went on, by its own log: below where it was.
         positions = [line["offset"] for line in stage.mirror.of("located") if line["topic"] == victim]
         stage.seen(LOG_CUT_BACK, int(positions[-1] < before))
         stage.note("records lost and copied again", max(0, before - positions[-1]))
@@ -221,7 +221,7 @@ def unclean_election_source(stage: Stage) -> None:
         write(stage.source, victim, WRITTEN, seed=1)
         stage.caught_up([(victim, 0)])
         held.update(stage.holds(victim))
-        # The source will hold less, whenever that is looked at.
+        # The source will hold less from now on, so the comparison uses what it held.
         stage.halts.announce(victim, "source_truncated", ends=(2 * WRITTEN, 2 * WRITTEN), right=held)
 
     for _ in stage.repeat():
@@ -234,14 +234,14 @@ WRITTEN = 50
 
 
 def _elect_uncleanly(stage: Stage, side: Side, topic: str, more: Callable[[], None]) -> tuple[int, int]:
-    """The follower dies, the leader goes on alone and dies, the follower comes back: what the leader had alone is lost.
+    """Kill the follower, then the leader, which went on alone, and start the follower: the leader's new data is lost.
 
     Args:
         stage, side, topic: where; partition 0.
         more: has some records copied that the follower does not have.
 
     Returns:
-        The log's end before that and after it.
+        The log's end offset before that and after it.
     """
     leader, follower = side.leader(topic), side.followers(topic)[0]
     side.kill(follower)

@@ -1,4 +1,4 @@
-"""The data are unusual, or somebody else lays hands on them: old, damaged, compacted, deleted, rewritten, foreign."""
+"""Unusual data: old, damaged on disk, deleted by retention, compacted, or behind a transaction that stays open."""
 
 import time
 from itertools import pairwise
@@ -40,7 +40,7 @@ GROUP = "Data"
 SHAPE = Shape(
     source=(("log.cleaner.backoff.ms", "300"), ("log.initial.task.delay.ms", "500")),
     destination=(
-        # What is not asked for must not appear: the mirror may not create topics by naming them.
+        # The mirror must not create topics by merely naming them.
         ("auto.create.topics.enable", "true"),
         ("log.initial.task.delay.ms", "500"),
         ("log.retention.check.interval.ms", "1000"),
@@ -55,11 +55,11 @@ QUIET = TopicPlan(name="quiet", writing="nobody")
 
 
 QUIETLY = 50
-"""Records of a topic at rest."""
+"""Number of records of a topic at rest."""
 
 
 def quiet_beside_a_stream(stage: Stage) -> None:
-    """A topic that is copied and at rest, and others that go on."""
+    """Start with a topic that is copied and at rest, and others that go on."""
     stage.create_topics()
     for plan in stage.topics:
         if plan.writing == "nobody":
@@ -70,7 +70,7 @@ def quiet_beside_a_stream(stage: Stage) -> None:
 
 
 def identity_of(stage: Stage, topic: str, index: int) -> Identity:
-    """The mirror's first one for this partition."""
+    """Returns the mirror's first identity for this partition."""
     owner = producer_id(flow=FLOW, cluster_id=stage.source.cluster.cluster_id, topic=topic, partition=index)
     return Identity(owner, 0, 0)
 
@@ -107,7 +107,7 @@ def old(stage: Stage) -> None:
 
 
 def await_swept(stage: Stage, topic: str) -> None:
-    """Until the destination's leader remembers no producer of a partition that has records."""
+    """Wait until the destination's leader remembers no producer of a partition that has records."""
 
     def swept() -> bool:
         ends = stage.destination.ends([(topic, 0)])
@@ -147,7 +147,7 @@ def old_rolling(stage: Stage) -> None:
 
 
 def _roll(stage: Stage, side: Side) -> None:
-    """A clean rolling restart."""
+    """Restart the brokers cleanly, one after the other."""
     for broker in side.cluster.brokers:
         side.restart(broker)
         stage.await_replicas()
@@ -174,7 +174,7 @@ def damaged(stage: Stage) -> None:
 
 
 def _later(stage: Stage, topic: str, before: int, least: int) -> list[Stored]:
-    """The batches behind an offset, if there are enough of them."""
+    """Returns the batches after an offset; none if there are fewer than ``least``."""
     found = [one for one in batches(stage.source, topic, offset=before) if one.header.base_offset > before]
     return found if len(found) >= least else []
 
@@ -225,7 +225,7 @@ def compacted(stage: Stage) -> None:
         )
         until(lambda: _cleaned(stage, topic, due), f"the cleaner to have been at {topic}")  # noqa: B023
         stage.seen(COMPACTED)
-        # What is compared is to stay as it is, in a topic that is compacted all the same.
+        # The records to be compared have to stay, in a topic that is compacted all the same.
         stage.source.alter(
             topic, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="86400000", segment_ms="86400000"
         )
@@ -235,7 +235,7 @@ def compacted(stage: Stage) -> None:
 
 
 def _write_keyed(stage: Stage, topic: str, count: int) -> None:
-    """Records of three keys, each in a batch of its own, by a producer that leaves no trace when they are cleaned."""
+    """Write records of three keys, each in a batch of its own; the producer leaves no trace when they are cleaned."""
     producer = Producer({
         "bootstrap.servers": stage.source.bootstrap_servers, "enable.idempotence": False, "batch.num.messages": 1,
         "linger.ms": 0, "log_level": 0,
@@ -248,7 +248,7 @@ def _write_keyed(stage: Stage, topic: str, count: int) -> None:
 
 
 def _cleaned(stage: Stage, topic: str, due: int) -> bool:
-    """Some more records, and whether batches behind ``due`` are gone."""
+    """Write some more records; returns True if batches after ``due`` are gone."""
     _write_keyed(stage, topic, 6)
     found = batches(stage.source, topic, offset=due)
     return any(one.header.next_offset < other.header.base_offset for one, other in pairwise(found))
@@ -282,7 +282,7 @@ def open_transaction(stage: Stage) -> None:
 
 
 def is_open(side: Side, topic: str) -> int:
-    """1 if readers of committed records are kept from the end of partition 0; else 0."""
+    """Returns 1 if read_committed consumers cannot reach the end of partition 0, otherwise 0."""
     names = [(topic, 0)]
     stable, watermark = side.ends(names, committed=True), side.ends(names)
     return int(bool(stable) and bool(watermark) and stable[topic, 0] < watermark[topic, 0])

@@ -1,8 +1,9 @@
-"""Bits turn over in the segments on the brokers' disks, of the source and of the destination.
+"""Bits flip in the segments on the brokers' disks, of the source and of the destination.
 
-Each partition of three topics (plain, transactional, compacted) gets one: each of the 61 bytes of a header in turn,
-then bits of whole batches at random. Right is: what a consumer of the source reads that verifies checksums is at the
-destination, at its offset; or the partition has halted, with a reason that is true, and is right up to there.
+Each partition of three topics (plain, transactional, compacted) gets one flipped bit: in each of the 61 bytes of a
+header in turn, then anywhere in whole batches at random. Expected: the records that a consumer of the source reads with
+verified checksums are at the destination, at their offsets; or the partition has halted, with a reason that is true,
+and is right up to there.
 """
 
 import time
@@ -29,13 +30,13 @@ from mirror.records.header import HEADER_SIZE
 
 PARTITIONS = 24
 ROUNDS = 3
-"""Of writing, before the mirror begins and after."""
+"""Rounds of writing, before the mirror starts and after."""
 ROLL_S = 0.25
 LOOKED_AT = 8
-"""Batches in which there are gaps once the cleaner has been there."""
+"""Number of batches at the start of a log that are searched for the cleaner's gaps."""
 TURNS = 2
 STRIDE = 23
-"""Bytes that follow each other are struck far apart: a short run has some of every field."""
+"""Partitions in a row have bytes this far apart struck, so that a short run has some of every field."""
 SMALL_SEGMENTS = {"segment.ms": "200"}
 FRESH = PLAIN[1]
 KINDS = tuple(
@@ -47,12 +48,12 @@ AT_DESTINATION = ("corrupt_destination",)
 
 
 class Flipped(NamedTuple):
-    """A bit that was turned over."""
+    """A flipped bit."""
 
     name: Name
     batch: Stored
     bit: int
-    """Of the batch."""
+    """Its number within the batch."""
 
     def __str__(self) -> str:
         header = self.batch.header
@@ -72,7 +73,7 @@ class Writer:
         self._topics = {name: stage.topic(f"flip-{name}") for name in ("plain", "txn", "keyed")}
         self._seed = 0
         self._plain = Producer({"bootstrap.servers": stage.source.bootstrap_servers, "linger.ms": 20, "log_level": 0})
-        # Nothing of such a producer is left when its records are cleaned: whole batches vanish.
+        # This producer leaves nothing when its records are cleaned: whole batches vanish.
         self._keyed = Producer({
             "bootstrap.servers": stage.source.bootstrap_servers, "linger.ms": 0, "batch.num.messages": 1,
             "log_level": 0,
@@ -80,7 +81,7 @@ class Writer:
         self._transactional = transactional(stage.source, f"{stage.prefix}-flip")
 
     def rounds(self, count: int) -> None:
-        """Of plain records and of transactions, one in three of which is aborted."""
+        """Write rounds of plain records and of transactions, one in three of which is aborted."""
         for _ in range(count):
             for _ in range(2):
                 self._seed += 1
@@ -99,7 +100,7 @@ class Writer:
         (producer.abort_transaction if abort else producer.commit_transaction)(PATIENCE_S)
 
     def keyed(self, count: int) -> None:
-        """Records of three keys, each in a batch of its own."""
+        """Write records of three keys, each in a batch of its own."""
         for number in range(count):
             for index in range(PARTITIONS):
                 value = b"%d" % time.monotonic_ns()
@@ -114,7 +115,7 @@ def _flush(producer: Producer) -> None:
 
 
 def cleaned(stage: Stage, writer: Writer) -> None:
-    """The third topic, compacted: gaps in each partition. It is not cleaned any further."""
+    """Compact the third topic until each partition has gaps; then let it not be cleaned any further."""
     topic = stage.topic("flip-keyed")
     writer.keyed(24)
     stage.source.alter(topic, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", delete_retention_ms="0")
@@ -125,7 +126,7 @@ def cleaned(stage: Stage, writer: Writer) -> None:
         while left and _has_gap(batches(stage.source, topic, left[-1], most=LOOKED_AT)):
             left.pop()
         if left:
-            writer.keyed(1)  # no segment ends without
+            writer.keyed(1)  # otherwise no segment ends
         return not left
 
     until(gaps, lambda: f"the cleaner to have been at {topic}; it lacks {left}", moving=lambda: len(left), every_s=1.0)
@@ -137,17 +138,17 @@ def _has_gap(found: list[Stored]) -> bool:
     return any(one.header.next_offset < other.header.base_offset for one, other in pairwise(found))
 
 
-# -- turning bits over -----------------------------------------------------------------------------------------------
+# -- flipping bits ---------------------------------------------------------------------------------------------------
 
 
 def strike(
     stage: Stage, side: Side, names: list[Name], victims: Callable[[list[Stored]], list[Stored]]
 ) -> list[Flipped]:
-    """One bit in each of these partitions; it has struck where the broker's answer is another one."""
+    """Flip one bit in each of these partitions; it has struck if the broker's answer changes."""
     done: list[Flipped] = []
     for name in names:
         victim = stage.chance.choice(victims(batches(side, *name)))
-        # Over all stages, each kind of topic has each byte of a header in turn, and in turn again.
+        # Over all stages, each kind of topic has each byte of a header in turn, ``TURNS`` times.
         number = stage.seed // len(KINDS) + name[1]
         in_turn = number < TURNS * HEADER_SIZE
         at = number * STRIDE % HEADER_SIZE if in_turn else stage.chance.randrange(len(victim.data))
@@ -161,7 +162,7 @@ def strike(
 
 
 def settled(stage: Stage, flips: list[Flipped]) -> list[Flipped]:
-    """Waits until each of these partitions has halted, or has all that its source has committed; those that halted."""
+    """Wait until each of these partitions has halted or has all that its source has committed; returns the halted."""
     names = [one.name for one in flips]
     wanted = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
 
@@ -183,7 +184,7 @@ def settled(stage: Stage, flips: list[Flipped]) -> list[Flipped]:
 
 
 def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Reading) -> Iterator[str]:
-    """What is wrong at the destination, in words. ``written``: what the source held before."""
+    """Yields what is wrong at the destination, in words. ``written``: the source's records before the damage."""
     stopped = {one.name for one in halted}
     ends = until(lambda: stage.destination.ends([one.name for one in flips]), "the destination's ends")
     there = read(stage.destination.bootstrap_servers, [one.name for one in flips], "read_uncommitted")
@@ -194,7 +195,7 @@ def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Re
         if one.name in stopped:
             right = {offset: record for offset, record in right.items() if offset < ends[one.name]}
         elif checked[one.name] != right:
-            # Only an offset that is in its order, and wrong all the same: every reader of the source is given this.
+            # This can only be an offset that is wrong but in order: every consumer of the source is given it.
             stage.note("not to be told by anybody")
             right = checked[one.name]
         stage.outcome.compared.records += len(copied)
@@ -204,7 +205,7 @@ def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Re
 
 
 def tell(stage: Stage, halted: list[Flipped]) -> None:
-    """Counts why partitions have halted."""
+    """Add the reasons why partitions have halted to the outcome."""
     for one in halted:
         stage.outcome.halted.append(stage.mirror.halts[one.name].reason)
 
@@ -226,7 +227,7 @@ def source(stage: Stage) -> None:
     began = dict(until(lambda: stage.source.ends(others), "the source's ends"))
     for name in by_kind:
         stage.halts.tolerate(name, *AT_SOURCE)
-    # Cleaned data cannot wait for the mirror, which would copy them before: they are damaged before it begins.
+    # The mirror would copy cleaned data before they could be damaged, so they are damaged before it starts.
     written = read(stage.source.bootstrap_servers, keyed, "read_committed")
     flips = strike(stage, stage.source, keyed, lambda found: found[:-3])
     stage.start_mirror()
@@ -280,7 +281,7 @@ def destination(stage: Stage) -> None:
 
 
 def judge_behind(stage: Stage, flips: list[Flipped], halted: list[Flipped], before: Offsets) -> Iterator[str]:
-    """What is wrong behind what had been copied ``before``, in words: nothing there where a partition has halted."""
+    """Yields what is wrong after the offsets copied ``before``, in words: a halted partition has nothing there."""
     stopped = {one.name for one in halted}
     names = [one.name for one in flips]
     ends = until(lambda: stage.destination.ends(names), "the destination's ends")
@@ -299,6 +300,6 @@ def _streamed(stage: Stage) -> list[TopicPlan]:
 
 
 def _victims(stage: Stage) -> list[Name]:
-    """As many partitions as there are repetitions, of the three kinds in turn."""
+    """Returns as many partitions as there are repetitions, of the three kinds in turn."""
     names = [(stage.topic(plan.name), index) for index in range(PARTITIONS) for plan in KINDS]
     return names[: stage.repetitions]

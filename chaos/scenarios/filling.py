@@ -30,7 +30,7 @@ from mirror.records.filler import filler_batch
 from mirror.records.identity import Identity
 
 FREEZE_MOST_S = 3.0
-"""Less than the brokers' session timeout now and then, more at other times."""
+"""Bound of the random part of a freeze. In all, a freeze may be shorter or longer than the brokers' session timeout."""
 
 
 @scenario(
@@ -51,14 +51,14 @@ def follower_freeze(stage: Stage) -> None:
         stage.await_that(above, ABOVE_WATERMARK)
         stage.mirror.kill_worker()
         stage.moment(FREEZE_MOST_S)
-        stage.await_that(above, ABOVE_WATERMARK, 0)  # still: the next worker begins with it there
+        stage.await_that(above, ABOVE_WATERMARK, 0)  # still above: the next worker starts with it there
         stage.destination.resume(follower)
         stage.recovered()
         stage.await_replicas()
 
 
 def _hold(stage: Stage, topic: str, name: str, node_id: int) -> Fault:
-    """Returns when the next such request about this topic is held before its broker."""
+    """Wait until the next such request about this topic is held before its broker; returns the fault."""
 
     wanted = known_as(stage.destination, topic)
 
@@ -115,7 +115,7 @@ def filling_leader_kill(stage: Stage) -> None:
 
 
 def _marker_under_way(stage: Stage, node_id: int | None = None) -> None:
-    """Returns when one has just been passed on."""
+    """Wait until the proxy has just passed on a marker."""
     stage.destination.network.arm("WriteTxnMarkers", watch_request(), node_id=node_id).wait(COMES_S)
     stage.seen(MARKER_UNDER_WAY)
 
@@ -184,32 +184,32 @@ def _trimmed(stage: Stage, start: int) -> None:
         _kill_destination(stage, lambda: stage.seen(START_NOT_KEPT, int(_start_not_kept(stage, start))))
         stage.recovered()
         until(trimmed, lambda: f"the destination to begin at {start} again; {stage.told()}")
-    # The clusters are used further: the next scenario may kill their brokers, with the mirror of this one gone.
+    # The clusters are used again: the next scenario may kill their brokers when the mirror of this one is gone.
     until(lambda: _starts_kept(stage, start, by=all), "every broker to write down where its logs begin")
 
 
 def _lead(side: Side, topic: str, index: int, end: int) -> None:
-    """Empty records up to an offset, a million at a time."""
+    """Write empty records up to an offset, a million at a time."""
     for offset in range(0, end, MILLION):
         batch = filler_batch(producer=1 << 40, offset=offset, count=MILLION, timestamp=round(time.time() * 1000))
         plant(side, topic, index, batch, Identity(1 << 40, 0, offset))
 
 
 def _start_not_kept(stage: Stage, start: int) -> bool:
-    """Whether some partition's log start is in no broker's checkpoint."""
+    """Returns True if some partition's log start is in no broker's checkpoint."""
     return not _starts_kept(stage, start, by=any)
 
 
 def _starts_kept(stage: Stage, start: int, *, by: Callable[[Iterable[bool]], bool]) -> bool:
-    """Whether each partition's log start is in the checkpoints of any, or of all, brokers, which are written once a
-    minute."""
+    """Returns True if each partition's log start is in the checkpoints of any, or of all, brokers, which are written
+    once a minute."""
     kept = [path.read_text() for one in stage.destination.cluster.brokers
             for path in one.data_dir.glob("log-start-offset-checkpoint")]  # fmt: skip
     return all(by(f"{topic} {index} {start}\n" in text for text in kept) for topic, index in stage.names)
 
 
 def _kill_destination(stage: Stage, when_dead: Callable[[], None] = lambda: None) -> None:
-    """The mirror and every broker of the destination, which then come back."""
+    """Kill the mirror and every broker of the destination; then start them again."""
     stage.mirror.kill()
     for broker in stage.destination.cluster.brokers:
         stage.destination.kill(broker)

@@ -1,5 +1,6 @@
-"""Somebody else lays hands on topics: settings that change batches, markers and records by hand, topics deleted and
-made again, records deleted before they were copied. Each halts its own partition, with the one right reason."""
+"""Somebody else interferes with topics: settings that change batches, markers and records written by hand, topics
+deleted and created again, records deleted before they were copied. Each halts its own partition, with the one right
+reason."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +26,14 @@ from chaos.topics import TopicPlan
 from chaos.waiting import until
 from chaos.writing import write
 
-# -- a destination that changes what it gets -------------------------------------------------------------------------
+# -- a destination that changes batches ------------------------------------------------------------------------------
 
 REWRITERS = (TopicPlan(name="append-time", writing="nobody"), TopicPlan(name="gzip", writing="nobody"))
 WRITTEN = 100
 
 
 def _rewrite(stage: Stage, times: str, gzip: str) -> None:
-    """From now on the destination puts its own times into one topic, and recompresses the other."""
+    """Let the destination put its own times into one topic from now on, and recompress the other."""
     stage.destination.alter(times, message_timestamp_type="LogAppendTime")
     stage.destination.alter(gzip, compression_type="gzip")
     stage.seen(REWRITES, int(config(stage.destination, times, "message.timestamp.type") == "LogAppendTime"))
@@ -49,7 +50,7 @@ def rewriting(stage: Stage) -> None:
     _rewrite(stage, times, gzip)
     for topic in (times, gzip):
         write(stage.source, topic, WRITTEN)
-        stage.halts.announce(topic, "destination_rewrites", ends=(0, 0))  # that is seen before anything is written
+        stage.halts.announce(topic, "destination_rewrites", ends=(0, 0))  # seen before anything is written
     stage.start_stream()
     stage.start_mirror()
     for _ in stage.repeat():
@@ -62,7 +63,7 @@ def rewriting(stage: Stage) -> None:
 
 
 def _halts(stage: Stage) -> int:
-    """Partitions that the present workers have halted."""
+    """Returns the number of partitions that the present workers have halted."""
     stage.look()
     return len(stage.mirror.halts)
 
@@ -79,7 +80,7 @@ def rewriting_later(stage: Stage) -> None:
     stage.start_mirror()
     for _ in stage.repeat():
         stage.caught_up()
-        # Nothing new comes until the settings are seen: what was copied before is the source's, and nothing else is.
+        # Nothing new comes until the settings are seen, so the copy ends with the records of before.
         for topic in (times, gzip):
             stage.halts.announce(topic, "destination_rewrites", ends=(WRITTEN, WRITTEN))
         _rewrite(stage, times, gzip)
@@ -106,12 +107,12 @@ def too_large(stage: Stage) -> None:
         stage.halts.expect(topic)
 
 
-# -- somebody else's hands -------------------------------------------------------------------------------------------
+# -- interference by somebody else -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def _by_hand(stage: Stage, topic: str, count: int) -> Iterator[None]:
-    """Somebody else makes the destination's log so much longer."""
+    """Note as evidence if the block makes the destination's log at least ``count`` offsets longer."""
     (before,) = until(lambda: list(stage.destination.ends([(topic, 0)]).values()), "the destination's end")
     yield
     (after,) = until(lambda: list(stage.destination.ends([(topic, 0)]).values()), "the destination's end")
@@ -145,7 +146,7 @@ def foreign(stage: Stage) -> None:
     running, stopped = stage.topic("running"), stage.topic("stopped")
     quiet_beside_a_stream(stage)
     for _ in stage.repeat():
-        # The answers to what is sent next show them: by then some is under way, and stands behind them.
+        # The answers to the mirror's next requests show them: by then some data is under way, and ends up after them.
         stage.halts.announce(running, "foreign_writer", ends=(QUIETLY, QUIETLY), strangers=FOREIGN, under_way=50)
         with _by_hand(stage, running, FOREIGN):
             write(stage.destination, running, FOREIGN, seed=7)
@@ -170,7 +171,7 @@ def recreated_source(stage: Stage) -> None:
     plans = {plan.name: plan for plan in stage.topics}
     old = {topic: stage.holds(topic) for topic in (running, stopped)}
     ids = {topic: topic_id(stage.source, topic) for topic in old}
-    # Nothing of the new topic comes to the destination, which has what the old one had.
+    # Nothing of the new topic comes to the destination, which keeps what the old one had.
     ends = (QUIETLY, QUIETLY)
 
     def made_again(topic: str) -> None:
@@ -217,7 +218,7 @@ def recreated_destination(stage: Stage) -> None:
             raise ChaosError(f"{running} was created by being asked for at the destination")
         stage.destination.create([plans[running]])
         stage.seen(RECREATED, int(topic_id(stage.destination, running) not in ("", before)))
-        stage.halts.announce(running, "recreated", ends=(0, 0))  # as empty as it was made
+        stage.halts.announce(running, "recreated", ends=(0, 0))  # as empty as it was created
         stage.mirror.stop()
         stage.mirror.start()
         stage.halts.expect(running)
@@ -244,7 +245,7 @@ def overtaken(stage: Stage) -> None:
 
 
 def _overtake(stage: Stage, topic: str) -> None:
-    """Records that nobody copies, most of which are deleted."""
+    """Write records that nobody copies, and delete most of them."""
     write(stage.source, topic, 60, seed=1)
     write(stage.source, topic, 60, seed=2)
     right = stage.holds(topic)
@@ -256,7 +257,7 @@ def _overtake(stage: Stage, topic: str) -> None:
 
 @contextmanager
 def _frozen(stage: Stage) -> Iterator[None]:
-    """The worker is stopped (SIGSTOP), and an answer that was on its way to it is lost."""
+    """Freeze the worker (SIGSTOP) inside the block; an answer that was on its way to it is lost."""
     pid = stage.mirror.freeze()
     stage.source.network.cut()
     try:

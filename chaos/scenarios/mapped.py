@@ -1,4 +1,4 @@
-"""Offsets mapped: batches are appended where the destination's log ends, beside what others write there."""
+"""Mapped offsets: batches are appended at the end of the destination's log, beside other writers' records."""
 
 from chaos.evidence import FRAME_CUT, LATE, OPEN_TRANSACTION, STATE_SWEPT, WORKER_KILLED
 from chaos.probes import known_as

@@ -19,7 +19,7 @@ from chaos.waiting import NOW_AND_THEN_S, until
 GROUP = "Nemeses"
 OVERFILLED = "overfilled"
 LOSING = ("overtaken", "retention")
-"""They take away what was not copied: a flow goes on behind that only if it is told to."""
+"""Nemeses that delete records before they are copied: a flow goes on after the gap only if it is told to."""
 USUAL = [one for one in ALL.values() if one.name not in LOSING]
 EVERY = list(ALL.values())
 TOPICS = (*EVERYONE, *MORE_JAVA, *NEMESES)
@@ -125,7 +125,8 @@ def by_transactions(stage: Stage) -> None:
 
 
 def _filled(stage: Stage, names: Sequence[Name]) -> None:
-    """Each is copied by now, and from now on may not halt; or a marker was repeated, and its copy ends before it."""
+    """Wait until each partition is copied, and may not halt any more, or has halted at a repeated marker, where its
+    copy ends."""
     due = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
     halted: dict[Name, str] = {}
 
@@ -141,7 +142,7 @@ def _filled(stage: Stage, names: Sequence[Name]) -> None:
         if name not in halted:
             stage.halts.no_more(name)
             continue
-        at = int(re.findall(r"at offset (\d+)", halted[name])[0])  # the first that either wording names is the marker's
+        at = int(re.findall(r"at offset (\d+)", halted[name])[0])  # the first offset in either wording is the marker's
         stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=ends[name] - at)
         stage.figure(f"{name[0]}-{name[1]}: a marker was repeated at offset {at}")
 

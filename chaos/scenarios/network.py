@@ -1,4 +1,4 @@
-"""The network between the mirror and both clusters fails: at once, for a while, at chosen bytes, in a broker's name."""
+"""The network between the mirror and both clusters fails: at once, for a while, at chosen bytes, by wrong answers."""
 
 import time
 from collections.abc import Sequence
@@ -45,19 +45,19 @@ WIRED = (
     *PLAIN,
     TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2),
 )
-"""What streams here: three topics, one of them with a hole at the end of each transaction."""
+"""The topics streamed here: three, one of them with a hole at the end of each transaction."""
 QUIET_BESIDE = (TopicPlan(name="quiet", writing="nobody"), PLAIN[1])
 """A topic that only the scenario writes, beside a stream."""
 ROUND_TRIP_S = 0.2
 SLOW_BYTES_PER_S = 20_000
 BURST = 100
-"""Records, of some 400 bytes each."""
+"""Records of about 400 bytes each."""
 HEAD_BYTES = (0, 1, 3, 4, 7, 12, 13, 40)
-"""Inside the size of a frame, its header, and just behind them."""
+"""Positions inside the size of a frame, its header, and just after them."""
 MOST_BYTES = 4_000
 COMES_S = 90.0
 DOUBTS = 5
-"""Answers that are cut, one by one, until the mirror has asked what it shall be told wrong."""
+"""Answers that are cut at most, one by one, until the mirror sends the request that gets the wrong answer."""
 
 
 def _networks(stage: Stage) -> list[Proxy]:
@@ -102,7 +102,7 @@ def unanswered(stage: Stage) -> None:
 
 
 def _arm_where_it_comes(stage: Stage, name: str, action: object) -> Fault:
-    """For the next such request; where nothing leaves holes, there are no markers to wait for."""
+    """Arm it for the next such request; without holes there are no markers to wait for, so for Produce instead."""
     if name == "WriteTxnMarkers" and not any(plan.writing == "transactional" for plan in stage.topics):
         name = "Produce"
     return stage.destination.network.arm(name, action)  # type: ignore[arg-type]
@@ -176,11 +176,11 @@ def refuse(stage: Stage) -> None:
         stage.recovered()
 
 
-# -- what a dead client had sent -------------------------------------------------------------------------------------
+# -- late requests of a dead client ----------------------------------------------------------------------------------
 
 
 def _late(stage: Stage, name: str) -> None:
-    """A request is kept, its sender dies, another one takes over; then it is delivered: at once, while the successor
+    """Hold a request, kill its sender, and let another one take over; then deliver it: at once, while the successor
     looks at the destination, or when it has gone on."""
     for at in stage.repeat():
         stage.moment()
@@ -258,11 +258,11 @@ def marker_outlives_settle(stage: Stage) -> None:
         stage.recovered()
 
 
-# -- a broker says so --------------------------------------------------------------------------------------------------
+# -- wrong answers -----------------------------------------------------------------------------------------------------
 
 
 class Said(NamedTuple):
-    """An error code as the answer to a kind of request; ``done``: the request was carried out all the same."""
+    """An error code as the answer to a kind of request; ``done``: True if the request was carried out all the same."""
 
     name: str
     code: int
@@ -284,25 +284,25 @@ AT_A_TAKEOVER = tuple(Said("InitProducerId", code, True) for code in (-1, 7, 14,
 
 
 def _spread(few: Sequence[Said], many: Sequence[Said]) -> tuple[Said, ...]:
-    """The few at equal distances among the many."""
+    """Returns the few at equal distances among the many."""
     places = [((at + 0.5) / len(some), one) for some in (few, many) for at, one in enumerate(some)]
     return tuple(one for _, one in sorted(places, key=lambda place: place[0]))
 
 
-# Each takeover costs a worker its life, and a supervisor waits longer before each of several restarts in a row.
+# Each takeover kills a worker, and a supervisor waits longer before each of several restarts in a row: spread them.
 SAID = _spread(AT_A_TAKEOVER, ASKED)
 NEEDS_A_LOOK = ("ListOffsets", "DescribeProducers", "Metadata")
 NEEDS_A_TAKEOVER = ("InitProducerId",)
 
 
 def _say(stage: Stage, network: Proxy, said: Said) -> None:
-    """One wrong answer, and what it takes to make the mirror ask."""
+    """Give one wrong answer, and do what makes the mirror send the request."""
     fault = network.arm(said.name, Spoil(code=said.code) if said.done else Refuse(code=said.code))
     if said.name in NEEDS_A_LOOK:
         for _ in range(DOUBTS):
-            time.sleep(REFRESH_AT_MOST_EVERY_S)  # metadata as fresh as that is not asked for again
-            stage.destination.network.arm("Produce", cut_answer())  # doubt, which makes it look at both sides
-            with suppress(TimeoutError):  # not every doubt makes it ask for everything
+            time.sleep(REFRESH_AT_MOST_EVERY_S)  # metadata that is as fresh as this is not asked for again
+            stage.destination.network.arm("Produce", cut_answer())  # doubt: the mirror looks at both sides
+            with suppress(TimeoutError):  # not every doubt makes it send every kind of request
                 fault.wait(COMES_S / DOUBTS)
                 break
     elif said.name in NEEDS_A_TAKEOVER:
@@ -312,7 +312,7 @@ def _say(stage: Stage, network: Proxy, said: Said) -> None:
 
 
 def _sayable(stage: Stage) -> list[Said]:
-    """What the mirror asks, given what is streamed."""
+    """Returns the wrong answers to requests that the mirror sends for the streamed topics."""
     holes = any(plan.writing == "transactional" for plan in stage.topics)
     return [said for said in SAID if holes or said.name not in ("WriteTxnMarkers", "InitProducerId")]
 

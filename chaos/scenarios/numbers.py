@@ -1,4 +1,4 @@
-"""Where the mirror's own numbers end: sequences wrap, epochs are used up and another producer id follows."""
+"""The limits of the mirror's own numbers: sequences wrap, epochs are used up and another producer id follows."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,18 +16,18 @@ from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity
 
 DENSE = TopicPlan(name="txn-none", writing="transactional")
 PRODUCERS = 4
-"""Into the one partition: one alone waits for its coordinator most of the time."""
+"""Producers for the one partition: one alone would wait for its coordinator most of the time."""
 ROTATED, ROTATED_QUICK = 2, 1
 LEFT_QUICK = 200
 """Holes before the first rotation in a quick run."""
 RESTARTS = 4
-"""Of a worker in a row; its supervisor waits longer before each, and a new supervisor begins anew."""
+"""Restarts of a worker in a row: its supervisor waits longer before each, and a new supervisor starts over."""
 TAIL = 200
-"""Offsets among which there is a batch of data."""
+"""Number of last offsets among which there is a batch of data."""
 
 
 def _planted(stage: Stage, topic: str, change: Callable[[Identity, int], Identity]) -> None:
-    """The source has some batches, the destination the first of them, under an identity that is nearly used up."""
+    """Give the source some batches, and the destination the first of them, under an identity that is nearly used up."""
     stage.create_topics()
     stage.destination.create(stage.topics)
     write(stage.source, topic, 3 * BATCH_RECORDS)
@@ -107,7 +107,7 @@ def epochs_used_up(stage: Stage) -> None:
 
 
 def _last(stage: Stage, topic: str) -> BatchHeader:
-    """Of the last batch of data at the destination."""
+    """Returns the header of the last batch of data at the destination."""
     (end,) = stage.destination.ends([(topic, 0)]).values()
     found = batches(stage.destination, topic, offset=max(0, end - TAIL))
     return [one.header for one in found if not one.header.is_control][-1]

@@ -29,7 +29,7 @@ GROUP = "Processes"
 SESSION_MS = 3_000
 SHORT_SESSION = {"session.timeout.ms": SESSION_MS}
 FIRST = 15
-"""Offsets of each partition that two mirrors copy side by side, at the least."""
+"""Least number of offsets of each partition that two mirrors copy side by side."""
 FREEZE_S = 1.5 * SESSION_MS / 1000
 COMES_S = 90.0
 
@@ -83,7 +83,7 @@ def worker_freeze(stage: Stage) -> None:
         before = _shared_out(stage)
         frozen = stage.mirror.freeze(_owner(stage, stage.chance.choice(stage.names)))
         try:
-            time.sleep(FREEZE_S)  # not a wait: this long is the fault
+            time.sleep(FREEZE_S)  # not a wait: the fault lasts this long
             _await_takeover(stage, before)
             stage.caught_up()
         finally:
@@ -92,7 +92,7 @@ def worker_freeze(stage: Stage) -> None:
 
 
 def _shared_out(stage: Stage) -> dict[str, frozenset[Name]]:
-    """The members of the group, once each has partitions."""
+    """Wait until each member of the group has partitions; returns the members."""
 
     def all_have() -> dict[str, frozenset[Name]]:
         stage.look()
@@ -107,7 +107,7 @@ def _owner(stage: Stage, name: Name) -> int:
 
 
 def _await_takeover(stage: Stage, before: dict[str, frozenset[Name]]) -> None:
-    """Until a member is out, and all that it had is given to others."""
+    """Wait until a member is out, and all of its partitions are assigned to others."""
 
     def taken_over() -> bool:
         now = members(stage.source, stage.group)
@@ -127,14 +127,14 @@ def worker_freeze_in_hole(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
         before = _shared_out(stage)
-        # Its look at the log's end, before a marker; with the answer in its socket it is stopped.
+        # It reads the log's end before a marker, and is frozen with the answer in its socket.
         held = stage.destination.network.arm("ListOffsets", hold_answer(), where=lambda frame: _looks(frame, dense[0]))
         answer = held.wait(COMES_S)
         frozen = stage.mirror.freeze(_owner(stage, dense))
         held.deliver()
         ended = _end_told(answer, dense[0])
         try:
-            time.sleep(FREEZE_S)  # not a wait: this long is the fault
+            time.sleep(FREEZE_S)  # not a wait: the fault lasts this long
             _await_takeover(stage, before)
             stage.await_that(lambda: stage.destination.ends([dense]).get(dense, 0) > ended, HOLE_PASSED)  # noqa: B023
             stage.caught_up()
@@ -144,7 +144,7 @@ def worker_freeze_in_hole(stage: Stage) -> None:
 
 
 def _looks(answer: Frame, topic: str) -> bool:
-    """Whether it answers what a log's end was asked for by, before markers: as a replica asks, of this topic."""
+    """Returns True if it answers a log-end read of this topic, as before markers: a request like a replica's."""
     assert answer.request is not None
     asked = answer.request.decode()
     return asked.replica_id >= 0 and any(one.name == topic for one in asked.topics)
@@ -174,7 +174,7 @@ def two_groups(stage: Stage) -> None:
 
 
 def _both_copy(stage: Stage, before: dict[MirrorProcess, int]) -> bool:
-    """Both have everything assigned, and have forwarded batches since."""
+    """Returns True if both have everything assigned, and have forwarded batches since."""
     given = [
         frozenset().union(*members(stage.source, group).values()) for group in (stage.group, f"{stage.group}-other")
     ]
@@ -195,7 +195,7 @@ def two_start_on_nothing(stage: Stage) -> None:
 
 
 def _start_two(stage: Stage, ends: Offsets) -> None:
-    """Two mirrors, each of which has located every partition at its end before there is anything to copy."""
+    """Start two mirrors, each of which locates every partition at its end before there is anything to copy."""
     stage.start_mirror()
     stage.start_mirror(top=stage.in_group("other"))
     stage.await_that(lambda: len(_begun_alike(stage, ends)) == len(ends), BOTH_BEGIN, COMES_S)
@@ -207,7 +207,7 @@ def _start_two(stage: Stage, ends: Offsets) -> None:
 
 
 def _begun_alike(stage: Stage, ends: Offsets) -> set[Name]:
-    """Partitions that both mirrors have located at their ends first of all."""
+    """Returns the partitions that both mirrors have located at their ends first of all."""
     first: list[dict[Name, int]] = []
     for mirror in stage.mirrors[-2:]:
         told = [(line["topic"], line["partition"], line["offset"]) for line in mirror.of("located")]

@@ -1,4 +1,4 @@
-"""What users are promised, at the size in which they are promised it."""
+"""Promises to users, tested at the size in which they are given."""
 
 import subprocess
 from collections import Counter
@@ -65,7 +65,7 @@ def java_consumer_moves(stage: Stage) -> None:
         moved = _move(stage, group)
         stage.stream.stop()
         stage.caught_up()
-        with ThreadPoolExecutor() as threads:  # each waits for long to be sure that nothing else comes
+        with ThreadPoolExecutor() as threads:  # each waits long to be sure that nothing else comes
             rest = threads.submit(_consume, stage, stage.destination, topic, group)
             everything = _consume(stage, stage.source, topic, f"{group}-all")
             second = rest.result()
@@ -80,8 +80,8 @@ def java_consumer_moves(stage: Stage) -> None:
 
 
 def _move(stage: Stage, group: str) -> dict[Name, int]:
-    """The committed offsets of a group at the source are committed at the destination, without leader epochs; what the
-    destination's coordinator has then."""
+    """Commit a group's offsets of the source at the destination, without leader epochs; returns what the destination's
+    coordinator has then."""
     asked = [ConsumerGroupTopicPartitions(group)]
     (found,) = stage.source.admin.list_consumer_group_offsets(asked).values()
     offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in found.result(30).topic_partitions or []]
@@ -94,7 +94,7 @@ def _move(stage: Stage, group: str) -> dict[Name, int]:
 
 
 def _consume(stage: Stage, side: Side, topic: str, group: str, *, most: int | None = None) -> list[tuple[Name, int]]:
-    """What Kafka's console consumer reads as a member of a group, committing: partition and offset of each record."""
+    """Run Kafka's console consumer as a member of a group that commits; returns partition and offset of each record."""
     arguments = ["--bootstrap-server", side.bootstrap_servers, "--topic", topic, "--group", group]
     arguments += ["--timeout-ms", str(_IDLE_MS), "--isolation-level", "read_committed"]
     arguments += ["--command-property", "auto.offset.reset=earliest"]

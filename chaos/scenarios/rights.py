@@ -24,24 +24,24 @@ AUTHORIZATION = "authorization"
 TOPIC_REFUSED, GROUP_REFUSED, CLUSTER_REFUSED, ID_REFUSED = 29, 30, 31, 53
 COMES_S = 90.0
 MORE = 50
-"""Records that come while a right is missing."""
+"""Number of records that come while a right is missing."""
 
 
 @contextmanager
 def _without(stage: Stage, side: Side, right: Right, asked: Collection[str], code: int) -> Iterator[None]:
-    """The mirror lacks this right, until it is given back; by then a broker has refused it something with this code.
+    """Withdraw a right inside the block; before it is given back, a broker has to refuse a request with this code.
 
     Args:
-        stage: whose.
-        side, right: what is withdrawn, and where.
+        stage: the mirror's.
+        side, right: the right that is withdrawn, and where.
         asked: Kafka's names of the requests, one of which is refused.
-        code: with which.
+        code: the error code of the refusal.
     """
 
     def refused(answer: Frame) -> bool:
         return code in entries(answer.decode()).values()
 
-    # Watched for before it is withdrawn: what halts asks once.
+    # Watch before it is withdrawn: a partition that halts asks only once.
     seen = [side.network.arm(name, watch_answer(), where=refused) for name in asked]
     with withdrawn(side, right):
         yield
@@ -56,7 +56,7 @@ def _halted(stage: Stage, topic: str) -> bool:
 
 
 def _taken_over(stage: Stage, *halted: str) -> None:
-    """Rights are tried again when partitions are taken over: what had halted for want of one goes on."""
+    """Kill the worker: a takeover tries rights again, so that partitions that had halted for a missing right go on."""
     stage.mirror.kill_worker()
     stage.await_seen(WORKER_KILLED)
     for topic in halted:

@@ -1,4 +1,4 @@
-"""One destination broker of three takes nothing for a while: what the other two are sent meanwhile, in figures."""
+"""One destination broker of three takes nothing for a while; measures what the other two are sent meanwhile."""
 
 import time
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from chaos.waiting import PATIENCE_S
 PARTITIONS = 24
 """A third of them at each broker. Each source broker has partitions for every destination broker."""
 BACKLOG_BYTES = 13 << 20
-"""Of each partition: more than is copied of any while it is measured."""
+"""Backlog of each partition: more than is copied of any during the measurement."""
 RECORD_BYTES, BATCH_RECORDS = 32 << 10, 8
 BYTES_PER_S = 3_000_000
-"""From each source broker: a rate that the machine holds whatever else it does. 8 MiB answers take three seconds."""
+"""From each source broker: a rate that the machine keeps up whatever else it does. 8 MiB answers take three seconds."""
 BEFORE_S, SKIPPED_S, FROZEN_S = 10.0, 1.0, 12.0
-"""Measured before, not measured at the beginning of the freeze, measured during it: less than a request may take."""
+"""Measured before the freeze, skipped at its beginning, measured during it: less than a request may take."""
 LEAST_PERCENT = 50
 
 
@@ -40,7 +40,7 @@ def destination_broker_stalls(stage: Stage) -> None:
     _spread(stage)
     _fill(stage.source, topic)
     stage.source.network.slow(BYTES_PER_S, [Direction.ANSWERS])
-    # Not through the proxy, which would take for the broker what that does not take itself.
+    # Not through the proxy, which would accept the bytes that the frozen broker does not take.
     stage.start_mirror(destination=stage.destination.bootstrap_servers)
     stage.flowing()
     for _ in stage.repeat():
@@ -74,12 +74,12 @@ def destination_broker_stalls(stage: Stage) -> None:
 
 
 def _leader(name: Name) -> int:
-    """At the destination; at the source it is each third of the partitions in a row."""
+    """Returns the leader at the destination; at the source each broker leads a third of the partitions in a row."""
     return name[1] % 3 + 1
 
 
 def _spread(stage: Stage) -> None:
-    """Both sides' topics, led so that every answer of a source broker is for all of the destination's."""
+    """Create both sides' topics, led so that every answer of a source broker is for all of the destination's."""
     stage.create_topics()
     stage.destination.create(stage.topics)
     stage.source.reassign({name: [name[1] * 3 // PARTITIONS + 1] for name in stage.names})
@@ -87,7 +87,7 @@ def _spread(stage: Stage) -> None:
 
 
 def _fill(side: Side, topic: str) -> None:
-    """The backlog; no two records are the same."""
+    """Write the backlog; no two records are the same."""
     producer = Producer({
         "bootstrap.servers": side.bootstrap_servers, "batch.num.messages": BATCH_RECORDS, "linger.ms": 50,
         "log_level": 0,
@@ -106,8 +106,8 @@ def _fill(side: Side, topic: str) -> None:
 
 
 def _rate(stage: Stage, names: Sequence[Name], seconds: float) -> float:
-    """Bytes a second that come to these partitions of the destination from now on, for so long: a measurement, no
-    wait."""
+    """Returns the bytes per second that come to these partitions of the destination from now on: a measurement over
+    ``seconds``, not a wait."""
     began_at, before = time.monotonic(), _bytes(stage.destination, names)
     time.sleep(seconds)
     rate = (_bytes(stage.destination, names) - before) / (time.monotonic() - began_at)
@@ -116,7 +116,7 @@ def _rate(stage: Stage, names: Sequence[Name], seconds: float) -> float:
 
 
 def _bytes(side: Side, names: Sequence[Name]) -> int:
-    """Sizes of logs on disk, which a frozen broker has as well, and no answer has to be waited for."""
+    """Returns the sizes of logs on disk, which a frozen broker has as well, and which need no answer."""
     return sum(path.stat().st_size for topic, index in names for path in _segments(side, topic, index))
 
 

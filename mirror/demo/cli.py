@@ -17,7 +17,7 @@ EXIT_DIFFERENT = 2
 
 
 class _Size(click.ParamType[int]):
-    """``300MB``, ``1.5G``."""
+    """A size in bytes, written as ``300MB`` or ``1.5G``."""
 
     name = "size"
 
@@ -63,5 +63,5 @@ def demo(size: int, keep: bool) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """A polite end, or a closed terminal, is what Ctrl-C is."""
+    """Treats SIGTERM and SIGHUP (a closed terminal) like Ctrl-C."""
     raise KeyboardInterrupt

@@ -20,10 +20,10 @@ _LONGEST_LINE = 300
 
 
 def write_config(path: Path, clusters: Mapping[str, str], topics: list[str]) -> None:
-    """The configuration of the demo's flow, as a person would write it.
+    """Write the configuration of the demo's flow, as a person would.
 
     Args:
-        path: of the file.
+        path: the file.
         clusters: names, source first, and their bootstrap servers.
         topics: names or regular expressions.
     """
@@ -42,12 +42,12 @@ class Daemon:
     Attributes:
         pid: its process id, which is the supervisor's.
         workers: the process ids of its workers, by number: they copy.
-        progress: the last line of progress; None before the first.
+        progress: the last progress event; None before the first.
         halts: partitions that stopped.
-        caught_up: whether it ever said that nothing was left to copy.
+        caught_up: True once it has reported that nothing was left to copy.
         peak_rss_bytes: the most memory that its workers held so far (VmHWM).
-        cpu_percent: of one core, by its workers, between the last two lines of progress.
-        start_cpu_s: CPU time in the last line of progress that knew of no copied batch.
+        cpu_percent: of one core, by its workers, between the last two progress events.
+        start_cpu_s: CPU time in the last progress event without a copied batch.
     """
 
     def __init__(self, config: Path, *, processes: Processes) -> None:
@@ -68,7 +68,7 @@ class Daemon:
         self.start_cpu_s = 0.0
 
     def look(self) -> None:
-        """Take in what it has said since the last look, and its memory.
+        """Read its output since the last look, and its memory.
 
         Raises:
             DemoError: it has ended, or a partition halted.
@@ -82,10 +82,10 @@ class Daemon:
             raise self._ended(code)
 
     def stop(self) -> None:
-        """SIGTERM, and its exit code must be 0.
+        """Send SIGTERM and wait for the end; the exit code must be 0.
 
         Raises:
-            DemoError: it was another, or it did not end.
+            DemoError: the exit code was another, or it did not end.
         """
         self.look()
         self._process.signal(signal.SIGTERM)
@@ -134,7 +134,7 @@ class Daemon:
 
 
 def _peak_rss_bytes(pid: int) -> int:
-    """VmHWM of a process; 0 if it is gone."""
+    """Returns a process's VmHWM in bytes; 0 if it is gone."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):

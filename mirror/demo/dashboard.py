@@ -23,14 +23,14 @@ _STYLES = {"active": "green", "locating": "yellow", "halted": "bold red"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What the views show.
+    """The data that both views show.
 
     Attributes:
-        progress: the mirror's last word.
-        rates: bytes per second of the latest lines of progress, oldest first.
+        progress: the mirror's last progress event.
+        rates: bytes per second in the latest progress events, oldest first.
         cpu_percent: of one core.
-        pid: of the mirror.
-        written_records: by the producers, so far.
+        pid: process id of the mirror.
+        written_records: number written by the producers so far.
         producing: how many producers are writing now.
     """
 
@@ -43,7 +43,7 @@ class View:
 
 
 def line(view: View) -> str:
-    """Everything in one line."""
+    """Returns the view as one line."""
     now = view.progress
     states = ", ".join(units.count(number) + " " + state for state, number in sorted(now.partitions.items()))
     return (
@@ -54,7 +54,7 @@ def line(view: View) -> str:
 
 
 def _lag(now: Progress, noun: str = "") -> str:
-    """What is known to lag, and of how many partitions that is not known."""
+    """Returns the known lag, and the number of partitions whose lag is unknown."""
     some = units.count(now.lag_unknown, "partition") if now.lag_unknown else ""
     if now.lag_records is None:
         return "unknown" + (some and f" ({some})")
@@ -62,7 +62,7 @@ def _lag(now: Progress, noun: str = "") -> str:
 
 
 def panel(view: View) -> RenderableType:
-    """The same as a panel."""
+    """Returns the view as a panel."""
     now = view.progress
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
@@ -87,7 +87,7 @@ def panel(view: View) -> RenderableType:
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """The latest values as bars, the highest of them as a full one."""
+    """Returns the latest values as bars; the highest of them is a full bar."""
     shown = list(values)[-_SPARKS:]
     most = max(shown, default=0)
     if most <= 0:

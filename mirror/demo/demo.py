@@ -41,16 +41,16 @@ that the copy is identical. It takes a few minutes and leaves nothing behind.
 _BROKER_PROPERTIES = {"log.retention.ms": "-1", "auto.create.topics.enable": "false"}
 _SOURCE, _DESTINATION = "source", "destination"
 _STREAM_PER_S = 100
-"""Records a second and topic that go on being written."""
+"""Records per second and topic that the producers go on writing."""
 
 _LIVE_S = 6.0
-"""How long the producers go on once the mirror is with them."""
+"""How long the producers go on once the mirror has caught up with them."""
 
 _WITH_THEM_S = 2.0
-"""A lag of so many seconds' worth of the stream is "with them"; with producers writing it is seldom exactly 0."""
+"""The mirror is "with them" if it lags by at most this many seconds of the stream; the lag is seldom exactly 0."""
 
 _ASIDE = " " * 11
-"""In front of what happens beside the steps."""
+"""Indentation of lines that are no step's own."""
 
 _STALL_S = 60.0
 _LOOK_S = 0.2
@@ -59,7 +59,7 @@ _RATES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line asks for.
+    """The options of the command line.
 
     Attributes:
         size: bytes to store at the source, before the producers go on writing.
@@ -71,7 +71,7 @@ class Options:
 
 
 class Demo:
-    """One run of it."""
+    """One run of the demo."""
 
     def __init__(self, options: Options, screen: Screen) -> None:
         self._options = options
@@ -82,10 +82,10 @@ class Demo:
         self._last: Progress | None = None
 
     def run(self) -> bool:
-        """Whether the destination proved identical to the source.
+        """Run the demo; returns True if the destination proved identical to the source.
 
         Raises:
-            DemoError: a step could not be done.
+            DemoError: a step failed.
             SandboxError: no Java, no jars, or a broker that does not start.
         """
         with self._stack:
@@ -181,7 +181,7 @@ class Demo:
         return cost
 
     def _second_act(self, daemon: Daemon, destination: Cluster, show: Callable[[str], None], lag: int) -> None:
-        """A worker and a broker are killed (kill -9) while it runs and producers write; it is with them again."""
+        """Kill a worker, then a broker (kill -9), while producers write; wait for the mirror to catch up after each."""
         (number, pid), *_ = daemon.workers.items()
         os.kill(pid, signal.SIGKILL)
         self._screen.show(f"             kill -9 of the mirror's worker {number}, process {pid}, in the middle of it")
@@ -220,11 +220,11 @@ class Demo:
             f"  {_DESTINATION}  {destination.bootstrap_servers}\n"
             + Commands.of(config).rendered("Look again:  mirror audit\nGo on:       mirror run")
         )
-        with suppress(KeyboardInterrupt):  # this is how it is meant to end
+        with suppress(KeyboardInterrupt):  # the intended end
             signal.pause()
 
     def _shower(self, daemon: Daemon, load: Load) -> Callable[[str], None]:
-        """What shows the daemon at work, and fails when it or a producer does."""
+        """Returns the function that shows the daemon at work; it raises if the daemon or a producer has failed."""
 
         def show(doing: str) -> None:
             daemon.look()
@@ -251,7 +251,7 @@ class Demo:
             self._rates.append(progress.bytes_per_s)
 
     def _await(self, condition: Callable[[], bool], show: Callable[[str], None], doing: str, daemon: Daemon) -> None:
-        """Until the condition holds; fails when nothing moves for too long."""
+        """Wait until the condition holds; raises if no bytes move for ``_STALL_S``."""
         moved_at, moved_bytes = time.monotonic(), -1
         while True:
             show(doing)
@@ -269,7 +269,7 @@ class Demo:
 
 
 def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
-    """Whether every partition is at work and the lag is what the producers wrote just now."""
+    """Returns True if every partition is active and the mirror lags by at most ``lag_records``."""
     now = daemon.progress
     if now is None:
         return False
@@ -278,7 +278,7 @@ def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
 
 
 def _cost(daemon: Daemon) -> Cost:
-    """What the copy took up to here, by one worker that nobody has killed yet."""
+    """Returns the cost of the copy so far, by one worker that has not been killed yet."""
     last = daemon.progress
     assert last is not None
     return Cost(
@@ -291,7 +291,7 @@ def _cost(daemon: Daemon) -> Cost:
 
 
 def _check_load(written: Mapping[str, int], source_ends: Ends) -> None:
-    """Every acknowledged record must be there before a mirror can be judged by it."""
+    """Check that the source holds every acknowledged record: only then can it prove anything about the mirror."""
     for topic, number in written.items():
         if (found := records(source_ends, topic)) < number:
             raise DemoError(
@@ -301,7 +301,7 @@ def _check_load(written: Mapping[str, int], source_ends: Ends) -> None:
 
 
 def _check_installation() -> None:
-    """What is missing is said before anything is started."""
+    """Report what is missing before anything is started."""
     java.find()
     if importlib.util.find_spec("pyspark") is None:
         raise DemoError(

@@ -1,4 +1,4 @@
-"""Where the logs end, asked of the brokers themselves: whether a mirror is done is not for its own log to say."""
+"""End offsets, asked of the brokers themselves: a mirror's own log is no proof that it is done."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,10 +25,10 @@ class EndsOf:
         self._asked = [(plan.name, partition) for plan in topics for partition in range(plan.partitions)]
 
     def read(self) -> Ends:
-        """The offset behind the last record that consumers can read, per partition.
+        """Returns the offset after the last record that consumers can read, per partition.
 
         Raises:
-            DemoError: a partition is not there, or the cluster did not answer.
+            DemoError: a partition does not exist, or the cluster did not answer.
         """
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for topic, partition in self._asked}
         futures = self._admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
@@ -46,10 +46,10 @@ class EndsOf:
 
 
 def records(ends: Ends, topic: str) -> int:
-    """Records of one topic whose logs begin at 0 and have no holes."""
+    """Returns the number of records of one topic whose logs begin at 0 and have no holes."""
     return sum(end for (name, _), end in ends.items() if name == topic)
 
 
 def behind(source: Ends, destination: Ends) -> int:
-    """Records that the destination lacks by its end offsets."""
+    """Returns the number of records that the destination lacks, by its end offsets."""
     return sum(max(0, end - destination.get(partition, 0)) for partition, end in source.items())

@@ -1,4 +1,4 @@
-"""The one error of the demo: what went wrong, and what to do about it."""
+"""The demo's only error: what went wrong, and what to do about it."""
 
 __all__ = ["DemoError"]
 

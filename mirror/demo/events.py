@@ -1,4 +1,4 @@
-"""What `mirror run` says while it runs: JSON lines, read as they are written. Parsing is pure."""
+"""The JSON lines that `mirror run` writes, read as they are written. Parsing is pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,18 +11,18 @@ __all__ = ["Follower", "Halt", "Progress", "halt", "progress", "read_event", "wa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One line of progress, as `mirror run` writes it.
+    """One progress event, as `mirror run` writes it.
 
     Attributes:
-        lag_records: at the source and not yet acknowledged by the destination, as far as known; None: not at all.
+        lag_records: at the source and not yet acknowledged by the destination, as far as known; None if none is known.
         lag_unknown: partitions whose lag is not known; they are not in ``lag_records``.
         bytes: forwarded so far.
-        bytes_per_s: since the line before.
-        batches_forwarded: as they were.
-        batches_opened: on the deep path.
-        partitions: state -> how many.
-        cpu_s: user and system time of the workers, since they began.
-        rss_bytes: their memory.
+        bytes_per_s: since the previous event.
+        batches_forwarded: number copied as they were.
+        batches_opened: number copied on the deep path.
+        partitions: state -> number of partitions.
+        cpu_s: user and system time of the workers, since their start.
+        rss_bytes: resident memory of the workers.
     """
 
     lag_records: int | None
@@ -46,14 +46,14 @@ class Halt:
     detail: str
     remedy: str
     at: str = ""
-    """When it was said: ISO 8601, UTC."""
+    """Time of the event: ISO 8601, UTC."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} halted, {self.reason}: {self.detail}\n    remedy: {self.remedy}"
 
 
 def read_event(line: str) -> dict[str, Any] | None:
-    """The event of a line; None if it is no event (a warning of the interpreter, a traceback)."""
+    """Returns the event of a line; None if the line is no event (a warning of the interpreter, a traceback)."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -62,7 +62,7 @@ def read_event(line: str) -> dict[str, Any] | None:
 
 
 def progress(event: Mapping[str, Any]) -> Progress | None:
-    """The progress that an event tells of; None if it is another event."""
+    """Returns the progress that an event reports; None if it is another event."""
     if event["event"] != "progress":
         return None
     return Progress(
@@ -79,7 +79,7 @@ def progress(event: Mapping[str, Any]) -> Progress | None:
 
 
 def halt(event: Mapping[str, Any]) -> Halt | None:
-    """The halt that an event tells of; None if it is another event."""
+    """Returns the halt that an event reports; None if it is another event."""
     if event["event"] != "halted" or "topic" not in event:
         return None
     return Halt(
@@ -93,9 +93,9 @@ def halt(event: Mapping[str, Any]) -> Halt | None:
 
 
 def warning(event: Mapping[str, Any]) -> str | None:
-    """A warning or an error in one line for people; None for everything else.
+    """Returns a warning or an error as one readable line; None for everything else.
 
-    Repeats that were held back are no news.
+    ``repeats_suppressed`` says nothing new, so it gives None as well.
     """
     if event.get("level") not in ("warning", "error", "critical") or event["event"] == "repeats_suppressed":
         return None
@@ -112,7 +112,7 @@ class Follower:
         self._at = 0
 
     def lines(self) -> Iterator[str]:
-        """The lines that were completed since the last call; none if the file is not there yet."""
+        """Yields the lines that were completed since the last call; none if the file does not exist yet."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)

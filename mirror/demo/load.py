@@ -7,7 +7,7 @@
         ...                      # the producers go on writing
         written = load.finish()  # topic -> records, every one acknowledged
 
-For less, ``load_records`` writes a number of records into each topic and returns.
+Without the stream: ``load_records`` writes a number of records into each topic and returns.
 """
 
 import threading
@@ -35,23 +35,23 @@ __all__ = ["Load", "Sent", "create_topics", "load_records"]
 BULK_TIMEOUT_S = 600.0
 _ADMIN_TIMEOUT_S = 30.0
 _CHUNK = 250
-"""Records handed over at a time in the bulk."""
+"""Records per call of the writer in the bulk."""
 
 _STREAM_TICK_S = 0.1
 _TRANSACTION_TICK_S = 1.0
-"""A transaction a second and topic goes on being written. Every one is a hole in every partition that it touches, and
-a hole costs four round trips: ten a second are more than a mirror on an overloaded machine keeps up with."""
+"""One transaction per second and topic goes on being written. Each leaves a hole in every partition that it touches,
+and a hole costs four round trips: a mirror on an overloaded machine does not keep up with ten per second."""
 
 _JOIN_S = 0.2
 
 
 @dataclass(slots=True)
 class Sent:
-    """What one topic's producer was given so far; read from other threads while it grows.
+    """The records given to one topic's producer so far; other threads read it while it grows.
 
     Attributes:
         records: how many.
-        bytes: their keys, values and headers.
+        bytes: size of their keys, values and headers.
     """
 
     records: int = 0
@@ -73,13 +73,13 @@ class _Lane:
 class Load:
     """Producers of both clients, each topic in a thread of its own.
 
-    Left without ``finish``, everything is ended at once.
+    If the context is left without ``finish``, everything is ended at once.
 
     Args:
         bootstrap_servers: of the cluster to write to.
-        topics: what to write, and by whom.
+        topics: the topics, each with the client that writes it.
         folder: for the logs of the JVMs.
-        stream_per_s: records a second and topic, after the bulk.
+        stream_per_s: records per second and topic, after the bulk.
     """
 
     def __init__(
@@ -100,22 +100,22 @@ class Load:
 
     @property
     def sent(self) -> Sent:
-        """What all producers were given so far."""
+        """The records given to all producers so far."""
         lanes = self._lanes
         return Sent(sum(lane.sent.records for lane in lanes), sum(lane.sent.bytes for lane in lanes))
 
     @property
     def producing(self) -> int:
-        """How many producers have not ended."""
+        """The number of producers that have not ended."""
         return sum(not lane.done.done() for lane in self._lanes)
 
     @property
     def wanted_records(self) -> int:
-        """The bulk of all topics."""
+        """The number of records in the bulk of all topics."""
         return sum(lane.bulk for lane in self._lanes)
 
     def create_topics(self) -> None:
-        """As the function of this name, for the topics of this load."""
+        """Create the topics of this load; see the function ``create_topics``."""
         create_topics(self._bootstrap_servers, self._topics)
 
     def start(self, records: Mapping[str, int]) -> None:
@@ -133,19 +133,19 @@ class Load:
             threading.Thread(target=self._feed, args=(lane, at), name=f"load {plan.name}", daemon=True).start()
 
     def bulk_done(self) -> bool:
-        """Whether every producer has its bulk, and streams now.
+        """Returns True if every producer has its bulk and streams now.
 
         Raises:
-            DemoError: what the first that failed says.
+            DemoError: the error of the first producer that failed.
         """
         self.check()
         return all(lane.filled.is_set() for lane in self._lanes)
 
     def wait_bulk(self, tick: Callable[[], None] = lambda: None, *, timeout_s: float = BULK_TIMEOUT_S) -> None:
-        """Wait for ``bulk_done``; ``tick`` is called some times a second.
+        """Wait for ``bulk_done``; ``tick`` is called several times a second.
 
         Raises:
-            DemoError: a producer failed, or the time is over.
+            DemoError: a producer failed, or ``timeout_s`` is over.
         """
         deadline_at = time.monotonic() + timeout_s
         while not self.bulk_done():
@@ -159,7 +159,7 @@ class Load:
             time.sleep(_JOIN_S)
 
     def trim(self) -> dict[tuple[str, int], int]:
-        """Deletes the first half of the topics that are to be trimmed; (topic, partition) -> where it now begins.
+        """Delete the first half of each topic that is to be trimmed; returns (topic, partition) -> log start offset.
 
         Raises:
             DemoError: the cluster refused or did not answer.
@@ -180,13 +180,13 @@ class Load:
         return starts
 
     def check(self) -> None:
-        """Raises what a producer failed with, if one did."""
+        """Raise a producer's error, if one failed."""
         for lane in self._lanes:
             if lane.done.done():
                 lane.done.result()
 
     def finish(self, tick: Callable[[], None] = lambda: None) -> dict[str, int]:
-        """Stop streaming, end the producers, and return what each topic holds of them.
+        """Stop streaming, end the producers, and return the number of their records in each topic.
 
         Raises:
             DemoError: not everything was stored.
@@ -223,7 +223,7 @@ class Load:
         return LibrdkafkaWriter(self._bootstrap_servers, plan)
 
     def _feed(self, lane: _Lane, at: int) -> None:
-        """The life of a lane's thread."""
+        """The body of a lane's thread: bulk, stream, close."""
         try:
             records = payload.cycle(self._records, start=at * len(self._records) // len(self._topics))
             while lane.sent.records < lane.bulk and not self._stop.is_set():
@@ -235,7 +235,7 @@ class Load:
                 self._send(lane, [next(records) for _ in range(per_tick)])
             lane.writer.close()
         except BaseException as error:
-            lane.done.set_exception(error)  # raised by whoever looks: check, finish
+            lane.done.set_exception(error)  # raised by check, finish
         else:
             lane.done.set_result(None)
 
@@ -247,9 +247,9 @@ class Load:
 
 
 def create_topics(bootstrap_servers: str, topics: Sequence[TopicPlan]) -> None:
-    """Make the topics, and wait until they can be written to.
+    """Create the topics, and wait until they can be written to.
 
-    Each keeps what it gets for ever, and stores batches as their producers made them.
+    Each keeps its records for ever, and stores batches as their producers made them.
 
     Raises:
         DemoError: the cluster refused or did not answer.
@@ -277,9 +277,9 @@ def create_topics(bootstrap_servers: str, topics: Sequence[TopicPlan]) -> None:
 def _await_leaders(bootstrap_servers: str, topics: Sequence[TopicPlan]) -> None:
     """Wait until each partition's leader serves it.
 
-    A topic is created before its leaders know of it. A producer with several batches in flight can then have its first
-    one refused and its second taken; an idempotent one never gets the first in again (OUT_OF_ORDER_SEQUENCE_NUMBER
-    until it gives up: seen with Kafka 4.3.0's own).
+    A topic is created before its leaders know of it. If a producer has several batches in flight then, the first can
+    be refused and the second accepted. An idempotent producer never gets the first one in after that
+    (OUT_OF_ORDER_SEQUENCE_NUMBER until it gives up: seen with Kafka 4.3.0's own producer).
     """
     ends = EndsOf("source", bootstrap_servers, topics)
     deadline_at = time.monotonic() + _ADMIN_TIMEOUT_S
@@ -294,7 +294,7 @@ def _await_leaders(bootstrap_servers: str, topics: Sequence[TopicPlan]) -> None:
 
 
 def load_records(bootstrap_servers: str, topics: Sequence[TopicPlan], *, records: int, folder: Path) -> dict[str, int]:
-    """Make the topics and write so many records into each, by its own client; returns what each holds.
+    """Create the topics and write ``records`` into each, with its own client; returns topic -> records.
 
     Raises:
         DemoError: not everything was stored.

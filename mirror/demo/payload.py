@@ -1,7 +1,7 @@
-"""Records as people send them: JSON events with a key, now and then without one, with headers, and some null values.
+"""Realistic records: JSON events, most of them with a key and with headers, and some null values.
 
-Made once and sent again and again: making them must not be what the demo waits for. The same seed gives the same bytes.
-No part of a record holds a tab, a line feed, or (in headers) a comma or colon: Kafka's console producer cuts there.
+They are made once and sent repeatedly, so that the demo never waits for them. The same seed gives the same bytes.
+No part of a record holds a tab, a line feed, or (in headers) a comma or colon: Kafka's console producer splits there.
 """
 
 import base64
@@ -34,7 +34,7 @@ _NOTES = (
 
 
 class Record(NamedTuple):
-    """What a producer is given."""
+    """One record for a producer."""
 
     key: bytes | None
     value: bytes | None
@@ -48,7 +48,7 @@ class Record(NamedTuple):
 
 
 def pool(count: int = _POOL_RECORDS, *, seed: int = _SEED) -> list[Record]:
-    """Distinct records, of about 1 KB on average and 300 bytes to 4 KB each.
+    """Returns distinct records, of about 1 KB on average and 300 bytes to 4 KB each.
 
     Every kind is among the first 40: with and without key, headers and value.
     """
@@ -57,7 +57,7 @@ def pool(count: int = _POOL_RECORDS, *, seed: int = _SEED) -> list[Record]:
 
 
 def cycle(records: Sequence[Record], start: int = 0) -> Iterator[Record]:
-    """The records over and over, beginning at one of them."""
+    """Yields the records over and over, beginning at index ``start``."""
     at = start % len(records)
     while True:
         yield records[at]
@@ -65,7 +65,7 @@ def cycle(records: Sequence[Record], start: int = 0) -> Iterator[Record]:
 
 
 def console_line(record: Record) -> bytes:
-    """A record as one line for Kafka's console producer: headers, key and value, with tabs in between."""
+    """Returns a record as one line for Kafka's console producer: headers, key and value, with tabs in between."""
     headers = ",".join(f"{name}:{NULL_MARKER if value is None else value.decode()}" for name, value in record.headers)
     key = NULL_MARKER if record.key is None else record.key.decode()
     value = NULL_MARKER if record.value is None else record.value.decode()
@@ -74,7 +74,7 @@ def console_line(record: Record) -> bytes:
 
 def _record(rng: random.Random, number: int) -> Record:
     key = None if number % _EVERY_NULL_KEY == _EVERY_NULL_KEY - 1 else f"customer-{rng.randrange(_CUSTOMERS)}".encode()
-    # A null value without a key would say nothing: what it deletes is named by its key.
+    # A null value without a key would mean nothing: the key names the record that it deletes.
     gone = number % _EVERY_NULL_VALUE == _EVERY_NULL_VALUE - 1 and key is not None
     bare = number % _EVERY_WITHOUT_HEADERS == _EVERY_WITHOUT_HEADERS - 1
     return Record(key, None if gone else _event(rng), () if bare else _headers(rng))
@@ -110,5 +110,5 @@ def _event(rng: random.Random) -> bytes:
 
 
 def _token(rng: random.Random) -> str:
-    """Sixteen characters that no codec shrinks by more than a quarter."""
+    """Returns sixteen characters that no codec shrinks by more than a quarter."""
     return base64.urlsafe_b64encode(rng.randbytes(12)).decode()

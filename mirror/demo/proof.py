@@ -1,4 +1,4 @@
-"""`mirror audit` as a process of its own, awaited."""
+"""Runs `mirror audit` as a process of its own, and waits for it."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ _WATCH_S = 0.2
 _TAIL_LINES = 20
 _DOING = "Spark reads both clusters and compares every batch"
 _WIDTH = 120
-"""Of its tables, as it writes to no terminal."""
+"""The width of its tables, as it does not write to a terminal."""
 
 
 class Audit:
@@ -50,7 +50,9 @@ class Audit:
         self.said: list[str] = []
 
     def wait(self, tick: Callable[[str], None], *, timeout_s: float = _TIMEOUT_S) -> bool:
-        """Wait for its end; whether both sides proved identical. ``tick`` is told some times a second what goes on.
+        """Wait for its end; returns True if both sides proved identical.
+
+        ``tick`` is called several times a second with what it is doing.
 
         Raises:
             DemoError: it could not finish.
@@ -75,7 +77,7 @@ class Audit:
         return code == IDENTICAL
 
     def _interrupt(self) -> None:
-        """Ctrl-C, as on a terminal: it ends Spark by itself. If not, it is killed, and Spark sees its input end."""
+        """Send SIGINT, as Ctrl-C does: it then ends Spark. If it does not, kill it; Spark then sees its input end."""
         self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_INTERRUPT_S)

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live view on a terminal, plain lines everywhere else."""
+"""The demo's display while it runs: a live view on a terminal, plain lines everywhere else."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ __all__ = ["PlainScreen", "Screen", "TerminalScreen", "open_screen"]
 
 _PLAIN_INTERVAL_S = 5.0
 _PLAIN_REPEAT_S = 20.0
-"""For a line that says nothing new, but that there is life."""
+"""The interval after which an unchanged line is repeated, as a sign of life."""
 _PLAIN_WIDTH = 110
 _REFRESHES_PER_S = 8
 _STEP_WIDTH = 8
@@ -24,19 +24,19 @@ _TIME_WIDTH = 5
 
 
 class Screen(Protocol):
-    """Steps, one at a time: begun, updated as often as one likes, done."""
+    """Shows steps, one at a time: each is begun, updated any number of times, and done."""
 
     def begin(self, step: str, line: str) -> None:
-        """A step begins."""
+        """Begin a step."""
 
     def update(self, doing: str, *, line: str = "", panel: RenderableType | None = None) -> None:
-        """What the step is at; further how far it is: on a terminal as a panel, elsewhere as a line."""
+        """Show what the step is doing, and how far it is: on a terminal as a panel, elsewhere as a line."""
 
     def done(self, line: str) -> None:
-        """The step is done; the line stays."""
+        """End the step; the line stays."""
 
     def show(self, renderable: RenderableType) -> None:
-        """Something that stays: a table, a text."""
+        """Show something that stays: a table, a text."""
 
     def close(self) -> None:
         """Leave the terminal as it was. May be called twice."""
@@ -53,7 +53,7 @@ class TerminalScreen:
         self._began_at = 0.0
 
     def begin(self, step: str, line: str) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         self._step, self._began_at = step, time.monotonic()
         self._spinner = Spinner("dots", style="cyan")
         self._live = Live(console=self._console, transient=True, refresh_per_second=_REFRESHES_PER_S)
@@ -61,23 +61,23 @@ class TerminalScreen:
         self._live.start()
 
     def update(self, doing: str, *, line: str = "", panel: RenderableType | None = None) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         if self._live is None:
             return
         head = self._row(self._spinner, Text(self._step, "bold cyan"), doing)
         self._live.update(head if panel is None else Group(head, panel))
 
     def done(self, line: str) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         self.close()
         self._console.print(self._row(Text("✓", "bold green"), Text(self._step, "bold"), line))
 
     def show(self, renderable: RenderableType) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         self._console.print(renderable)
 
     def close(self) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -94,7 +94,7 @@ class TerminalScreen:
 
 
 class PlainScreen:
-    """Dated lines; updates no more often than every few seconds."""
+    """Lines with the elapsed time; an update at most every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -104,26 +104,26 @@ class PlainScreen:
         self._next_at = self._repeat_at = 0.0
 
     def begin(self, step: str, line: str) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         self._step, self._began_at = step, time.monotonic()
         self._say(line)
 
     def update(self, doing: str, *, line: str = "", panel: RenderableType | None = None) -> None:
-        """As ``Screen`` says; panels are for terminals."""
+        """See ``Screen``; panels are for terminals."""
         said = f"{doing}: {line}" if line else doing
         if time.monotonic() >= (self._next_at if said != self._last else self._repeat_at):
             self._say(said)
 
     def done(self, line: str) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         self._say(f"{line} ({units.elapsed(time.monotonic() - self._began_at)})")
 
     def show(self, renderable: RenderableType) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
         self._console.print(renderable)
 
     def close(self) -> None:
-        """As ``Screen`` says."""
+        """See ``Screen``."""
 
     def _say(self, line: str) -> None:
         now = time.monotonic()
@@ -133,7 +133,7 @@ class PlainScreen:
 
 
 def open_screen() -> Screen:
-    """The one that suits standard output."""
+    """Returns the screen that suits standard output."""
     console = Console(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal:
         return TerminalScreen(console)

@@ -1,4 +1,4 @@
-"""What the demo ends with: a row per topic, the verdict, and what it cost. Reads the audit's files; draws tables."""
+"""The demo's summary: a row per topic, the verdict, and the cost. Reads the audit's files; draws tables."""
 
 import json
 from collections import Counter
@@ -34,20 +34,20 @@ class TopicResult:
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs."""
+        """True if everything was read and nothing differs."""
         return self.verdict == IDENTICAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the mirror's worker used for the whole copy; its supervisor copies nothing.
+    """The resources that the mirror's worker used for the copy; its supervisor copies nothing.
 
     Attributes:
         cpu_s: user and system time of the whole run.
-        start_cpu_s: of it, what was used when its first batch had not been copied yet: imports, metadata, positions.
+        start_cpu_s: the part of it before the first batch was copied: imports, metadata, positions.
         peak_rss_bytes: the most memory it held.
-        forwarded_bytes: what it copied.
-        opened: batches that it had to open.
+        forwarded_bytes: bytes that it copied.
+        opened: number of batches that it had to open.
     """
 
     cpu_s: float
@@ -58,12 +58,12 @@ class Cost:
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """CPU seconds per 10^9 bytes, the start left out; 0 if nothing was copied."""
+        """CPU seconds per 10^9 bytes, without the start; 0 if nothing was copied."""
         return (self.cpu_s - self.start_cpu_s) / (self.forwarded_bytes / 1e9) if self.forwarded_bytes else 0.0
 
 
 def read_results(folder: Path, topics: Sequence[TopicPlan]) -> list[TopicResult]:
-    """The audit's coverage and findings, per topic.
+    """Returns the audit's coverage and findings, per topic.
 
     Raises:
         DemoError: a file is missing or is not what the audit writes.
@@ -106,7 +106,7 @@ def _result(
 
 
 def render(results: Sequence[TopicResult], cost: Cost, *, identical: bool, took_s: float) -> RenderableType:
-    """The table, and under it the verdict and the cost."""
+    """Returns the table, with the verdict and the cost under it."""
     return Group(_table(results), Text(), _verdict(results, identical=identical), *_cost(cost, took_s))
 
 

@@ -20,7 +20,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?\Z", re.IGNORECASE)
 SMALLEST_BYTES = 1_000_000
 LARGEST_BYTES = 20_000_000_000
-"""Above that the demo is a benchmark, and there is `make bench`."""
+"""Anything larger is a benchmark: use `make bench`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +28,14 @@ class TopicPlan:
     """One topic of the demo.
 
     Attributes:
-        client: whose producer writes it.
+        client: the client whose producer writes it.
         codec: compression of its batches.
         partitions: how many.
-        batch_bytes: what its producer makes of a batch at most, as that producer counts.
+        batch_bytes: largest size of a batch, as its producer counts.
         share: of the bytes that the demo stores, in percent.
-        prefix: in front of the topic's name, where a cluster is shared with others.
-        transactional: whether it is written in transactions, one in five aborted.
-        trimmed: whether the first half of its records is deleted before the mirror comes: it does not start at 0 then.
+        prefix: in front of the topic's name, if the cluster is shared.
+        transactional: True if it is written in transactions, one in five aborted.
+        trimmed: True if the first half of its records is deleted before the mirror starts: it then starts above 0.
     """
 
     client: Client
@@ -58,8 +58,8 @@ def _topic(client: Client, codec: str, partitions: int, batch_bytes: int, share:
     return TopicPlan(client=client, codec=codec, partitions=partitions, batch_bytes=batch_bytes, share=share)
 
 
-# Small batches come from small limits (and from the steady stream, which leaves no time to fill one). 1 MB is near the
-# most that a broker takes unless told otherwise. gzip is slow to write, and a broker opens every batch: less of it.
+# Small batches come from small limits (and from the steady stream, which leaves no time to fill one). 1 MB is near
+# a broker's default limit. gzip is slow to write, and a broker opens every batch, so there is less of it.
 TOPICS = (
     _topic("librdkafka", "none", 4, 1_000_000, 18),
     _topic("librdkafka", "gzip", 2, 100_000, 4),
@@ -78,12 +78,12 @@ _HARDER = (
     replace(_topic("librdkafka", "zstd", 2, 100_000, 2), transactional=True),
     replace(_topic("librdkafka", "none", 2, 16_000, 2), trimmed=True),
 )
-"""On top of the 100 percent: topics whose offsets a plain copy would not keep."""
+"""In addition to the 100 percent: topics whose offsets a plain copy would not keep."""
 ALL_TOPICS = TOPICS + _HARDER
 
 
 def records_for(plan: TopicPlan, *, total_bytes: int, record_bytes: float) -> int:
-    """How many records give the topic its share of what the demo stores; at least 40, which hold every kind.
+    """Returns how many records give the topic its share of the stored bytes; at least 40, which hold every kind.
 
     Args:
         plan: the topic.
@@ -95,10 +95,10 @@ def records_for(plan: TopicPlan, *, total_bytes: int, record_bytes: float) -> in
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a text as ``300MB`` or ``1.5G`` (powers of ten).
+    """Returns the bytes that a text such as ``300MB`` or ``1.5G`` means (powers of ten).
 
     Raises:
-        DemoError: it is no size, or none that the demo can do.
+        DemoError: it is no size, or one outside the demo's range.
     """
     found = _SIZE.match(text.strip())
     if not found:

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers for people."""
 
 __all__ = ["count", "elapsed", "size"]
 
@@ -6,7 +6,7 @@ _SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "KB"))
 
 
 def size(number: float) -> str:
-    """Bytes: ``61.2 MB`` (powers of ten, as throughput and disks are counted)."""
+    """Returns bytes as ``61.2 MB`` (powers of ten, as throughput and disks are counted)."""
     for unit, name in _SIZES:
         if number >= unit:
             return f"{number / unit:.1f} {name}"
@@ -14,7 +14,7 @@ def size(number: float) -> str:
 
 
 def count(number: int, noun: str = "") -> str:
-    """``12,345 records``, ``1 batch``; the noun's plural is regular, or ends in -es after a hiss."""
+    """Returns ``12,345 records``, ``1 batch``; the plural is regular, or in -es after s, x, ch and sh."""
     if not noun:
         return f"{number:,}"
     plural = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
@@ -22,6 +22,6 @@ def count(number: int, noun: str = "") -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """``9 s`` or ``2 min 05 s``."""
+    """Returns ``9 s`` or ``2 min 05 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,4 +1,4 @@
-"""Producers that people really use, behind one shape: librdkafka in this process, and Kafka's own console producer."""
+"""Real-world producers behind one interface: librdkafka in this process, and Kafka's own console producer."""
 
 import subprocess
 import time
@@ -34,7 +34,7 @@ _POLL_S = 0.01
 
 
 class Writer(Protocol):
-    """A producer of one topic. Used by one thread at a time, but for ``abort``."""
+    """A producer of one topic. Used by one thread at a time, except for ``abort``."""
 
     def send(self, records: Sequence[Record]) -> None:
         """Hand over records; waits while the producer's buffer is full.
@@ -44,14 +44,14 @@ class Writer(Protocol):
         """
 
     def close(self) -> None:
-        """Send what is buffered, await the broker's word on all of it, and end.
+        """Send what is buffered, wait for the broker's answers to all of it, and end.
 
         Raises:
             DemoError: not everything was stored.
         """
 
     def abort(self) -> None:
-        """End at once, whatever is buffered. From any thread; after ``close`` nothing happens."""
+        """End at once and drop what is buffered. May be called from any thread; does nothing after ``close``."""
 
 
 class LibrdkafkaWriter:
@@ -73,11 +73,11 @@ class LibrdkafkaWriter:
         } | self._further(plan))  # fmt: skip
 
     def _further(self, plan: TopicPlan) -> dict[str, str | int]:
-        """Settings of a kind of producer."""
+        """Returns further settings of this kind of producer."""
         return {}
 
     def send(self, records: Sequence[Record]) -> None:
-        """As ``Writer`` says."""
+        """See ``Writer``."""
         for record in records:
             while not self._offer(record):
                 self._producer.poll(_POLL_S)
@@ -86,7 +86,7 @@ class LibrdkafkaWriter:
         self._check()
 
     def close(self) -> None:
-        """As ``Writer`` says."""
+        """See ``Writer``."""
         deadline_at = time.monotonic() + _CLOSE_TIMEOUT_S
         while self._producer.flush(0.2) and time.monotonic() < deadline_at:
             self._check()
@@ -98,7 +98,7 @@ class LibrdkafkaWriter:
             )
 
     def abort(self) -> None:
-        """As ``Writer`` says."""
+        """See ``Writer``."""
         self._aborted = True
         self._producer.purge()
 
@@ -134,7 +134,7 @@ class LibrdkafkaWriter:
 
 
 class TransactionalWriter(LibrdkafkaWriter):
-    """The same in transactions: each call of ``send`` is one, and one in five is aborted."""
+    """A ``LibrdkafkaWriter`` with transactions: each call of ``send`` is one, and one in five is aborted."""
 
     def __init__(self, bootstrap_servers: str, plan: TopicPlan) -> None:
         super().__init__(bootstrap_servers, plan)
@@ -145,7 +145,7 @@ class TransactionalWriter(LibrdkafkaWriter):
         return {"transactional.id": f"demo-{plan.name}", "transaction.timeout.ms": _DELIVERY_TIMEOUT_MS}
 
     def send(self, records: Sequence[Record]) -> None:
-        """As ``Writer`` says; when it returns, the transaction is decided."""
+        """See ``Writer``; when it returns, the transaction is committed or aborted."""
         try:
             if not self._initialised:
                 self._producer.init_transactions(_TRANSACTION_TIMEOUT_S)
@@ -165,7 +165,7 @@ class TransactionalWriter(LibrdkafkaWriter):
 class JavaWriter:
     """Kafka's console producer: a JVM that reads one record a line from its standard input.
 
-    Ends with the thread that made it, so that one must live as long as it is needed.
+    It ends with the thread that made it, so that thread must live as long as the producer is needed.
 
     Args:
         bootstrap_servers: of the cluster.
@@ -179,18 +179,18 @@ class JavaWriter:
         self._process = children.start(_console_producer(bootstrap_servers, plan, folder), log=self._log, feed=True)
 
     def send(self, records: Sequence[Record]) -> None:
-        """As ``Writer`` says."""
+        """See ``Writer``."""
         assert self._process.stdin is not None
         lines = memoryview(b"".join(map(console_line, records)))
         try:
             while lines:
-                lines = lines[self._process.stdin.write(lines) :]  # a pipe takes what it has room for
+                lines = lines[self._process.stdin.write(lines) :]  # a pipe takes only what it has room for
         except OSError as error:
             self._process.stdin.close()
             raise self._error("ended early") from error
 
     def close(self) -> None:
-        """As ``Writer`` says; the console producer itself says nothing of records that failed but in its log."""
+        """See ``Writer``; the console producer reports failed records only in its log."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
@@ -203,8 +203,8 @@ class JavaWriter:
             raise self._error(f"ended with code {code}")
 
     def abort(self) -> None:
-        """As ``Writer`` says."""
-        self._process.kill()  # of a process that has ended: nothing
+        """See ``Writer``."""
+        self._process.kill()  # no effect on a process that has ended
         self._process.wait()
 
     def _error(self, what: str) -> DemoError:
@@ -220,7 +220,7 @@ def _console_producer(bootstrap_servers: str, plan: TopicPlan, folder: Path) -> 
         "batch.size": plan.batch_bytes,
         "buffer.memory": 33_554_432,
         "max.block.ms": _DELIVERY_TIMEOUT_MS,
-        "request.timeout.ms": 30_000,  # the console producer's own is 1.5 s, and 3 attempts: too few on a busy machine
+        "request.timeout.ms": 30_000,  # the console producer's default is 1.5 s, 3 attempts: too few on a busy machine
         "delivery.timeout.ms": _DELIVERY_TIMEOUT_MS,
         "retries": 1_000_000,
     }

@@ -13,11 +13,11 @@ from .process import Process, Processes
 
 __all__ = ["Broker"]
 
-START_TIMEOUT_S = 120.0  # a loaded machine with two cores starts three of them in some 30
+START_TIMEOUT_S = 120.0  # a loaded machine with two cores starts three of them in about 30 s
 STOP_TIMEOUT_S = 60.0
 _ASK_EVERY_S = 0.05
 _PORT_TAKEN = ("Address already in use", "BindException")
-# ZooKeeper still remembers its killed predecessor (in the words of 2.x and of 0.10); that passes with the session.
+# ZooKeeper still has its killed predecessor registered (texts of 2.x and of 0.10) until that session expires.
 _STALE_REGISTRATION = ("NodeExistsException", "already registered on the path")
 
 
@@ -27,11 +27,11 @@ class Broker:
     Attributes:
         node_id: its number in the cluster, from 1.
         port: of 127.0.0.1, on which it serves clients.
-        proxied_port: likewise, where it awaits what comes through a proxy; None without such a listener.
-        tls_port: likewise, where it speaks TLS; None without such a listener.
+        proxied_port: likewise, for connections through a proxy; None without such a listener.
+        tls_port: likewise, for TLS; None without such a listener.
         data_dir: its log directory (``log.dirs``).
-        log_path: what it prints.
-        properties: its configuration; a change counts from the next ``start``.
+        log_path: the file with its output.
+        properties: its configuration; a change takes effect at the next ``start``.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether its process lives (paused or not)."""
+        """True while its process lives (paused or not)."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -79,7 +79,7 @@ class Broker:
         """Start it, with the data and the port that it had.
 
         Args:
-            wait: return when it is ready; else at once.
+            wait: return when it is ready; otherwise at once.
             timeout_s: how long to wait.
 
         Raises:
@@ -95,7 +95,7 @@ class Broker:
         """Wait until it serves clients: it answers a Metadata request and names itself and ``others`` as up.
 
         Raises:
-            SandboxError: it ended, or was not ready in time; with the end of its log.
+            SandboxError: it ended, or was not ready in time; with an excerpt of its log.
         """
         deadline_at = time.monotonic() + timeout_s
         awaited = others | {self.node_id}
@@ -121,14 +121,14 @@ class Broker:
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop it cleanly, as an operator would (SIGTERM); its data stay.
 
-        In a KRaft cluster of three the last of them cannot: its leave needs a controller, and one alone is no quorum.
+        The last broker of a KRaft cluster of three cannot stop cleanly: that needs a controller, and one is no quorum.
 
         Raises:
             SandboxError: it was not running, or did not end in time and was killed.
         """
         process = self._running()
         process.signal(signal.SIGTERM)
-        process.signal(signal.SIGCONT)  # if it was paused, it could not end
+        process.signal(signal.SIGCONT)  # a paused process could not end
         if process.wait(timeout_s) is None:
             self.kill()
             raise SandboxError(
@@ -164,7 +164,7 @@ class Broker:
         self._running().signal(signal.SIGCONT)
 
     def port_was_taken(self) -> bool:
-        """Whether it ended because somebody else listens on its port."""
+        """Returns True if it ended because another process listens on its port."""
         return not self.running and logs.mentions(self.log_path, _PORT_TAKEN, start=self._log_from)
 
     def _launch(self) -> Process:
@@ -189,5 +189,5 @@ class Broker:
 
 
 def _escaped(value: str) -> str:
-    """A value as Java's properties files take it."""
+    """Escapes a value for a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")

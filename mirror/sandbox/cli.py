@@ -109,7 +109,7 @@ def down() -> None:
 
 
 def _reported(action: Callable[[], R]) -> R:
-    """Run something; an error of the sandbox becomes a message and exit code 1."""
+    """Run an action; a ``SandboxError`` becomes a message and exit code 1."""
     try:
         return action()
     except SandboxError as error:

@@ -1,4 +1,4 @@
-"""A real Kafka cluster on loopback, gone without a trace when its owner is."""
+"""A real Kafka cluster on loopback that leaves nothing behind when its owner ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["MOST_BROKERS", "Cluster", "start_together"]
 
 MOST_BROKERS = 3
 _PORT_ATTEMPTS = 3
-_RECORD_TIMEOUT_S = 120.0  # a broker's end, writing its classes down
+_RECORD_TIMEOUT_S = 120.0  # for a broker to stop and to write its classes
 
 
 class Cluster:
@@ -32,16 +32,16 @@ class Cluster:
     Everything it starts and writes is gone when it is closed, or when this process ends for whatever reason.
 
     Args:
-        name: what it is called in messages.
+        name: the cluster's name in messages.
         version: Apache Kafka's version, from 0.10.1.0.
         brokers: how many.
-        properties: broker properties, over those of the sandbox; only what places the brokers cannot be set.
+        properties: broker properties; they override the sandbox's, but those that place the brokers cannot be set.
         heap_mb: heap of each broker.
         quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
         jvm_options: further options for the brokers' ``java``.
         proxied: ports of 127.0.0.1, one for each broker, that the brokers advertise on a second listener, for clients
-            that have to go through a proxy there; the proxy passes them on to ``Broker.proxied_port``. Whoever
-            connects to ``Broker.port`` never hears of them. Kafka 1.0 and later.
+            that must go through a proxy there; the proxy forwards to ``Broker.proxied_port``. Clients of
+            ``Broker.port`` never see these ports. Kafka 1.0 and later.
         tls: a PEM file with a private key (PKCS #8) and the chain of its certificates: each broker gets one more
             listener, ``Broker.tls_port``, that speaks TLS with them. Kafka 3.9 and later.
 
@@ -50,7 +50,7 @@ class Cluster:
 
     Attributes:
         brokers: in the order of their ids; none before the start.
-        cluster_id: as the brokers name it.
+        cluster_id: as the brokers report it.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Cluster:
 
     @property
     def tls_bootstrap_servers(self) -> str:
-        """The same of the listeners that speak TLS."""
+        """``host:port`` of every TLS listener, joined by commas."""
         return ",".join(f"127.0.0.1:{broker.tls_port}" for broker in self.brokers if broker.tls_port is not None)
 
     @property
@@ -109,7 +109,7 @@ class Cluster:
         """Start all brokers and wait until each of them sees them all.
 
         Raises:
-            SandboxError: it is started already; a broker ended or was not ready in time; jars could not be had.
+            SandboxError: it is started already; a broker ended or was not ready in time; jars could not be fetched.
         """
         if self._processes is not None:
             raise SandboxError(f"cluster {self.name} is started already", "close it first")
@@ -122,7 +122,7 @@ class Cluster:
                 self._start_once(classpath, timeout_s)
                 return
             except SandboxError as error:
-                # Somebody who binds with SO_REUSEADDR can be on a reserved port: go to others.
+                # A program that binds with SO_REUSEADDR can be on a reserved port: try other ports.
                 again = attempt < _PORT_ATTEMPTS and any(broker.port_was_taken() for broker in self.brokers)
                 self.close()
                 if not again:
@@ -132,7 +132,7 @@ class Cluster:
                 raise
 
     def close(self) -> None:
-        """End all brokers at once and remove their data. May be called twice."""
+        """Kill all brokers at once and remove their data. May be called twice."""
         if self._processes is not None:
             self._processes.close()
             self._processes = None
@@ -240,7 +240,7 @@ class Cluster:
 
 
 def _record_classes(version: str, path: Path) -> None:
-    """Leaves the classes of a broker of this version in a file."""
+    """Write the classes of a broker of this version to a file."""
     options = (classes.recording(path),)
     with Cluster("classes", version=version, heap_mb=512, quick=True, jvm_options=options) as cluster:
         cluster.brokers[0].stop(timeout_s=_RECORD_TIMEOUT_S)
@@ -250,7 +250,7 @@ def start_together(*clusters: Cluster) -> None:
     """Start several clusters at the same time; if one does not start, none is left.
 
     Raises:
-        SandboxError: what the first that failed says.
+        SandboxError: the error of the first cluster that failed.
     """
     for version in dict.fromkeys(cluster.version for cluster in clusters):
         jars.classpath(version)  # one fetch, and one progress bar, at a time
@@ -260,13 +260,13 @@ def start_together(*clusters: Cluster) -> None:
             for started in as_completed(starts):
                 started.result()
         except BaseException:
-            # A thread that waits for a broker sees it end. One that was just about to start something did not
-            # notice the first close: hence until all are done.
+            # A thread that waits for a broker sees it end. A thread that was just about to start one misses the
+            # first close, so close again until all threads are done.
             while True:
                 for cluster in clusters:
                     cluster.close()
                 if not wait(starts, timeout=0.1).not_done:
                     break
             for cluster in clusters:
-                cluster.close()  # one that was ready after all
+                cluster.close()  # a cluster that became ready after all
             raise

@@ -1,4 +1,4 @@
-"""The one error of the sandbox: what went wrong, and what to do about it."""
+"""The sandbox's only error: what went wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["SandboxError"]
 
 
 class SandboxError(Exception):
-    """Something the sandbox was asked for cannot be had.
+    """The sandbox cannot do what it was asked to do.
 
     Args:
         problem: what failed and where, in one sentence.

@@ -1,13 +1,13 @@
-"""The process between a sandbox's owner and its brokers: nothing it started outlives the owner.
+"""The process between a sandbox's owner and its brokers: nothing that it starts outlives the owner.
 
 Run as a script (``python -I -S guardian.py PREFIX``) with one end of a socket pair as standard input. It is the parent
-of every JVM of one cluster, and the cluster's temporary folder is its to remove. Two things can end it, both covered:
+of every JVM of one cluster, and removes the cluster's temporary folder. Two things can end it, and both are covered:
 
 * The owner dies, by whatever means: the socket reads end-of-file, or (when a forked child of the owner still holds the
   other end) the parent process id changes. The guardian kills its children with SIGKILL and removes the folder.
 * The guardian itself dies: its children have asked the kernel for SIGKILL at their parent's death (PR_SET_PDEATHSIG).
-  That signal follows the parent *thread*: hence a single-threaded process is the parent, and not the owner.
-  Only the folder is left then; the next guardian finds it by its dead owner and removes it.
+  That signal follows the parent *thread*, so the parent is this single-threaded process and not the owner.
+  Only the folder is left then; the next guardian sees that the folder's guardian is dead, and removes it.
 
 Protocol: one JSON object a line. The guardian greets with ``{"folder": PATH}``, then answers each request in order:
 
@@ -17,8 +17,8 @@ Protocol: one JSON object a line. The guardian greets with ``{"folder": PATH}``,
     {"do": "close"}                                   {"closed": true}, and the guardian ends
 
 An answer ``{"error": TEXT}`` says that a request failed.
-A process is reaped only by ``poll`` or at the end, so a process id cannot be used again while somebody may signal it.
-Imports nothing of the project and only the standard library: it starts in some 30 ms.
+A process is reaped only by ``poll``, ``signal`` or at the end, so no process id is reused while it may be signalled.
+Imports only the standard library, nothing of the project: it starts in about 30 ms.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-OWNER_CHECK_S = 0.5  # how often the parent process id is looked at; end-of-file is seen at once
+OWNER_CHECK_S = 0.5  # how often the parent process id is checked; end-of-file is seen at once
 REMOVAL_ATTEMPTS = 20
 OWNER_FILE = "owner"
 
@@ -46,7 +46,7 @@ OWNER_FILE = "owner"
 def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel to kill this process when its parent thread ends; end at once if the parent is gone already."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The parent can have died between the fork and the line above; then no signal will ever come.
+    # If the parent died between the fork and the line above, no signal will ever come.
     if os.getppid() != parent_pid:
         os._exit(1)
 
@@ -61,7 +61,7 @@ class Guardian:
         self.children: dict[int, subprocess.Popen[bytes]] = {}
 
     def serve(self) -> None:
-        """Answer requests until the owner closes, or is gone."""
+        """Answer requests until the owner closes or is gone."""
         self.send({"folder": str(self.folder)})
         pending = b""
         while os.getppid() == self.owner_pid:
@@ -120,7 +120,7 @@ class Guardian:
         return True
 
     def end(self) -> None:
-        """Kill every child, wait for it, remove the folder. May be called twice."""
+        """Kill every child, wait for it, and remove the folder. May be called twice."""
         for child in self.children.values():
             child.kill()
         for child in self.children.values():
@@ -130,11 +130,11 @@ class Guardian:
             shutil.rmtree(self.folder, ignore_errors=True)
             if not self.folder.exists():
                 return
-            time.sleep(0.1)  # one of the owner's threads wrote a file in the middle of it
+            time.sleep(0.1)  # one of the owner's threads wrote a file meanwhile
 
 
 def sweep(prefix: str) -> None:
-    """Remove folders whose guardian was killed: the case in which nobody was left to remove them."""
+    """Remove folders whose guardian was killed: nobody else was left to remove them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         try:
             pid, started = (folder / OWNER_FILE).read_text().split()
@@ -145,7 +145,7 @@ def sweep(prefix: str) -> None:
 
 
 def start_time(pid: int) -> str | None:
-    """When a process started (clock ticks since boot): with it a process id is unique. None: it is not running."""
+    """Returns a process's start time (clock ticks since boot), which makes its id unique; None if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -172,7 +172,7 @@ def main(prefix: str) -> None:
         (folder / OWNER_FILE).write_text(f"{os.getpid()} {start_time(os.getpid())}")
         guardian.serve()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # the owner went in the middle of an exchange
+        pass  # the owner ended in the middle of an exchange
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         guardian.end()

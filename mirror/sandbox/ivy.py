@@ -1,4 +1,4 @@
-"""One run of Apache Ivy: resolves an artifact with what it needs, and shows how far it is."""
+"""One run of Apache Ivy: resolves an artifact and its dependencies, and shows the progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
 def say(line: str) -> None:
-    """One line for the person who waits, on standard error."""
+    """Print one line for the waiting user on standard error."""
     Console(stderr=True, highlight=False).print(f"sandbox: {line}")
 
 
@@ -36,7 +36,7 @@ def retrieve(*, ivy_jar: Path, cache: Path, into: Path, group: str, artifact: st
         into: an existing folder.
 
     Raises:
-        SandboxError: with Ivy's own account of it.
+        SandboxError: Ivy failed; with the end of its output.
     """
     name = f"{artifact} {version}"
     command = [
@@ -60,7 +60,7 @@ def retrieve(*, ivy_jar: Path, cache: Path, into: Path, group: str, artifact: st
 
 
 def _follow(lines: Iterable[str], name: str) -> list[str]:
-    """Show the progress that Ivy prints; its lines are returned for the case that it fails."""
+    """Show the progress that Ivy prints, and return its lines for an error message."""
     console = Console(stderr=True)
     if not console.is_terminal:
         say(f"fetching {name} and what it needs (only the first time)")
@@ -102,7 +102,7 @@ def _failure(what: str, output: list[str]) -> SandboxError:
 
 
 def _proxy_options(environ: os._Environ[str] | dict[str, str]) -> list[str]:
-    """Java knows nothing of the proxy variables that every other tool reads."""
+    """Returns the ``java`` options for the proxy variables, which Java itself does not read."""
     options = []
     for scheme in ("http", "https"):
         named = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
@@ -117,7 +117,7 @@ def _proxy_options(environ: os._Environ[str] | dict[str, str]) -> list[str]:
 
 
 def _settings(cache: Path) -> list[str]:
-    """The machine's own configuration, if it has one: Ivy's settings file, else the mirror that Maven uses."""
+    """Returns the options for the machine's own configuration, if any: Ivy's settings file, else Maven's mirror."""
     for named in (os.environ.get("MIRROR_IVY_SETTINGS"), str(Path.home() / ".ivy2" / "ivysettings.xml")):
         if named and Path(named).is_file():
             return ["-settings", named]
@@ -135,7 +135,7 @@ def _settings(cache: Path) -> list[str]:
 
 
 def _maven_mirror(settings: Path) -> str | None:
-    """The URL by which Maven's settings replace its central repository, if they do."""
+    """Returns the URL that Maven's settings use instead of its central repository, or None."""
     try:
         root = ET.parse(settings).getroot()
     except (OSError, ET.ParseError):

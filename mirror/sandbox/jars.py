@@ -1,6 +1,6 @@
 """Kafka's jars: fetched once by the Ivy that ships with pyspark, kept in a cache, one folder per artifact and version.
 
-A folder in the cache is complete by its mere existence: it is filled under another name and renamed.
+A folder that exists in the cache is complete: it is filled under another name and then renamed.
 Versions never share a folder, so class paths do not mix them.
 """
 
@@ -29,14 +29,14 @@ _SLF4J_BACKENDS = ("slf4j-simple-", "slf4j-log4j12-", "slf4j-reload4j-", "logbac
 
 
 def cache_folder() -> Path:
-    """Where fetched things are kept: ``MIRROR_CACHE``, else ``mirror`` in the user's cache (``XDG_CACHE_HOME``)."""
+    """Returns the cache's folder: ``MIRROR_CACHE``, else ``mirror`` in the user's cache (``XDG_CACHE_HOME``)."""
     if named := os.environ.get("MIRROR_CACHE"):
         return Path(named).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "mirror"
 
 
 def classpath(version: str) -> str:
-    """The class path of a Kafka broker (and of its ZooKeeper, in old versions) with a logging backend.
+    """Returns the class path of a Kafka broker (and of its ZooKeeper, in old versions) with a logging backend.
 
     Args:
         version: Apache Kafka's version, e.g. ``"4.3.0"``.
@@ -49,7 +49,7 @@ def classpath(version: str) -> str:
 
 
 def classpath_of(coordinates: Iterable[Coordinate]) -> str:
-    """One class path for several artifacts with what they need, in their order; a jar that several bring is named once.
+    """Returns one class path for several artifacts and their dependencies, in order; each jar is named once.
 
     A logging backend is added if none of them brings one: it writes to standard error.
     """
@@ -66,9 +66,9 @@ def classpath_of(coordinates: Iterable[Coordinate]) -> str:
 
 
 def fetch(group: str, artifact: str, version: str) -> list[Path]:
-    """An artifact's jar and the jars it needs, from the cache or, the first time, from the Maven repository.
+    """Get an artifact's jar and the jars it needs, from the cache or, the first time, from the Maven repository.
 
-    Safe against several processes doing it at once: one fetches, the others wait and find it done.
+    Several processes may call this at once: one fetches, and the others wait for it.
 
     Returns:
         Paths of jar files, sorted by name; never empty.
@@ -92,7 +92,7 @@ def fetch(group: str, artifact: str, version: str) -> list[Path]:
 
 def _fill(folder: Path, group: str, artifact: str, version: str) -> None:
     partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed while fetching
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed while fetching
     partial.mkdir(parents=True)
     try:
         ivy.retrieve(
@@ -108,7 +108,7 @@ def _fill(folder: Path, group: str, artifact: str, version: str) -> None:
 
 def _ivy_jar() -> Path:
     remedy = "install the part that brings it, in the project's folder: pip install '.[audit]'"
-    spec = importlib.util.find_spec("pyspark")  # finds it without running it
+    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise SandboxError("pyspark is not installed; Kafka's jars are fetched by the Ivy inside it", remedy)
     found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
@@ -119,11 +119,11 @@ def _ivy_jar() -> Path:
 
 @contextlib.contextmanager
 def lock(path: Path, *, waiting_for: str) -> Iterator[None]:
-    """An exclusive lock between processes, and between threads; the kernel lets go of it when its holder dies.
+    """Hold an exclusive lock between processes and between threads; the kernel releases it when its holder dies.
 
     Args:
-        path: a file in the cache, made if it is not there.
-        waiting_for: what the other one does, for the person who waits.
+        path: a file in the cache, created if missing.
+        waiting_for: what the lock's holder does, for the message to a user who waits.
 
     Raises:
         SandboxError: the cache cannot be written.

@@ -1,4 +1,4 @@
-"""The Java that runs the brokers: which one, and whether it is new enough."""
+"""Finds the Java that runs the brokers, and checks that it is new enough."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find() -> str:
-    """The path of a ``java`` of version 17 or newer: that of JAVA_HOME, else the first on PATH.
+    """Returns the path of a ``java`` of version 17 or newer: that of JAVA_HOME, else the first on PATH.
 
     Raises:
         SandboxError: there is none, it does not run, or it is too old.
@@ -48,7 +48,7 @@ def _check(home: str | None, path: str | None) -> str:
 
 
 def major(java: str) -> int:
-    """The major version of a ``java`` program, e.g. 17.
+    """Returns the major version of a ``java`` program, e.g. 17.
 
     Raises:
         SandboxError: the program does not run, or prints no version.

@@ -29,13 +29,13 @@ class Jvm:
     def command(
         self, classpath: str, main: str, arguments: list[str], *, folder: Path, small: bool = False
     ) -> list[str]:
-        """The command that runs a class.
+        """Returns the command that runs a class.
 
         Args:
             classpath: jars, joined as ``java -cp`` takes them.
             main: the class.
             arguments: its arguments.
-            folder: where it may leave files of its own; exists.
+            folder: an existing folder, where it may leave files of its own.
             small: a helper that lives briefly or does little: a small heap, compiled lightly.
         """
         light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
@@ -43,7 +43,7 @@ class Jvm:
             ["-Xmx256m", *light] if small else [f"-Xmx{self.heap_mb}m", *(light if self.quick else ["-XX:+UseG1GC"])]
         )
         return [
-            # Codecs unpack their native libraries there, and remove them only at a clean end.
+            # Codecs unpack their native libraries there, and remove them only at a clean exit.
             java.find(), *shape, *self.shared, f"-Djava.io.tmpdir={folder}", f"-Dkafka.logs.dir={folder}",
             "-XX:-UsePerfData", "-Djava.awt.headless=true", *logs.backend_options(classpath, folder),
             *(() if small else self.options), "-cp", classpath, main, *arguments,

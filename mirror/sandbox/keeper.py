@@ -29,11 +29,11 @@ _END_TIMEOUT_S = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """The clusters that somebody asked for.
+    """The clusters that the user asked for.
 
     Attributes:
         clusters: name -> version of Kafka.
-        brokers: in each.
+        brokers: number of brokers in each cluster.
         properties: of every broker.
         heap_mb: of every broker.
     """
@@ -44,10 +44,10 @@ class Wish:
     heap_mb: int
 
     def build(self) -> list[Cluster]:
-        """The clusters, not started.
+        """Returns the clusters, not started.
 
         Raises:
-            SandboxError: something in the wish cannot be.
+            SandboxError: a value in the wish is invalid.
         """
         return [
             Cluster(name=name, version=version, brokers=self.brokers, properties=self.properties, heap_mb=self.heap_mb)
@@ -60,8 +60,8 @@ class _EndedBySignal(BaseException):
 
 
 def keep(wish: Wish, *, ready: Callable[[State], None]) -> None:
-    """Start the clusters, call ``ready``, and keep them until SIGTERM or SIGINT, answering what it is asked
-    (``requests``). Main thread only.
+    """Start the clusters, call ``ready``, and keep them until SIGTERM or SIGINT, answering requests (``requests``).
+    Main thread only.
 
     Raises:
         SandboxError: a sandbox is up already, or a cluster did not start.
@@ -79,7 +79,7 @@ def keep(wish: Wish, *, ready: Callable[[State], None]) -> None:
 
 
 def _end(*_: object) -> None:
-    # One is enough: another must not interrupt the closing that this one begins.
+    # One signal is enough: another must not interrupt the closing that this one begins.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise _EndedBySignal
@@ -91,11 +91,11 @@ def launch(wish: Wish) -> State:
     Raises:
         SandboxError: a sandbox is up already, or a cluster did not start.
     """
-    wish.build()  # complains before anything is fetched
-    if state.read() is not None:  # else the keeper finds out
+    wish.build()  # raises before anything is fetched
+    if state.read() is not None:  # one that starts at this moment is noticed by the keeper
         raise state.already_up()
     for version in dict.fromkeys(wish.clusters.values()):
-        jars.classpath(version)  # here, where somebody sees the progress
+        jars.classpath(version)  # here, where the user sees the progress
     log = state.path().with_suffix(".log")
     with log.open("w") as errors:
         keeper = subprocess.Popen(
@@ -111,7 +111,7 @@ def launch(wish: Wish) -> State:
         with keeper.stdout as answers:
             line = answers.readline()
     except BaseException:
-        keeper.terminate()  # nobody would know that it is up
+        keeper.terminate()  # otherwise it would stay up unnoticed
         keeper.wait()
         raise
     if not line:
@@ -126,7 +126,7 @@ def launch(wish: Wish) -> State:
 
 
 def shut_down() -> State:
-    """End the sandbox that is up: its keeper, its brokers and their data. Returns what it was.
+    """End the sandbox that is up: its keeper, its brokers and their data. Returns its last state.
 
     Raises:
         SandboxError: none is up, or its keeper does not end.
@@ -148,7 +148,7 @@ def shut_down() -> State:
 
 
 def main() -> None:
-    """Keep the clusters that standard input asks for; see the module's text."""
+    """Keep the clusters that standard input asks for; see the module's docstring."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nobody reads standard output after the one answer
 

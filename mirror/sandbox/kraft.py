@@ -18,12 +18,12 @@ _FORMAT_TIMEOUT_S = 120.0
 
 
 def properties(*, node_id: int, ports: list[int], controller_ports: list[int], data_dir: Path) -> dict[str, str]:
-    """What places one node in its cluster.
+    """Returns the properties that place one node in its cluster.
 
     Args:
         node_id: from 1.
-        ports: for clients, of all nodes in the order of their ids.
-        controller_ports: for the quorum, likewise.
+        ports: client ports of all nodes, in the order of their ids.
+        controller_ports: quorum ports, likewise.
         data_dir: of this node.
     """
     port, controller_port = ports[node_id - 1], controller_ports[node_id - 1]
@@ -42,9 +42,9 @@ def properties(*, node_id: int, ports: list[int], controller_ports: list[int], d
 
 
 def new_cluster_id() -> str:
-    """A random cluster id as Kafka writes them: 16 bytes in URL-safe base64, 22 characters.
+    """Returns a random cluster id in Kafka's format: 16 bytes in URL-safe base64, 22 characters.
 
-    Never one with a dash in front (one in 64): Kafka's tools take that for an option, so Kafka makes none either.
+    It never begins with a dash (one in 64 would): Kafka's tools take that for an option, so Kafka avoids it as well.
     """
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
@@ -54,10 +54,10 @@ def new_cluster_id() -> str:
 def format_storage(
     brokers: list[Broker], *, cluster_id: str, processes: Processes, jvm: Jvm, classpath: str, folder: Path
 ) -> None:
-    """Prepare the brokers' data folders, as Kafka's own tool does it; side by side.
+    """Format the brokers' data folders with Kafka's own tool, all at the same time.
 
     Raises:
-        SandboxError: the tool refused, mostly for a property that it does not accept.
+        SandboxError: the tool failed, usually because of a property that it does not accept.
     """
     runs = []
     for broker in brokers:

@@ -1,4 +1,4 @@
-"""What a JVM's log says about its failure."""
+"""Finds in a JVM's log why it failed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log4j.appender.out.layout.ConversionPattern=%d{HH:mm:ss.SSS} [%t] %p %c - %m%n
 
 
 def backend_options(classpath: str, folder: Path) -> list[str]:
-    """JVM options that bring the log, dated, to standard output or error.
+    """Returns the JVM options that write the log, with times, to standard output or error.
 
     Args:
-        classpath: tells which logging backend there is.
-        folder: for a configuration file, where the backend needs one.
+        classpath: shows which logging backend there is.
+        folder: for a configuration file, if the backend needs one.
     """
     if "slf4j-log4j12-" not in classpath:
         simple = "-Dorg.slf4j.simpleLogger."
@@ -36,18 +36,18 @@ def backend_options(classpath: str, folder: Path) -> list[str]:
 
 
 def size(path: Path) -> int:
-    """Bytes in a log so far; 0 if there is none."""
+    """Returns the size of a log in bytes; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def mentions(path: Path, signs: Iterable[str], *, start: int = 0) -> bool:
-    """Whether one of some texts is in a log, from byte ``start`` on."""
+    """Returns True if a log holds one of the texts, from byte ``start`` on."""
     text = _text(path, start)
     return any(sign in text for sign in signs)
 
 
 def excerpt(path: Path, *, start: int = 0) -> str:
-    """The lines that matter, indented: from the first error on, or the last ones if there is none."""
+    """Returns the relevant lines, indented: from the first error on, or the last ones if there is none."""
     lines = [line for line in _text(path, start).splitlines() if not line.startswith("\tat ")]
     errors = (at for at, line in enumerate(lines) if any(sign in line for sign in _ERRORS))
     first = next(errors, max(0, len(lines) - _LINES))

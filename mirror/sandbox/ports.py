@@ -1,8 +1,8 @@
-"""Ports that stay ours: bound for as long as the cluster lives, by a socket that never listens.
+"""Reserved ports: bound for as long as the cluster lives, by a socket that never listens.
 
 Linux lets a second socket bind and listen on such a port when both have SO_REUSEADDR, as Java's server sockets do; but
-neither the kernel's search for an ephemeral port nor anybody's plain bind picks it. So the port is the broker's alone
-from before its first start, and while it is stopped.
+neither the kernel's search for an ephemeral port nor another program's plain bind picks it. So the port stays the
+broker's before its first start and while it is stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is a broker ready? Ask it: one Metadata request over a plain socket, as small as the protocol has it."""
+"""Asks a broker whether it is ready: one Metadata request over a plain socket, as small as the protocol allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["View", "metadata"]
 
 _METADATA = 3
 _VERSION = 2  # the first with the cluster id; every broker from 0.10.1 to 4.x takes it
-_LARGEST_ANSWER = 1 << 20  # bytes; an answer without topics has some hundred
+_LARGEST_ANSWER = 1 << 20  # bytes; an answer without topics has a few hundred
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class View:
     """A cluster as one of its brokers sees it.
 
     Attributes:
-        cluster_id: as the brokers name it; empty if they have none yet.
+        cluster_id: as the brokers report it; empty if they have none yet.
         brokers: node ids of the brokers that are up.
         controller_id: node id of the controller that the broker names; None if it knows none.
     """
@@ -58,7 +58,7 @@ def _parse(answer: bytes) -> View:
     for _ in range(count):
         (node_id,) = struct.unpack_from(">i", answer, at)
         _host, at = _string(answer, at + 4)
-        _rack, at = _string(answer, at + 4)  # the port is known
+        _rack, at = _string(answer, at + 4)  # skips the port, which is known
         brokers.add(node_id)
     cluster_id, at = _string(answer, at)
     (controller_id,) = struct.unpack_from(">i", answer, at)

@@ -38,7 +38,7 @@ class Processes:
         mine, theirs = socket.socketpair()
         self._turn = threading.Lock()
         self._owner_pid = os.getpid()
-        # Its own session: what the terminal sends to the owner's group is not for it.
+        # A session of its own: signals of the terminal go to the owner's group only.
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, FOLDER_PREFIX],
             stdin=theirs.fileno(),
@@ -64,7 +64,7 @@ class Processes:
         return Process(self, pid)
 
     def poll(self, pid: int) -> int | None:
-        """The exit code of a process, or None while it runs. Without the guardian none runs."""
+        """Returns the exit code of a process, or None while it runs. If the guardian is gone, no process runs."""
         try:
             code: int | None = self._ask(do="poll", pid=pid)["code"]
         except _Gone:
@@ -76,9 +76,9 @@ class Processes:
         return bool(self._ask(do="signal", pid=pid, signal=number)["sent"])
 
     def close(self) -> None:
-        """Kill what runs, remove the folder. May be called twice."""
+        """Kill all processes and remove the folder. May be called twice."""
         if os.getpid() != self._owner_pid or self._channel.fileno() == -1:
-            return  # in a forked child: the processes belong to its parent
+            return  # closed already, or in a forked child: the processes belong to its parent
         with self._turn:
             with contextlib.suppress(OSError):  # the guardian was killed: then the kernel has killed its children
                 self._channel.sendall(b'{"do": "close"}\n')
@@ -122,7 +122,7 @@ class Process:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code (negative: the signal that ended it), or None while it runs."""
+        """Returns the exit code (negative: the signal that ended it), or None while it runs."""
         if self._code is None:
             self._code = self._owner.poll(self.pid)
         return self._code
@@ -132,7 +132,7 @@ class Process:
         return self._code is None and self._owner.signal(self.pid, int(number))
 
     def wait(self, timeout_s: float) -> int | None:
-        """Await the end; None if it still runs after ``timeout_s``."""
+        """Wait for the end and return the exit code; None if it still runs after ``timeout_s``."""
         deadline_at = time.monotonic() + timeout_s
         while (code := self.poll()) is None and time.monotonic() < deadline_at:
             time.sleep(_POLL_S)

@@ -1,8 +1,8 @@
-"""What a keeper is asked while its clusters run: one JSON object a line, over a Unix socket beside the state file.
+"""Requests to a keeper while its clusters run: one JSON object a line, over a Unix socket beside the state file.
 
-    {"do": "start" | "restart", "cluster": NAME, "broker": N}      the ``State`` of afterwards
+    {"do": "start" | "restart", "cluster": NAME, "broker": N}      answered with the new ``State``
 
-or ``{"problem": TEXT, "remedy": TEXT}``. The socket is this user's alone, as its folder is.
+or with ``{"problem": TEXT, "remedy": TEXT}``. The socket, like its folder, belongs to this user alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Request(TypedDict):
 
 @contextlib.contextmanager
 def _short_path() -> Iterator[str]:
-    """The socket's path, however long its folder's is: the kernel takes 108 bytes."""
+    """A path to the socket that is short even if its folder's is long: the kernel takes 108 bytes."""
     path = state.path().with_suffix(".socket")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -45,7 +45,7 @@ def _short_path() -> Iterator[str]:
 
 
 def serve(clusters: list[Cluster], *, ready: Callable[[], None]) -> None:
-    """Call ``ready`` once it listens, and answer requests, one at a time, until an exception ends it (a signal's)."""
+    """Call ``ready`` once the socket listens, then answer requests one at a time until a signal's exception ends it."""
     with contextlib.ExitStack() as closing, socket.socket(socket.AF_UNIX) as server:
         with _short_path() as path:
             closing.callback(state.path().with_suffix(".socket").unlink, missing_ok=True)
@@ -55,7 +55,7 @@ def serve(clusters: list[Cluster], *, ready: Callable[[], None]) -> None:
         ready()
         while True:
             connection, _ = server.accept()
-            with connection, contextlib.suppress(OSError, ValueError):  # who asked is gone, or is none of us
+            with connection, contextlib.suppress(OSError, ValueError):  # the client is gone, or is not ours
                 connection.settimeout(_MARGIN_S)
                 with connection.makefile("rw") as lines:
                     lines.write(json.dumps(_answer(clusters, json.loads(lines.readline()))) + "\n")
@@ -87,10 +87,10 @@ def _broker(clusters: list[Cluster], name: str, node_id: int) -> Broker:
 
 
 def ask(request: Request) -> State:
-    """Ask the keeper of the sandbox that is up; the state of afterwards.
+    """Send a request to the keeper of the sandbox that is up; returns the state afterwards.
 
     Raises:
-        SandboxError: none is up, or the keeper says why not.
+        SandboxError: none is up, or the keeper refuses.
     """
     if state.read() is None:
         raise state.none_up()

@@ -1,4 +1,4 @@
-"""What a small cluster needs, whoever keeps its metadata; everything else stays as Kafka has it."""
+"""Broker properties that a small cluster needs, with KRaft or ZooKeeper; all others keep Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OURS = frozenset({
 
 
 def check(properties: Mapping[str, str]) -> dict[str, str]:
-    """Broker properties that a caller passes through.
+    """Returns a copy of a caller's broker properties if they may be set.
 
     Raises:
-        SandboxError: not strings, or one that places the broker, which is the sandbox's to say.
+        SandboxError: a name or value is not valid, or a property places the broker, which only the sandbox may do.
     """
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -50,25 +50,26 @@ def small_cluster(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
-        # A killed broker may come back, and is replaced as leader, once its session is over: sooner than Kafka's 9 s.
+        # A killed broker can come back, and is replaced as leader, once its session is over: sooner than Kafka's 9 s.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "500",
     }
 
 
 def proxied_listener(properties: Mapping[str, str], *, port: int, advertised_port: int) -> dict[str, str]:
-    """What adds a second listener to a broker: it listens on ``port``, and tells those who come in there to reach it at
-    ``advertised_port``. A broker answers each listener's clients with that listener's addresses, in every kind of
-    answer, so that nobody has to rewrite answers on the way.
+    """Returns the properties that add a second listener to a broker, on ``port`` and advertised as ``advertised_port``.
+
+    A broker answers each listener's clients with that listener's addresses, in every kind of response, so a proxy
+    does not have to rewrite responses.
     """
     return _another(properties, _PROXIED, "PLAINTEXT", port, advertised_port)
 
 
 def tls_listener(properties: Mapping[str, str], *, port: int, keystore: Path) -> dict[str, str]:
-    """What adds a listener to a broker that speaks TLS on ``port``.
+    """Returns the properties that add a listener to a broker that speaks TLS on ``port``.
 
     Args:
-        properties: those that the broker has.
+        properties: the broker's present properties.
         port: of 127.0.0.1.
         keystore: a PEM file with a private key (PKCS #8) and the chain of its certificates.
     """
@@ -80,7 +81,7 @@ def tls_listener(properties: Mapping[str, str], *, port: int, keystore: Path) ->
 
 
 def _another(properties: Mapping[str, str], name: str, protocol: str, port: int, advertised: int) -> dict[str, str]:
-    """What adds this listener to those that the broker has."""
+    """Returns the properties that add this listener to the broker's present ones."""
     protocols = properties.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
     return {
         "listeners": f"{properties['listeners']},{name}://127.0.0.1:{port}",

@@ -1,4 +1,4 @@
-"""The record that a background sandbox leaves for ``status`` and ``down``: who keeps it, and where its brokers are."""
+"""The state file of the sandbox that is up, for ``status`` and ``down``: its keeper, and where its brokers are."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class ClusterState(TypedDict):
 
 
 class State(TypedDict):
-    """What the state file holds: JSON of this shape.
+    """The contents of the state file, as JSON of this shape.
 
-    ``keeper_started`` (clock ticks since boot) tells the keeper from a later process of the same id.
+    ``keeper_started`` (clock ticks since boot) distinguishes the keeper from a later process with the same id.
     """
 
     keeper_pid: int
@@ -54,10 +54,10 @@ class State(TypedDict):
 
 
 def path() -> Path:
-    """The state file: in ``MIRROR_RUNTIME``, else ``XDG_RUNTIME_DIR``/mirror, else a folder in the temp dir.
+    """Returns the state file: in ``MIRROR_RUNTIME``, else ``XDG_RUNTIME_DIR``/mirror, else a folder in the temp dir.
 
     Raises:
-        SandboxError: that folder cannot be made, or belongs to somebody else.
+        SandboxError: that folder cannot be made, or belongs to another user.
     """
     if named := os.environ.get("MIRROR_RUNTIME"):
         folder = Path(named).expanduser().absolute()
@@ -77,7 +77,7 @@ def path() -> Path:
 
 
 def describe(clusters: list[Cluster]) -> State:
-    """The state of running clusters that this process keeps."""
+    """Returns the state of running clusters that this process keeps."""
     return {
         "keeper_pid": os.getpid(),
         "keeper_started": guardian.start_time(os.getpid()) or "",
@@ -105,7 +105,7 @@ def describe(clusters: list[Cluster]) -> State:
 
 
 def write(state: State) -> None:
-    """Put the state file in place, whole or not at all."""
+    """Write the state file atomically."""
     target = path()
     made = target.with_suffix(".new")
     made.write_text(json.dumps(state, indent=2) + "\n")
@@ -113,7 +113,7 @@ def write(state: State) -> None:
 
 
 def read() -> State | None:
-    """The state of the sandbox that is up; None if none is (a file whose keeper was killed counts for nothing).
+    """Returns the state of the sandbox that is up; None if none is (a file whose keeper was killed is ignored).
 
     Raises:
         SandboxError: the file is not one of ours.
@@ -129,13 +129,13 @@ def read() -> State | None:
 
 
 def keeper_alive(state: State) -> bool:
-    """Whether the process that keeps the clusters still runs."""
+    """Returns True if the process that keeps the clusters still runs."""
     return guardian.start_time(state["keeper_pid"]) == state["keeper_started"]
 
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Be the one keeper; the kernel ends that when this process dies. The state file is removed at the end.
+    """Hold the only keeper's lock; the kernel releases it when this process dies. Removes the state file at the end.
 
     Raises:
         SandboxError: there is one already.
@@ -153,12 +153,12 @@ def exclusive() -> Iterator[None]:
 
 
 def none_up() -> SandboxError:
-    """The error where there has to be a sandbox."""
+    """Returns the error for a command that needs a sandbox."""
     return SandboxError(f"no sandbox is up (no keeper for {path()})", "start one with `mirror sandbox up`")
 
 
 def already_up() -> SandboxError:
-    """The error for a second sandbox."""
+    """Returns the error for a second sandbox."""
     return SandboxError(
         f"a sandbox is up already ({path()})", "see `mirror sandbox status`; end it with `mirror sandbox down`"
     )

@@ -1,4 +1,4 @@
-"""What differs between versions of Apache Kafka: the artifact, what else it needs, and who keeps the metadata."""
+"""Differences between versions of Apache Kafka: the artifact, further jars, and where the metadata is kept."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DEFAULT = "4.3.0"
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.(\d+))?\Z")
 _OLDEST = (0, 10, 1)  # the first whose Metadata answer (v2) carries the cluster id
-_FIRST_KRAFT = (3, 3)  # the first in which Apache calls KRaft fit for production
+_FIRST_KRAFT = (3, 3)  # the first in which Apache declares KRaft ready for production
 _FIRST_SCALA_2_13 = (2, 4)
-_JAXB = ("javax.xml.bind", "jaxb-api", "2.3.1")  # left Java in version 11
-# ZooKeeper 3.4.11 to 3.4.14 read addresses in the way in which Java wrote them before version 14 (ZOOKEEPER-3779).
+_JAXB = ("javax.xml.bind", "jaxb-api", "2.3.1")  # removed from Java in version 11
+# ZooKeeper 3.4.11 to 3.4.14 parse addresses in the format that Java had before version 14 (ZOOKEEPER-3779).
 _OLDER_ZOOKEEPER = ("org.apache.zookeeper", "zookeeper", "3.4.10")
 _LOG4J_1 = ("org.slf4j", "slf4j-log4j12", "1.7.25")
 
@@ -28,8 +28,8 @@ class Release:
     Attributes:
         version: as it was asked for.
         artifact: name of the broker's jar, with the version of Scala.
-        kraft: whether it keeps its metadata itself, without ZooKeeper.
-        extra_jars: go before the broker's own on the class path.
+        kraft: True if it keeps its metadata itself, without ZooKeeper.
+        extra_jars: jars that go before the broker's own on the class path.
     """
 
     version: str
@@ -39,7 +39,7 @@ class Release:
 
 
 def release(version: str) -> Release:
-    """What is known of a version.
+    """Returns how the sandbox starts a version.
 
     Raises:
         SandboxError: not the name of a version, or older than 0.10.1.
@@ -59,8 +59,8 @@ def release(version: str) -> Release:
 
 
 def _extra_jars(number: tuple[int, ...]) -> tuple[tuple[str, str, str], ...]:
-    """What a version uses without naming it among the jars it needs, or names in a version that Java 17 cannot run."""
+    """Returns jars that a version uses but does not declare, or declares in a version that Java 17 cannot run."""
     jaxb = (_JAXB,) if number < (2, 0) else ()
-    log4j = (_LOG4J_1,) if (1, 0) <= number < (2, 4) else ()  # before that it is named, after it is not used
+    log4j = (_LOG4J_1,) if (1, 0) <= number < (2, 4) else ()  # declared before that, not used after it
     zookeeper = (_OLDER_ZOOKEEPER,) if (2, 0) <= number < (2, 4) else ()
     return jaxb + log4j + zookeeper

@@ -1,4 +1,4 @@
-"""Clusters that keep their metadata in ZooKeeper: one ZooKeeper of their own, from the broker's jars."""
+"""Clusters that keep their metadata in ZooKeeper. Each has a ZooKeeper of its own, run from the broker's jars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START_TIMEOUT_S = 60.0
 
 
 def properties(*, node_id: int, port: int, zookeeper_port: int, data_dir: Path) -> dict[str, str]:
-    """What places one broker in its cluster."""
+    """Returns the properties that place one broker in its cluster."""
     return {
         "broker.id": str(node_id),
         "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
@@ -33,9 +33,9 @@ def start(*, port: int, processes: Processes, jvm: Jvm, classpath: str, folder: 
     """Start a ZooKeeper and wait until it takes connections.
 
     Raises:
-        SandboxError: it ended, or was not there in time; with from its log.
+        SandboxError: it ended, or took no connections in time; with an excerpt of its log.
     """
-    folder.mkdir()  # without its parents: they go when the cluster is closed meanwhile, and must stay gone
+    folder.mkdir()  # no parents: if the cluster is closed meanwhile, they are removed and must not come back
     config = folder / "zookeeper.properties"
     config.write_text(
         f"dataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
