@@ -212,5 +212,5 @@ def test_a_broken_link_is_seen(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", ["NOWHERE.md", "DESIGN.md#nowhere", "README.md"])
 def test_a_broken_citation_is_seen(document: str) -> None:
     cited = f"docs/{document}"
-    assert broken_citations("# the idea: docs/DESIGN.md#the-idea, docs/DESIGN.md.\n") == []
+    assert broken_citations("# the idea: docs/DESIGN.md#1-the-idea, docs/DESIGN.md.\n") == []
     assert broken_citations(f"/* See {cited}. */") == [cited]

@@ -1,7 +1,7 @@
 """The producer id, epoch and sequence that the mirror's batches carry: they are computed, never allocated.
 
 A restarted worker, a zombie's late request and a second worker all send the same three for the same batch. So the
-destination broker recognises a repeat and answers with the old offset instead of appending (docs/DESIGN.md#the-idea).
+destination broker recognises a repeat and answers with the old offset instead of appending (docs/DESIGN.md#1-the-idea).
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Identity:
 
 
 def producer_id(*, flow: str, cluster_id: str, topic: str, partition: int, rotation: int = 0) -> int:
-    """Returns 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (docs/DESIGN.md#the-idea).
+    """Returns 2^62 | hash(flow, source cluster id, topic, partition) << 16 | rotation (docs/DESIGN.md#1-the-idea).
 
     46 bits are enough for the hash: ids matter within one partition only, which a few flows write at most. The parts
     are joined by a byte that occurs in none of them, so that no two lists of parts join to the same bytes.

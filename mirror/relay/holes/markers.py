@@ -1,4 +1,4 @@
-"""Fills holes of the source at the destination: one ABORT marker per offset (docs/DESIGN.md#a-partitions-life).
+"""Fills holes of the source at the destination: one ABORT marker per offset (docs/DESIGN.md#37-filling-a-hole).
 
 Markers are not idempotent, and the answer to writing them proves nothing. So nothing else of the partition is under way
 while its hole is filled, and the log end is looked at before each write and after the last. Any unexpected end is

@@ -1,5 +1,5 @@
 """Fills the offsets before a source's first record at the destination, and deletes them again. This is step 2 of
-docs/DESIGN.md#a-partitions-life.
+docs/DESIGN.md#32-locating.
 
 If a source's log begins at offset N > 0, its copy begins there, too. Filler (``records.filler``) takes the offsets up
 to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log, and

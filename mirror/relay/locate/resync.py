@@ -1,4 +1,4 @@
-"""Finds where a partition goes on, from its two logs. Read it beside docs/DESIGN.md#a-partitions-life.
+"""Finds where a partition goes on, from its two logs. Read it beside docs/DESIGN.md#32-locating.
 
 In exact mode the destination's log end *is* the next source offset to copy. This module adds the certainty that nothing
 is still on its way to that log (``barrier``, ``settle``), that its batches are ours and equal the source's
