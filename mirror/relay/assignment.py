@@ -14,8 +14,9 @@ from mirror.offsetmap import fields
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import header_digest
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Committed, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.claim import Committed
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 
 Key = tuple[str, int]
 """Topic and partition index."""
@@ -68,22 +69,22 @@ def read_committed(offset: int, metadata: str) -> Committed:
 
 def committable(partition: Partition) -> Committable | None:
     """Returns the offset up to which the partition is copied, or None while that is not known."""
-    offset = partition.acknowledged
+    offset = partition.queue.acknowledged
     return copied_to(partition, offset) if offset >= 0 else None
 
 
 def copied_to(partition: Partition, offset: int) -> Committable:
     """Returns ``offset`` with the facts known of the copy up to there."""
-    topic_id = id_text(partition.source_id) or ""
-    leader = partition.source_leader_epoch
-    mark = next((mark for mark in reversed(partition.marks) if mark.next_offset <= offset), None)
+    topic_id = id_text(partition.claim.source_id) or ""
+    leader = partition.cursor.leader_epoch
+    mark = next((mark for mark in reversed(partition.cursor.marks) if mark.next_offset <= offset), None)
     if mark is not None:
         return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset, leader)
-    before = partition.committed
+    before = partition.claim.committed
     if before is not None and before.topic_id == topic_id and before.digest_at <= offset:
         # Nothing was copied since it was assigned: the facts that its last owner committed still hold.
         return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at, leader)
-    return Committable(offset, topic_id, partition.last_epoch, "", -1, leader)
+    return Committable(offset, topic_id, partition.cursor.last_epoch, "", -1, leader)
 
 
 def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
@@ -170,6 +171,6 @@ class Assignment:
         """Ends the wait for leaving partitions that are done. Call it after answers and changes of a phase."""
         for partition, done in self._leaving.items():
             if not done.done() and (
-                partition.phase is not Phase.ACTIVE or not (partition.outbox or partition.in_flight)
+                partition.phase is not Phase.ACTIVE or not (partition.queue.outbox or partition.queue.in_flight)
             ):
                 done.set_result(None)

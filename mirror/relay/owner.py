@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from mirror.relay.locate.position import Locator
     from mirror.relay.locate.resync import Log
     from mirror.relay.outcome import Doubt
-    from mirror.relay.partition import Batch, Committed, Location, Partition
+    from mirror.relay.partition.claim import Committed
+    from mirror.relay.partition.location import Location
+    from mirror.relay.partition.partition import Partition
+    from mirror.relay.partition.queue import Batch
     from mirror.relay.settings import RelaySettings
     from mirror.relay.sink import Lane
     from mirror.relay.stats import Stats
@@ -84,7 +87,7 @@ class Owner(Protocol):
         """Looks at the destination's log end again, then offers the partition to its lane."""
 
     def settle(self, partition: "Partition") -> None:
-        """Locates the partition again, settled, before an old batch is sent (``Partition.must_settle``)."""
+        """Locates the partition again, settled, before an old batch is sent (``Queue.must_settle``)."""
 
     def look(self, partition: "Partition") -> None:
         """Looks from all sides at the batches that the source has around ``due`` (``relay.holes.gaps``)."""

@@ -33,8 +33,11 @@ from mirror.relay.locate.seeking import Seeking
 from mirror.relay.mapped.lane import AppendingLane
 from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.outcome import Doubt
-from mirror.relay.partition import Batch, Committed, Location, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.claim import Committed
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
@@ -238,10 +241,9 @@ class Relay:
 
     def _go_on(self, partition: Partition, pair: Pair | None, **accept: bool) -> None:
         """Locates a halted partition again. ``accept``: see ``Partition.resume``."""
-        if partition.lane is not None:
-            partition.lane.detach(partition)
+        partition.queue.leave()
         if pair is not None:
-            partition.terms = pair.terms
+            partition.judge_by(pair.terms)
         partition.resume(**accept)
         self._look_for(partition, takeover=True)
 
@@ -273,10 +275,9 @@ class Relay:
         if pair is None or key[1] not in pair.source.leaders or self._draining:
             return False
         partition = Partition(*key, pair.destination)
-        partition.terms = pair.terms
-        partition.committed = committed
+        partition.judge_by(pair.terms)
         self.books.check_found(committed)
-        partition.inherited = partition.reached = inherited(committed, pair.source.topic_id)
+        partition.inherit(committed, inherited(committed, pair.source.topic_id))
         self.partitions[key] = partition
         halted = pair.halt_of(key[1])
         if halted is not None:
@@ -299,18 +300,17 @@ class Relay:
 
     def _let_go(self) -> None:
         """Takes released partitions with nothing under way off their lanes."""
-        for partition in [each for each in self._released if not each.in_flight]:
+        for partition in [each for each in self._released if not each.queue.in_flight]:
             self._released.discard(partition)
-            if partition.lane is not None:
-                partition.lane.detach(partition)
+            partition.queue.leave()
 
     def stop_fetching(self, partition: Partition) -> None:
         """Stops fetching the partition. An answer under way is dropped."""
-        partition.generation += 1
+        partition.cursor.disown()
         self._detach(partition)
 
     def _detach(self, partition: Partition) -> None:
-        fetcher = self._fetchers.get(partition.source_leader)
+        fetcher = self._fetchers.get(partition.cursor.leader)
         if fetcher is not None:
             fetcher.detach(partition)
 
@@ -362,7 +362,7 @@ class Relay:
         halted = pair.halt_of(partition.index) if pair else None
         if halted is None:
             return ""
-        partition.halted = halted
+        partition.still_halted(halted)
         return f"still {halted.reason}: {halted.detail}"
 
     def look_soon(self) -> None:
@@ -424,7 +424,7 @@ class Relay:
     def pending(self) -> int:
         """Number of fetched and unacknowledged batches, of partitions that are not in doubt or halted."""
         return sum(
-            len(partition.outbox) + len(partition.in_flight)
+            len(partition.queue.outbox) + len(partition.queue.in_flight)
             for partition in self.partitions.values()
             if partition.phase is Phase.ACTIVE
         )
@@ -462,10 +462,9 @@ class Relay:
     def emptied(self, partition: Partition) -> None:
         """A partition in doubt has nothing under way any more."""
         partition.move("emptied")
-        if partition.lane is not None:
-            partition.lane.detach(partition)
+        partition.queue.leave()
         if not self._draining:
-            self._look_for(partition, takeover=partition.released)
+            self._look_for(partition, takeover=partition.claim.released)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first."""
@@ -503,16 +502,15 @@ class Relay:
         if isinstance(outcome, Halted):
             self.halt(partition, outcome)
             return
-        partition.released = partition.released or outcome.released
-        partition.unsettled = partition.unsettled or outcome.unsettled
+        partition.claim.leave(released=outcome.released, unsettled=outcome.unsettled)
         self.doubt_now(partition, outcome.cause, outcome.detail)
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
         """Halts the partition once everything fetched before is at the destination."""
-        if not partition.outbox and not partition.in_flight:
+        if not partition.queue.outbox and not partition.queue.in_flight:
             self.halt(partition, halted)
         else:
-            partition.ending = halted
+            partition.cursor.end_with(halted)
             self._ending.add(partition)
 
     def no_room(self) -> None:
@@ -562,7 +560,7 @@ class Relay:
 
     def jump(self, partition: Partition) -> None:
         """See ``Owner``. Passes offsets that are not copied, once everything before them is acknowledged."""
-        while (jump := partition.pass_jump()) is not None:
+        while (jump := partition.queue.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self._given_up(partition, jump.start, jump.end, ON_GAP)
                 self.books.skip(partition.side, jump.start, jump.end)
@@ -576,7 +574,7 @@ class Relay:
 
     def settle(self, partition: Partition) -> None:
         """See ``Owner``."""
-        partition.unsettled = True
+        partition.claim.unsettle()
         detail = "a batch is due with which the destination may forget the producer, and what was sent before may still"
         self.doubt_now(partition, "unsettled", f"{detail} arrive: it would not be known for a repeat")
 
@@ -588,8 +586,8 @@ class Relay:
         """Partitions may have nothing left to send, and there may be something to fetch."""
         if self._ending:
             for partition in list(self._ending):
-                if partition.ending is not None and not partition.outbox and not partition.in_flight:
-                    self.halt(partition, partition.ending)
+                if partition.cursor.ending is not None and not partition.queue.outbox and not partition.queue.in_flight:
+                    self.halt(partition, partition.cursor.ending)
         self._check_drained()
         if self._released:
             self._let_go()
@@ -624,11 +622,11 @@ class Relay:
         """The partition was located: it is fetched and sent from there on."""
         if self._draining or partition.phase is not Phase.LOCATING:
             return
-        key = partition.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
+        key = partition.claim.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
         assert key is not None, partition.name
-        if partition.trusted is not None:
-            self._given_up(partition, *partition.trusted, UNPROVEN)
-        for start, end in partition.overtaken:
+        if partition.claim.trusted is not None:
+            self._given_up(partition, *partition.claim.trusted, UNPROVEN)
+        for start, end in partition.claim.overtaken:
             self._given_up(partition, start, end, DELETED)
         partition.start(location, topic_head=topic_head(self._produce_version, key))
         if location.accepted is not None:
@@ -638,9 +636,8 @@ class Relay:
         self.log.info(
             "located", topic=partition.topic, partition=partition.index, offset=location.offset, end=location.source_end
         )
-        self._sink(location.destination_leader.node_id).attach(partition)
-        if partition.outbox and partition.lane is not None:
-            partition.lane.offer(partition)
+        self._sink(location.destination_leader.node_id).attach(partition.queue)
+        if partition.queue.offer():
             self.pump_sinks()
         self.jump(partition)
         fetcher = self._fetcher(location.source_leader.node_id)
@@ -702,4 +699,4 @@ class Relay:
 
 def _at_rest(partition: Partition) -> bool:
     """Returns True if no answer of the destination is due any more."""
-    return not partition.in_flight and not partition.filling
+    return not partition.queue.in_flight and not partition.queue.filling

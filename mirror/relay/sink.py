@@ -8,7 +8,6 @@ An answer counts only if its base offset is the expected one. Everything else is
 """
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -25,8 +24,8 @@ from mirror.relay.hot.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.hot.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.hot.link import Link
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Batch, Partition, Sent
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch, Queue, Sent
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
@@ -62,12 +61,12 @@ class Lane(Link):
         super().__init__(node_id)
         self._owner = owner
         self._version = version
-        self._ready: list[Partition] = []
+        self._ready: list[Queue] = []
         self._under_way: deque[Request] = deque()
         self._freed = False
         self.stalled = False
         self._unsent: Frame | None = None
-        self._partitions: set[Partition] = set()
+        self._partitions: set[Queue] = set()
         settings = owner.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
@@ -80,39 +79,38 @@ class Lane(Link):
 
     # -- the partitions ----------------------------------------------------------------------------------------------
 
-    def attach(self, partition: Partition) -> None:
+    def attach(self, queue: Queue) -> None:
         """Pins the partition to this lane."""
-        self._partitions.add(partition)
-        partition.lane = self
+        self._partitions.add(queue)
+        queue.pin_to(self)
         if self.stalled:
             # The batches of the lane may have come into doubt before they were sent. Then no answer will ever come that
             # ends the stall.
             self._recover()
         if self.stalled:
-            partition.parked = 1
+            queue.park()
 
-    def detach(self, partition: Partition) -> None:
+    def detach(self, queue: Queue) -> None:
         """Unpins the partition. Nothing of it may be under way."""
-        assert not partition.in_flight, partition.name
-        self._partitions.discard(partition)
-        partition.lane = None
-        self.withhold(partition)
+        assert not queue.in_flight, queue.partition.name
+        self._partitions.discard(queue)
+        queue.pin_to(None)
+        self.withhold(queue)
 
-    def withhold(self, partition: Partition) -> None:
+    def withhold(self, queue: Queue) -> None:
         """Sends nothing more of the partition until it is offered again, which its next acknowledgement does."""
-        if partition.queued:
-            self._ready.remove(partition)
-            partition.queued = False
+        if queue.queued:
+            self._ready.remove(queue)
+            queue.stand_back()
 
-    def offer(self, partition: Partition) -> None:
+    def offer(self, queue: Queue) -> None:
         """Takes the partition among those with batches to send, which ``pump`` sends. Not while its log end is looked
         at: the end would be found to have moved."""
-        if not partition.queued and not partition.reconfirming and len(partition.in_flight) < partition.window:
-            partition.queued = True
-            self._ready.append(partition)
+        if queue.line_up():
+            self._ready.append(queue)
 
     @property
-    def attached(self) -> list[Partition]:
+    def attached(self) -> list[Queue]:
         """The partitions pinned to the lane."""
         return list(self._partitions)
 
@@ -121,7 +119,7 @@ class Lane(Link):
     @property
     def holds(self) -> bool:
         """True if its partitions keep frames from being reused."""
-        return any(partition.frames for partition in self._partitions)
+        return any(queue.frames for queue in self._partitions)
 
     @property
     def full(self) -> bool:
@@ -147,8 +145,8 @@ class Lane(Link):
             self._connection.take_over_unsent(copy)
             if before is not None and before is not self._unsent:
                 before.release()
-        for partition in self._partitions:
-            set_aside(partition)
+        for queue in self._partitions:
+            set_aside(queue.partition)
 
     def _recover(self) -> None:
         """Ends the stall if nothing is under way any more: its partitions are fetched again."""
@@ -202,8 +200,8 @@ class Lane(Link):
         pieces, requests, self._ready, holes = self._gather(
             self._ready, most, self._max_size, around, first, JOIN_BELOW
         )
-        for partition in holes:
-            self._owner.fill(partition)
+        for queue in holes:
+            self._owner.fill(queue.partition)
         self._under_way.extend(requests)
         connection.expect(first, self, self._answer_timeout_s, count=len(requests))
         self._owner.stats.produce_requests += len(requests)
@@ -236,98 +234,98 @@ class Lane(Link):
             self._unanswered(taken, failure)
             return
 
-    def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
+    def _acknowledge_one(self, queue: Queue, base_offset: int) -> None:
         """Books one partition of an answer that is not plain."""
-        self._after(*book([partition], [base_offset], self._ready))
+        self._after(*book([queue], [base_offset], self._ready))
 
     def _after(
-        self, unexpected: list[tuple[Partition, int]], confirmed: list[tuple[Partition, int, Batch]], freed: bool
+        self, unexpected: list[tuple[Queue, int]], confirmed: list[tuple[Queue, int, Batch]], freed: bool
     ) -> None:
         self._freed = self._freed or freed
-        for partition, base_offset in unexpected:
-            self._unexpected(partition, base_offset)
-        for partition, base_offset, batch in confirmed:
-            self._confirm(partition, base_offset, batch)
+        for queue, base_offset in unexpected:
+            self._unexpected(queue, base_offset)
+        for queue, base_offset, batch in confirmed:
+            self._confirm(queue, base_offset, batch)
 
-    def _confirm(self, partition: Partition, base_offset: int, batch: Batch) -> None:
+    def _confirm(self, queue: Queue, base_offset: int, batch: Batch) -> None:
         """Takes note of an acknowledgement with a window of 1: with one batch under way, it is known which one was
         appended last. The owner reads back the first batch after a resync."""
-        partition.doubts = 0
-        partition.confirmed_at = time.monotonic()
-        if not partition.waits_old:
+        queue.partition.claim.believe()
+        queue.confirm()
+        if not queue.waits_old:
             # The hot path builds plain tuples, without field names.
-            partition.freshness.appended(partition.acknowledged, max_timestamp_of(batch[0]))
-            partition.widen(self._max_in_flight, self._owner.forgets_before_ms())
-        if partition.window == 1 and partition.in_flight:
+            queue.freshness.appended(queue.acknowledged, max_timestamp_of(batch[0]))
+            queue.widen(self._max_in_flight, self._owner.forgets_before_ms())
+        if queue.window == 1 and queue.in_flight:
             # More were sent before the window became 1. Each answer would release another one, so that the number under
             # way would never fall.
-            self.withhold(partition)
-        if partition.checking:
-            partition.checking = False
-            self._owner.confirmed(partition, base_offset, batch)
+            self.withhold(queue)
+        if queue.first_answered():
+            self._owner.confirmed(queue.partition, base_offset, batch)
 
-    def _unexpected(self, partition: Partition, base_offset: int) -> None:
+    def _unexpected(self, queue: Queue, base_offset: int) -> None:
         """The batch was appended (or found) at another offset than expected, or it is one from before a doubt."""
         self._freed = True
-        if partition.phase is Phase.ACTIVE:
-            detail = f"the destination answered with base offset {base_offset}, expected {partition.acknowledged}"
-            self._owner.doubt(partition, "base_offset", detail)
-        self._let_go(partition)
+        if queue.partition.phase is Phase.ACTIVE:
+            detail = f"the destination answered with base offset {base_offset}, expected {queue.acknowledged}"
+            self._owner.doubt(queue.partition, "base_offset", detail)
+        self._let_go(queue)
 
-    def _let_go(self, partition: Partition) -> None:
-        partition.pop_unbelieved()
-        if partition.emptied():
-            self._owner.emptied(partition)
+    def _let_go(self, queue: Queue) -> None:
+        queue.pop_unbelieved()
+        if queue.partition.emptied():
+            self._owner.emptied(queue.partition)
 
-    def _answered_with_errors(self, taken: list[Partition], response: ProduceResponse) -> None:
+    def _answered_with_errors(self, taken: list[Queue], response: ProduceResponse) -> None:
         """Takes an answer that is not plain: errors, a throttle, new leaders."""
         self._freed = True
         version = self._version
         answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
-        asked = {(partition.topic_head, partition.index) for partition in taken}
+        asked = {(queue.topic_head, queue.index) for queue in taken}
         if answers.keys() != asked or len(response.partitions) != len(asked):
             raise MalformedFrame(NOT_OF_THE_REQUEST)
         if response.throttle_ms and self._connection is not None:
             self._connection.throttle(response.throttle_ms)
             self._owner.stats.throttled(self._owner.destination.name, response.throttle_ms)
-        for partition in taken:
-            answer = answers[partition.topic_head, partition.index]
+        for queue in taken:
+            answer = answers[queue.topic_head, queue.index]
             if answer.error:
-                self._refused(partition, answer, response)
+                self._refused(queue, answer, response)
             else:
                 if answer.log_append_time >= 0:
-                    self._owner.rewrites(partition)
-                self._acknowledge_one(partition, answer.base_offset)
+                    self._owner.rewrites(queue.partition)
+                self._acknowledge_one(queue, answer.base_offset)
 
-    def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
+    def _refused(self, queue: Queue, answer: Produced, response: ProduceResponse) -> None:
         """Takes an error code for one partition: it halts if looking again cannot help, else it comes into doubt."""
-        owner = self._owner
+        owner, partition = self._owner, queue.partition
         if answer.leader is not None:
-            owner.destination.hint(partition.destination, partition.index, answer.leader, response.nodes)
+            owner.destination.hint(partition.destination, queue.index, answer.leader, response.nodes)
         owner.destination.failed("Produce", error_slug(answer.error))
         if partition.phase is Phase.ACTIVE:
-            halted = self._why_halt(partition, answer)
+            halted = self._why_halt(queue, answer)
             if halted is not None:
                 owner.halt(partition, halted)
             else:
                 if answer.error == ErrorCode.UNKNOWN_PRODUCER_ID:
-                    partition.forgotten = partition.unsettled = True
+                    partition.claim.forget_producer()
                 detail = f"{owner.destination.name} broker {self.node_id}: {error_name(answer.error)}"
                 owner.doubt(partition, error_slug(answer.error), detail)
-        self._let_go(partition)
+        self._let_go(queue)
 
-    def _why_halt(self, partition: Partition, answer: Produced) -> Halted | None:
+    def _why_halt(self, queue: Queue, answer: Produced) -> Halted | None:
         """Returns the halt if looking again cannot help, else None."""
-        code, again = answer.error, partition.doubts < TRIES
+        partition = queue.partition
+        code, again = answer.error, partition.claim.doubts < TRIES
         if partition.terms.strict and code in SEQUENCE_ERRORS and not again:
-            where = f"{partition.name} at offset {partition.acknowledged}: {error_name(code)}"
+            where = f"{partition.name} at offset {queue.acknowledged}: {error_name(code)}"
             return Halted.of(HaltReason.STRICT_REFUSED, where)
         if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             return None
-        if partition.in_flight and isinstance(partition.in_flight[0][1], Sent):
+        if queue.in_flight and isinstance(queue.in_flight[0][1], Sent):
             return None  # its records are not here any more: the batch is fetched again, and judged then
-        where = f"{self._owner.destination.name} refused the batch at offset {partition.acknowledged}"
-        if partition.in_flight and not is_intact(_stored(partition.in_flight[0])):
+        where = f"{self._owner.destination.name} refused the batch at offset {queue.acknowledged}"
+        if queue.in_flight and not is_intact(_stored(queue.in_flight[0])):
             # Whatever error code the broker uses for it.
             detail = f"{where}, {error_name(code)}: it came with a wrong checksum"
             return Halted.of(HaltReason.CORRUPT, detail)
@@ -344,12 +342,12 @@ class Lane(Link):
             self._owner.destination.failed("Produce", error.slug)
         self._unanswered(taken, error)
 
-    def _unanswered(self, taken: list[Partition], error: NetworkError) -> None:
+    def _unanswered(self, taken: list[Queue], error: NetworkError) -> None:
         """The outcome for the oldest batch of each of these partitions is unknown."""
-        for partition in taken:
-            if partition.phase is Phase.ACTIVE:
-                self._owner.doubt(partition, error.slug, str(error))
-            self._let_go(partition)
+        for queue in taken:
+            if queue.partition.phase is Phase.ACTIVE:
+                self._owner.doubt(queue.partition, error.slug, str(error))
+            self._let_go(queue)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
@@ -362,10 +360,10 @@ class Lane(Link):
         connection.on_close = self._lost
 
     def _unreachable(self, error: NetworkError) -> None:
-        for partition in self.attached:
-            if partition.queued and partition.phase is Phase.ACTIVE:
-                self._owner.doubt(partition, error.slug, str(error))
-                self._let_go(partition)
+        for queue in self.attached:
+            if queue.queued and queue.partition.phase is Phase.ACTIVE:
+                self._owner.doubt(queue.partition, error.slug, str(error))
+                self._let_go(queue)
 
     def _lost(self, _: NetworkError) -> None:
         """Goes on after the connection was lost. Partitions with batches under way are in doubt by now; others may have
@@ -398,10 +396,10 @@ class Sink:
         count = owner.settings.connections_per_broker
         self._lanes = [kind(owner, node_id, version=version) for _ in range(count)]
 
-    def attach(self, partition: Partition) -> None:
+    def attach(self, queue: Queue) -> None:
         """Pins the partition to the lane with the fewest partitions."""
         lane = min(self._lanes, key=lambda lane: len(lane.attached))
-        lane.attach(partition)
+        lane.attach(queue)
 
     @property
     def lanes(self) -> list[Lane]:

@@ -21,8 +21,8 @@ from mirror.relay.holes.parking import worth_asking
 from mirror.relay.hot.forward import forward
 from mirror.relay.hot.link import Link
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Outlet, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import UNREADABLE, Outcome, error_name, error_slug, outcome_of
 from mirror.wire.fetch import (
@@ -104,10 +104,10 @@ class Fetcher(Link):
         wanted = [
             partition
             for partition in active
-            if partition.frames < FRAMES_PER_PARTITION
-            and partition.ending is None
-            and not partition.looking
-            and (not partition.parked or _unparked(partition))
+            if partition.queue.frames < FRAMES_PER_PARTITION
+            and partition.cursor.ending is None
+            and not partition.cursor.looking
+            and (not partition.queue.parked or _unparked(partition))
         ]
         if not wanted:
             return
@@ -144,28 +144,30 @@ class Fetcher(Link):
         for partition in wanted:
             if room <= 0:
                 break
-            max_bytes = worth_asking(partition, min(max(share, BATCHES_PER_SHARE * partition.batch_size), most))
+            max_bytes = worth_asking(partition, min(max(share, BATCHES_PER_SHARE * partition.cursor.batch_size), most))
             asked.append((partition, max_bytes))
-            room -= min(max_bytes, int(partition.record_size * (partition.high_watermark - partition.due)))
+            room -= min(
+                max_bytes, int(partition.cursor.record_size * (partition.cursor.high_watermark - partition.cursor.due))
+            )
         return asked
 
     def _ask(self, connection: Connection, wanted: list[tuple[Partition, int]], max_wait_ms: int) -> None:
         settings = self._owner.settings
-        by_id = self._version >= FETCH_TOPIC_IDS and all([partition.source_id for partition, _ in wanted])
+        by_id = self._version >= FETCH_TOPIC_IDS and all([partition.claim.source_id for partition, _ in wanted])
         version = self._version if by_id else min(self._version, FETCH_TOPIC_IDS - 1)
         asked: dict[tuple[TopicKey, int], tuple[Partition, int]] = {}
         partitions: list[FetchPartition] = []
         for partition, max_bytes in wanted:
-            key: TopicKey = partition.source_id if by_id and partition.source_id else partition.topic
-            asked[key, partition.index] = (partition, partition.generation)
+            key: TopicKey = partition.claim.source_id if by_id and partition.claim.source_id else partition.topic
+            asked[key, partition.index] = (partition, partition.cursor.generation)
             partitions.append(
                 FetchPartition(
                     key,
                     partition.index,
-                    max(partition.due, partition.floor),
+                    max(partition.cursor.due, partition.cursor.floor),
                     max_bytes,
-                    partition.source_leader_epoch,
-                    partition.last_epoch,
+                    partition.cursor.leader_epoch,
+                    partition.cursor.last_epoch,
                 )
             )
         body = fetch_request(
@@ -240,27 +242,27 @@ class Fetcher(Link):
             # Unpacked at once: access to a single named field costs more than all of this.
             topic, index, error, high_watermark, last_stable, _, _, diverging, _, _, start, end = fetched
             partition, generation = asked.get((topic, index), (None, 0))
-            if partition is None or partition.generation != generation or partition.phase is not Phase.ACTIVE:
+            if partition is None or partition.phase is not Phase.ACTIVE or partition.cursor.generation != generation:
                 continue
-            if partition.parked:
+            cursor = partition.cursor
+            if partition.queue.parked:
                 continue
             if error or fetch.error:
                 self._refused(partition, fetched, fetch)
                 continue
             readable = last_stable if committed else high_watermark
-            partition.high_watermark, partition.heard_at = readable, now  # as ``heard``, without the call
-            partition.held_back = high_watermark - readable
+            cursor.heard(readable, now, high_watermark - readable)
             if diverging is not None:
                 epoch, end_offset = diverging
                 detail = (
-                    f"offset {partition.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
+                    f"offset {cursor.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
                     f"destination has what the source had from there on"
                 )
                 owner.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
             elif end > start:
-                due = partition.due
+                due = cursor.due
                 self._forward_partition(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
-                if partition.due != due:
+                if cursor.due != due:
                     # Otherwise the slice had no whole batch. The partition keeps its turn, until it is the first one in
                     # a request: then its batch comes whole.
                     gave.append(partition)
@@ -275,17 +277,19 @@ class Fetcher(Link):
     def _forward_partition(
         self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool, forgotten_ms: float
     ) -> None:
-        due, epoch = partition.due, partition.last_epoch
+        cursor = partition.cursor
+        queue = partition.queue
+        due, epoch = cursor.due, cursor.last_epoch
         _, _, _, _, _, _, aborted, _, _, _, start, end = fetched
         found = forward(
-            frame, start, end, partition, self._owner.inner_loop, aborted, partition.high_watermark,
+            frame, start, end, partition, self._owner.inner_loop, aborted, cursor.high_watermark,
         )  # fmt: skip
-        partition.empties = 0
-        now_due = partition.due
+        cursor.answered()
+        now_due = cursor.due
         if now_due != due:
-            if partition.last_epoch != epoch:
+            if cursor.last_epoch != epoch:
                 self._check_epoch(partition, epoch)
-            if partition.old or partition.freshness.bound_ms < forgotten_ms:
+            if queue.old or queue.freshness.bound_ms < forgotten_ms:
                 self._widen(partition, forgotten_ms)
                 if partition.phase is not Phase.ACTIVE:
                     return
@@ -293,17 +297,16 @@ class Fetcher(Link):
             # The first batch of an answer comes whole (KIP-74). One that does not has an impossible length.
             found = Halt(reason=HaltReason.CORRUPT, detail=f"{end - start} bytes at offset {due} hold no whole batch")
         if now_due > due:
-            partition.record_size = (end - start) / (now_due - due)
-        if partition.copied is not None:
+            cursor.gave((end - start) / (now_due - due))
+        if queue.copied is not None:
             self._owner.jump(partition)
-        if partition.outbox:
-            lane: Outlet | None = partition.lane
-            assert lane is not None, partition.name
-            idle = not partition.in_flight and not partition.queued
-            if idle and partition.old and _stale(partition, self._owner.settings):
+        if queue.outbox:
+            assert queue.lane is not None, partition.name
+            idle = not queue.in_flight and not queue.queued
+            if idle and queue.old and _stale(partition, self._owner.settings):
                 self._owner.reconfirm(partition)
             else:
-                lane.offer(partition)
+                queue.offer()
         if isinstance(found, Halt):
             self._owner.halt_when_drained(partition, halted_by_batch(found))
         elif found is not None:
@@ -312,30 +315,33 @@ class Fetcher(Link):
     def _widen(self, partition: Partition, forgotten_ms: float) -> None:
         """Adapts the window to what came. With old batches it is as wide as is safe, or nothing is sent before the
         position is settled."""
-        partition.widen(self._owner.settings.max_in_flight, forgotten_ms)
-        if partition.must_settle:
+        queue = partition.queue
+        queue.widen(self._owner.settings.max_in_flight, forgotten_ms)
+        if queue.must_settle:
             self._owner.settle(partition)
-        elif partition.window == 1 and partition.in_flight and partition.lane is not None:
-            partition.lane.withhold(partition)
+        elif queue.window == 1 and queue.in_flight:
+            queue.withhold()
 
     def _gave_nothing(self, partition: Partition, *, alone: bool) -> None:
         """Takes note of an empty answer for a partition, which was not for lack of room. ``alone``: True if no other
         partition of the answer had data either."""
         # It has no data for now, whatever its end says, and must not take room in the request from others.
-        partition.record_size = 0.0
-        if alone and partition.due < partition.high_watermark:
+        cursor = partition.cursor
+        cursor.gave(0.0)
+        if alone and cursor.due < cursor.high_watermark:
             # A single empty answer may come from a broker that is slow to update its end. A damaged batch is never
             # found.
-            partition.empties += 1
-            if partition.empties >= LEAST_EMPTIES and not partition.empties & (partition.empties - 1):
+            empties = cursor.empty()
+            if empties >= LEAST_EMPTIES and not empties & (empties - 1):
                 self._owner.look(partition)
 
     def _check_epoch(self, partition: Partition, before: int) -> None:
         """Checks that the leader epoch of batches neither falls nor is above the leader's: no checksum covers it. An
         impossible epoch is not sent back to the broker, which would call the log truncated."""
-        epoch, most = partition.last_epoch, partition.source_leader_epoch
+        cursor = partition.cursor
+        epoch, most = cursor.last_epoch, cursor.leader_epoch
         if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
-            partition.last_epoch = NO_LEADER_EPOCH
+            cursor.distrust_epoch()
             epoch_damaged(self._owner.log, partition, f"{epoch}, behind {before}, of {most}")
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
@@ -346,8 +352,8 @@ class Fetcher(Link):
             owner.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
         owner.source.failed("Fetch", error_slug(code))
         outcome = outcome_of(code)
-        where = f"{owner.source.name}, fetch at {partition.due}"
-        if code in UNREADABLE and (outcome is Outcome.HALT or partition.doubts >= UNREADABLE_DOUBTS):
+        where = f"{owner.source.name}, fetch at {partition.cursor.due}"
+        if code in UNREADABLE and (outcome is Outcome.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
             owner.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
         elif outcome is Outcome.HALT:
             owner.halt(partition, halted_by_error(code, where, None))
@@ -358,7 +364,7 @@ class Fetcher(Link):
         """Takes an error code for the whole request, in an answer without partitions."""
         self._owner.source.failed("Fetch", error_slug(code))
         for partition, generation in asked.values():
-            if partition.generation == generation and partition.phase is Phase.ACTIVE:
+            if partition.cursor.generation == generation and partition.phase is Phase.ACTIVE:
                 detail = f"{self._owner.source.name} broker {self.node_id}: {error_name(code)}"
                 self._doubt(partition, error_slug(code), detail)
 
@@ -402,20 +408,21 @@ class Fetcher(Link):
         for partition in list(self._rotation):
             # Without topic ids, the topic may have been recreated meanwhile, and the new one would answer to the name
             # from here on. Nothing else shows that.
-            if partition.source_id is None and partition.phase is Phase.ACTIVE:
+            if partition.claim.source_id is None and partition.phase is Phase.ACTIVE:
                 self._doubt(partition, error.slug, str(error))
         self._pump_later(self._backoff.next_s())
 
 
 def _unparked(partition: Partition) -> bool:
     """Returns True, and ends the parking, if everything that was parked is acknowledged and the lane is not stalled."""
-    if partition.outbox or partition.in_flight or (partition.lane is not None and partition.lane.stalled):
+    queue = partition.queue
+    if queue.outbox or queue.in_flight or (queue.lane is not None and queue.lane.stalled):
         return False
-    partition.parked = 0
+    queue.unpark()
     return True
 
 
 def _stale(partition: Partition, settings: RelaySettings) -> bool:
     """Returns True if the last look at its log end was so long ago that this process may have been stopped, and another
     may have copied the batches in the outbox: a broker that has forgotten the producer would append them twice."""
-    return time.monotonic() - partition.confirmed_at > FRESH_FOR_SETTLES * settings.settle_ms / 1000
+    return time.monotonic() - partition.queue.confirmed_at > FRESH_FOR_SETTLES * settings.settle_ms / 1000

@@ -10,7 +10,7 @@ from mirror.net.options import ConnectionOptions
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import producer_id
 from mirror.records.restamp import checksum
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
 from tests.fakes.broker import FakeCluster
@@ -90,7 +90,8 @@ class Flow(NamedTuple):
 
         def done() -> bool:
             return all(
-                name in self.relay.partitions and self.relay.partitions[name].acknowledged == self.source.log(*name).end
+                name in self.relay.partitions
+                and self.relay.partitions[name].queue.acknowledged == self.source.log(*name).end
                 for name in wanted
             )
 
@@ -98,7 +99,7 @@ class Flow(NamedTuple):
             await until(done)
         except AssertionError:
             states = {
-                name: (partition.phase.value, partition.acknowledged, partition.halted)
+                name: (partition.phase.value, partition.queue.acknowledged, partition.halted)
                 for name, partition in self.relay.partitions.items()
             }
             raise AssertionError(f"not copied: {states}; {self.log.lines[-20:]}") from None
@@ -159,7 +160,9 @@ async def mirroring(
         finally:
             await relay.close()
         assert relay.pool.used == 0, "frames that were not given back"
-        assert all(not partition.in_flight and not partition.outbox for partition in relay.partitions.values())
+        assert all(
+            not partition.queue.in_flight and not partition.queue.outbox for partition in relay.partitions.values()
+        )
 
 
 def batch(base: int, count: int = 3, payload: bytes | None = None, **fields: int) -> bytes:

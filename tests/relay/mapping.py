@@ -15,7 +15,7 @@ from mirror.offsetmap.records import Side
 from mirror.offsetmap.runs import OffsetMap
 from mirror.offsetmap.topic import State
 from mirror.records.header import HEADER_SIZE
-from mirror.relay.partition import Committed
+from mirror.relay.partition.claim import Committed
 from mirror.relay.relay import Relay
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import until
@@ -42,7 +42,7 @@ class MappedFlow(NamedTuple):
             def done(topic: str = topic, end: int = end) -> bool:
                 found = self.relay.partitions.get((topic, partition))
                 assert found is None or found.halted is None, found.halted
-                return found is not None and found.acknowledged >= end
+                return found is not None and found.queue.acknowledged >= end
 
             await until(done, what=f"{topic} to {end}")
 

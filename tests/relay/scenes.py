@@ -11,7 +11,8 @@ from mirror.records.identity import producer_id
 from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.position import Locator
-from mirror.relay.partition import Location, Partition
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.state import MemoryState

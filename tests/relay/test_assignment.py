@@ -8,7 +8,7 @@ import pytest
 from mirror.offsetmap.pins import header_digest
 from mirror.records.header import BatchHeader
 from mirror.relay.assignment import Assignment, Committable, read_committed
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
@@ -99,13 +99,13 @@ async def test_a_drain_is_bounded() -> None:
             done = await assignment(flow.relay).revoke({FIRST}, 0.01)
             assert done[FIRST].offset in (60, 63)
             assert before.phase is Phase.STOPPED
-            assert before.in_flight
+            assert before.queue.in_flight
             assignment(flow.relay).assign({FIRST})
             assert flow.partition() is not before
             held.open()
-            await until(lambda: not before.in_flight)
+            await until(lambda: not before.queue.in_flight)
             await flow.copied()
-            await until(lambda: before.lane is None)
+            await until(lambda: before.queue.lane is None)
 
 
 async def test_lost_is_dropped() -> None:
@@ -124,7 +124,7 @@ async def test_lost_is_dropped() -> None:
             assert partition.phase is Phase.STOPPED
             assert flow.relay.partitions == {}
             held.open()
-            await until(lambda: not partition.in_flight)
+            await until(lambda: not partition.queue.in_flight)
 
 
 async def test_revoked_while_it_is_sought() -> None:
@@ -241,7 +241,7 @@ async def test_a_halted_partition_is_resumed() -> None:
             assert await flow.halted() == "foreign_writer"
             destination.topics.pop("t")
             assert await flow.relay.resume(FIRST, accept_gap=True) == ""
-            assert flow.partition().accept_gap
+            assert flow.partition().claim.accept_gap
             await flow.copied()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from mirror.net.errors import NetworkError
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import NothingToMirror
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults

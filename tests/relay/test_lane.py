@@ -10,8 +10,9 @@ import pytest
 from mirror.net.connection import Piece, Waiter
 from mirror.net.options import ConnectionOptions
 from mirror.records.identity import Identity
-from mirror.relay.partition import Batch, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import ANSWERS_AT_ONCE, Lane
 from mirror.relay.stats import Stats
@@ -60,13 +61,13 @@ def lane_with(batches: int) -> tuple[Lane, Noted]:
     lane, connection = Lane(owner, 1, version=VERSION), Noted()
     lane._connection = connection  # type: ignore[assignment]
     partition = Partition("t", 0)
-    partition.phase, partition.topic_head = Phase.ACTIVE, topic_head(VERSION, "t")
-    partition.identity = Identity(1 << 62, 0, 0)
-    partition.window = owner.settings.max_in_flight
+    partition.phase, partition.queue.topic_head = Phase.ACTIVE, topic_head(VERSION, "t")
+    partition.cursor.identity = Identity(1 << 62, 0, 0)
+    partition.queue.window = owner.settings.max_in_flight
     for number in range(batches):
-        partition.outbox.append(Batch(b"head%d" % number, memoryview(b"records"), 1, None))
-    lane.attach(partition)
-    lane.offer(partition)
+        partition.queue.outbox.append(Batch(b"head%d" % number, memoryview(b"records"), 1, None))
+    lane.attach(partition.queue)
+    lane.offer(partition.queue)
     lane.pump()
     return lane, connection
 
@@ -117,6 +118,6 @@ def test_a_stalled_lane_with_nothing_under_way() -> None:
     lane = Lane(owner, 1, version=VERSION)
     lane.stall(SimpleNamespace())  # type: ignore[arg-type]
     partition = Partition("t", 0)
-    lane.attach(partition)
+    lane.attach(partition.queue)
     assert not lane.stalled
-    assert not partition.parked
+    assert not partition.queue.parked

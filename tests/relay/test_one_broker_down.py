@@ -13,7 +13,7 @@ from mirror.net.options import ConnectionOptions
 from mirror.relay.locate import resync, seeking
 from mirror.relay.locate.resync import LOOKS
 from mirror.relay.locate.seeking import Seeking
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.watch.memory import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerMemory
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import PRODUCE_KEY
@@ -48,7 +48,7 @@ async def test_started_while_one_broker_is_down(down: int) -> None:
         async with mirroring(source, destination) as flow:
             await flow.copied(*[("t", node_id - 1) for node_id in BROKERS if node_id != down])
             waits = flow.partition("t", down - 1)
-            assert waits.acknowledged < 0
+            assert waits.queue.acknowledged < 0
             await until(lambda: waits.waiting is not None and waits.waiting.failed)
             assert waits.waiting is not None
             assert f"destination broker {down} at " in waits.waiting.reason
@@ -184,7 +184,7 @@ async def test_without_a_bound_nobody_else_gets_a_seat(few_seats: None) -> None:
         with patch.object(resync, "LOOKS", 1 << 60):
             async with mirroring(source, destination) as flow:
                 await until(lambda: len(destination.seen("ListOffsets")) > 4 * LOOKS)
-                assert flow.partition("t", CROWD).acknowledged < 0
+                assert flow.partition("t", CROWD).queue.acknowledged < 0
 
 
 def one_broker_hangs(source: FakeCluster, destination: FakeCluster) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.net.errors import Unsupported
 from mirror.offsetmap.records import Ledger
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import NothingToMirror, SameCluster
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import FETCH_VERSIONS, PRODUCE_VERSIONS

@@ -51,7 +51,7 @@ async def test_many_partitions_one_batch_each() -> None:
         async with mirroring(
             source, destination, connections_per_broker=1, max_in_flight=1, buffer_memory=1 << 27
         ) as flow:
-            await until(lambda: sum(bool(one.outbox) for one in flow.relay.partitions.values()) == 16)
+            await until(lambda: sum(bool(one.queue.outbox) for one in flow.relay.partitions.values()) == 16)
             held.open()
             await flow.copied()
         requests = sent(destination)
@@ -73,12 +73,12 @@ async def test_the_first_batch_goes_alone() -> None:
         async with mirroring(source, destination) as flow:
             await first.came.wait()
             partition = flow.partition()
-            await until(lambda: len(partition.outbox) == DATA - 1)
-            assert (partition.window, len(partition.in_flight)) == (1, 1)
+            await until(lambda: len(partition.queue.outbox) == DATA - 1)
+            assert (partition.queue.window, len(partition.queue.in_flight)) == (1, 1)
             first.open()
             await second.came.wait()
-            await until(lambda: len(partition.in_flight) == 5)
-            assert (partition.window, len(partition.outbox)) == (5, DATA - 6)
+            await until(lambda: len(partition.queue.in_flight) == 5)
+            assert (partition.queue.window, len(partition.queue.outbox)) == (5, DATA - 6)
             second.open()
             await flow.copied()
 
@@ -91,9 +91,9 @@ async def test_fewer_in_flight(max_in_flight: int) -> None:
         fill(source)
         async with mirroring(source, destination, max_in_flight=max_in_flight, connections_per_broker=1) as flow:
             partition = None
-            while not (partition and partition.acknowledged == 3 * DATA):
+            while not (partition and partition.queue.acknowledged == 3 * DATA):
                 partition = flow.relay.partitions.get(("t", 0))
-                most = max(most, len(partition.in_flight) if partition else 0)
+                most = max(most, len(partition.queue.in_flight) if partition else 0)
                 await asyncio.sleep(0)
             await flow.copied()
     assert 0 < most <= max_in_flight

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.verdicts import TRIES
 from mirror.wire.errors import HALTING, ErrorCode, error_slug
 from tests.fakes import faults
@@ -52,7 +52,7 @@ async def test_doubt(code: int) -> None:
         async with mirroring(source, destination) as flow:
             await flow.copied()
             assert flow.relay.stats.resyncs == {error_slug(code): 1}
-            assert flow.partition().doubts == 0
+            assert flow.partition().claim.doubts == 0
             assert not flow.log.of("halted")
 
 
@@ -115,7 +115,7 @@ async def test_halt(code: int) -> None:
             assert "as scripted" in halted.detail or destination.seen("Produce")[0].version < 8
             await flow.copied(("t", 1))
             assert destination.log("t").end == 6
-            await until(lambda: not flow.partition().in_flight)
+            await until(lambda: not flow.partition().queue.in_flight)
 
 
 async def test_the_leader_moves() -> None:

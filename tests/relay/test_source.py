@@ -8,8 +8,8 @@ import pytest
 from mirror.net.buffers import FramePool
 from mirror.relay.holes.parking import MOST_BYTES
 from mirror.relay.hot.plain import InnerLoop
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.source import LEAST_FETCH, LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats
 from tests.fakes import faults
@@ -72,11 +72,11 @@ async def test_an_answer_says_where_the_source_ends_now() -> None:
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.relay.states == {"active": 1})
             (partition,) = flow.relay.partitions.values()
-            partition.heard_at = partition.high_watermark = -1
+            partition.cursor.heard_at = partition.cursor.high_watermark = -1
             held.open()
             await flow.copied()
-            assert partition.high_watermark == partition.due > 0
-            assert partition.heard_at > 0
+            assert partition.cursor.high_watermark == partition.cursor.due > 0
+            assert partition.cursor.heard_at > 0
 
 
 async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
@@ -96,8 +96,8 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     fetcher = Fetcher(owner, 1)
     partitions = [Partition("t", index) for index in range(4)]
     for partition in partitions:
-        partition.phase, partition.confirmed_at = Phase.ACTIVE, float("inf")
-        partition.lane = SimpleNamespace(offer=lambda _: None, detach=lambda _: None)
+        partition.phase, partition.queue.confirmed_at = Phase.ACTIVE, float("inf")
+        partition.queue.lane = SimpleNamespace(offer=lambda _: None, detach=lambda _: None)
         fetcher.attach(partition)
     whole = batch(0)
     rows = [whole, whole, whole[:70], b""]
@@ -110,12 +110,12 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     )
     frame = owner.pool.take(len(answer))
     frame.body[:] = answer
-    fetcher._asked = {("t", partition.index): (partition, partition.generation) for partition in partitions}
+    fetcher._asked = {("t", partition.index): (partition, partition.cursor.generation) for partition in partitions}
     fetcher._asked_version = 4
     fetcher._closed = True  # nothing more is asked for
     fetcher.receive(frame)
     assert [partition.index for partition in fetcher._rotation] == [2, 3, 0, 1]
-    assert [partition.due for partition in partitions] == [3, 3, 0, 0]
+    assert [partition.cursor.due for partition in partitions] == [3, 3, 0, 0]
 
 
 @pytest.mark.parametrize("slices", [False, True])
@@ -131,7 +131,7 @@ async def test_a_busy_partition_does_not_starve_the_others(slices: bool) -> None
         source.store("t", 1, *batches(4, size=700_000))
         async with mirroring(source, destination, fetch_max_bytes=256 * 1024) as flow:
             await flow.copied(("t", 1))
-            assert flow.partition("t", 0).acknowledged <= 3 * 20
+            assert flow.partition("t", 0).queue.acknowledged <= 3 * 20
             await flow.copied()
 
 
@@ -160,7 +160,7 @@ async def test_a_crowded_partition_is_asked_for_little() -> None:
         source.add_topic("t")
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.relay.states == {"active": 1})
-            flow.partition("t", 0).crowded = MOST_BYTES
+            flow.partition("t", 0).cursor.crowded = MOST_BYTES
             seen = len(fetches(source))
             await until(lambda: len(fetches(source)) > seen + 1)  # one may have been on its way
             assert [most for *_, most in asked(source, fetches(source)[-1])] == [MOST_BYTES]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode, error_slug
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
@@ -34,12 +34,12 @@ async def test_an_answer_from_before_a_doubt() -> None:
             await held.came.wait()
             await flow.copied()
             partition = flow.partition()
-            generation = partition.generation
+            generation = partition.cursor.generation
             flow.relay.doubt(partition, "test", "")
             flow.relay.emptied(partition)
             source.store("t", 0, *batches(3, first=6))
             await until(lambda: partition.phase is Phase.ACTIVE)
-            assert partition.generation > generation
+            assert partition.cursor.generation > generation
             held.open()
             await flow.copied()
             assert flow.relay.stats.resyncs == {"test": 1}
@@ -206,7 +206,7 @@ async def test_the_leader_moves() -> None:
             last = fetches(source)[-1]
             assert {seen.node_id for seen in fetches(source)[-4:]} & {2}
             assert last.request.topics
-            assert flow.partition().source_leader_epoch == 1
+            assert flow.partition().cursor.leader_epoch == 1
 
 
 async def test_throttle() -> None:

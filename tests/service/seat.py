@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from mirror.relay.assignment import Committable, Key
-from mirror.relay.partition import Committed
+from mirror.relay.partition.claim import Committed
 from mirror.service.group.member import Membership
 from mirror.service.worker_settings import GroupSettings
 from tests.relay.flows import Log

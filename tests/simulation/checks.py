@@ -11,8 +11,8 @@ from collections.abc import Callable
 from mirror.offsetmap.records import Ledger, Side
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.halts import Halted
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from tests.simulation.broker import Stored
 from tests.simulation.network import Trace
 from tests.simulation.site import TOPIC, Site, Unknown

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mirror.offsetmap.records import Ledger
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from tests.simulation import run as exact
 from tests.simulation.__main__ import main
 from tests.simulation.clock import Stuck, VirtualLoop, run_virtually
@@ -253,7 +253,7 @@ def _written(partition: Partition) -> bool:
     """Whether it is at rest, and what it has copied is in the internal topic."""
     if partition.halted is not None:
         return True
-    return partition.phase is Phase.ACTIVE and partition.copied is not None and not partition.copied.changed
+    return partition.phase is Phase.ACTIVE and partition.queue.copied is not None and not partition.queue.copied.changed
 
 
 def play(seed: int, make: Callable[[int, VirtualLoop], MappedRun] = MappedRun) -> exact.Outcome:

@@ -16,8 +16,8 @@ from mirror.relay.durable import writer as books
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.locate import position
 from mirror.relay.mapped import copied as journal
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 from mirror.relay.topics.pairing import Pair
 from tests.simulation.cluster import TOPIC, SimulatedCluster
@@ -131,7 +131,7 @@ class MappedWorker(Worker):
     @property
     def sending(self) -> bool:
         """Whether it has something to send, or something under way."""
-        return any(bool(partition.outbox or partition.in_flight) for partition in self.partitions)
+        return any(bool(partition.queue.outbox or partition.queue.in_flight) for partition in self.partitions)
 
     @property
     def lags(self) -> bool:

@@ -13,7 +13,7 @@ from mirror.records import identity
 from mirror.records.admit import Terms
 from mirror.records.identity import MAX_EPOCH
 from mirror.relay.holes import parking
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from tests.simulation import events
 from tests.simulation.checks import Copy
 from tests.simulation.checks import Violation as Violation
@@ -294,7 +294,9 @@ class Run:
         await self._until_done()
         for copy in self.partitions:
             copy.judge()
-        if any(each.phase is Phase.ACTIVE and not (each.checking or each.proven) for each in worker.partitions):
+        if any(
+            each.phase is Phase.ACTIVE and not (each.queue.checking or each.queue.proven) for each in worker.partitions
+        ):
             raise Violation("the first batch after a takeover was never read back")
         if any(copy.shows and not worker.halt_of(copy.index) for copy in self.partitions):
             await self._see_damage([copy for copy in self.partitions if copy.shows])

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.relay.partition import Partition
+from mirror.relay.partition.queue import Queue
 from tests.simulation import mapped_run, run
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.mapped_run import MappedRun
@@ -90,7 +90,7 @@ def test_no_repeat_is_appended_once_more(play: Any) -> None:
 @pytest.mark.parametrize("play", [late, mapped_late])
 def test_without_the_rule_it_is(play: Any) -> None:
     """Mutation: an old batch goes as soon as it is there, however fresh the doubt before it is."""
-    with patch.object(Partition, "must_settle", False), pytest.raises(Violation):
+    with patch.object(Queue, "must_settle", False), pytest.raises(Violation):
         _play_all(play)
 
 

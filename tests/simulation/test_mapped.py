@@ -28,7 +28,7 @@ from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.lastcopy import Checked, Sides
 from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.outcome import NotOurs
-from mirror.relay.partition import Partition
+from mirror.relay.partition.cursor import Cursor
 from mirror.relay.topics.ids import Ids
 from tests.simulation.mapped_run import play
 from tests.simulation.mapped_source import Taste
@@ -90,7 +90,7 @@ async def _not_noted(*_: Any, **__: Any) -> None:
 
 def _kept_as_it_is(self: Any, before: Before, *, complete: bool = False) -> Before:
     """Complete behind one's own fence."""
-    self._partition.before = before
+    self._partition.claim.remember_before(before)
     return before
 
 
@@ -162,7 +162,7 @@ async def _unchecked(sides: Sides, last: Any, upto: int, *_: Any) -> Checked:
     return Checked(NO_LEADER_EPOCH, LastCopied(upto, sides.here.leader.epoch))
 
 
-def _no_matter(self: Partition) -> None:
+def _no_matter(self: Cursor) -> None:
     """What was read before is what stands there."""
 
 
@@ -289,7 +289,7 @@ MUTATIONS = (
     Mutation("the source ends behind what was copied", ((mapped, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
     Mutation(
         "what was read before says nothing",
-        ((Partition, "forget_read", _no_matter), _mostly(**TRUNCATED | {"lagging": 0.3})),
+        ((Cursor, "forget_read", _no_matter), _mostly(**TRUNCATED | {"lagging": 0.3})),
         100,
         first=601,
     ),

@@ -24,8 +24,9 @@ from mirror.relay.locate import compare, resync, tails
 from mirror.relay.locate.compare import Comparison, Proof
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Resync
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Queue
 from mirror.relay.sink import Lane
 from tests.simulation.run import Violation, play
 from tests.simulation.source import Recipe
@@ -86,19 +87,18 @@ _start = Partition.start
 
 def _with_full_window(self: Partition, location: Any, *, topic_head: bytes) -> None:
     _start(self, location, topic_head=topic_head)
-    self.checking = False
-    self.proven, self.old, self.window = True, False, 5
-    self.freshness.appended(self.acknowledged, NEVER_MS)
+    self.queue.checking = False
+    self.queue.proven, self.queue.old, self.queue.window = True, False, 5
+    self.queue.freshness.appended(self.queue.acknowledged, NEVER_MS)
 
 
-def _believing(self: Any, partition: Partition, answer: Any, response: Any) -> None:
+def _believing(self: Any, queue: Queue, answer: Any, response: Any) -> None:
     """An error code is taken for an acknowledgement."""
-    if partition.phase is not Phase.ACTIVE or not partition.in_flight:
-        self._let_go(partition)
+    if queue.partition.phase is not Phase.ACTIVE or not queue.in_flight:
+        self._let_go(queue)
         return
-    batch = partition.in_flight[0]
-    partition.acknowledged += batch[2]
-    partition.pop_unbelieved()
+    queue.acknowledged += queue.in_flight[0][2]
+    queue.pop_unbelieved()
 
 
 async def _without_looking(self: Any) -> None:
@@ -185,7 +185,7 @@ async def _parts_right_behind(self: Comparison, low: int, source_end: int, high:
 
 
 _first = property(lambda self: Side(self.topic, 0, self.destination))
-_generation = property(lambda self: self.generation, lambda self, _: None)
+_generation = property(lambda self: self.cursor.generation, lambda self, _: None)
 
 
 MUTATIONS = (

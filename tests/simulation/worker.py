@@ -26,8 +26,8 @@ from mirror.relay.holes import parking
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.leading import cleanup
 from mirror.relay.locate import position
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import verdicts
@@ -237,7 +237,7 @@ class Worker:
     @property
     def sending(self) -> bool:
         """Whether it has something to send, or something under way."""
-        return any(each.outbox or each.in_flight or each.filling for each in self.partitions)
+        return any(each.queue.outbox or each.queue.in_flight or each.queue.filling for each in self.partitions)
 
     @property
     def lags(self) -> bool:

@@ -19,7 +19,7 @@ from mirror.offsetmap.topic import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.skips import DELETED, Skips
 from mirror.relay.halts import Halted
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 
 
@@ -61,7 +61,7 @@ class Due:
             return []
         source_id, destination_id = self.ids(partition)
         if partition.position >= 0 and self._is_located(partition):
-            due = LastCopied(partition.position, partition.source_leader_epoch)
+            due = LastCopied(partition.position, partition.cursor.leader_epoch)
         elif self.note(partition) is not None:
             return []  # from an earlier halt
         else:
@@ -114,7 +114,7 @@ class Due:
         passed = [
             note.key()
             for each in partitions
-            if (note := self.note(each)) is not None and each.acknowledged > note.copied.offset
+            if (note := self.note(each)) is not None and each.queue.acknowledged > note.copied.offset
         ]
         if passed:
             await self._state.save((), forget=passed)
@@ -131,7 +131,7 @@ class Due:
         due = note.copied.offset
         moved = _note(partition, note.source_id, note.destination_id, note.copied._replace(offset=upto))
         await self._skips.write(partition.side, [(due, upto, DELETED)], moved)
-        partition.overtaken.append((due, upto))
+        partition.claim.overtaken.append((due, upto))
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:
         """Returns the current ids of the source and destination topic."""
@@ -144,12 +144,12 @@ class Due:
 
     def _is_located(self, partition: Partition) -> bool:
         """Returns True if the process has found a position in the current topics."""
-        return self.ids(partition) == (id_text(partition.source_id), id_text(partition.destination_id))
+        return self.ids(partition) == (id_text(partition.claim.source_id), id_text(partition.claim.destination_id))
 
     def _copied_to(self, partition: Partition) -> int:
         """Returns the offset up to which the current source topic was copied into the current destination topic, by
         what is written down; -1: nothing says that any of it was."""
-        ids, committed, ledger = self.ids(partition), partition.committed, self._state.ledger
+        ids, committed, ledger = self.ids(partition), partition.claim.committed, self._state.ledger
         if self._settings.mapped:
             checkpoint = ledger.checkpoint(partition.side)
             of_these = checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids

@@ -25,7 +25,7 @@ from mirror.reasons import GAPS, HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import MIRROR_BIT, producer_id, same_owner
 from mirror.relay.halts import Halted, PartitionHalted
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.pairing import PATIENCE_S
 
 LOOKED_UP_FOR_S = 60.0
@@ -101,7 +101,7 @@ class Flows:
             others = await self._known_topics(anew=True)
         for topic in others:
             digest = self._digest(topic, partition)
-            if digest and not partition.accept_unproven:
+            if digest and not partition.claim.accept_unproven:
                 raise PartitionHalted(self._halted(topic, partition))
             if digest:
                 await self._state.save([AcceptedLoop(side=partition.side, by=_by(topic), digest=digest)])
@@ -122,7 +122,7 @@ class Flows:
     def _trace(self, ledger: Ledger, partition: Partition) -> str:
         """Returns the digest of what another flow has written down of the partition; empty: nothing that counts."""
         side = partition.side
-        source_id, destination_id = id_text(partition.source_id), id_text(partition.destination_id)
+        source_id, destination_id = id_text(partition.claim.source_id), id_text(partition.claim.destination_id)
         halted = ledger.halt(side)
         if (
             halted is not None

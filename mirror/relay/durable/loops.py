@@ -21,8 +21,8 @@ from mirror.reasons import GAPS, HaltReason
 from mirror.relay.durable.flows import digest_of
 from mirror.relay.halts import Halted, halt
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 
 LOOK_EVERY_S = 60.0
 """Internal topics of the source are read this often if there are flows the other way; otherwise only with topics."""

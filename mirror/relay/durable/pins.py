@@ -23,7 +23,8 @@ from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.halts import Halted, PartitionHalted, halt
 from mirror.relay.locate.evidence import Asked, Known, Unseen, vouch
 from mirror.relay.locate.resync import Log
-from mirror.relay.partition import NEVER, Partition
+from mirror.relay.partition.location import NEVER
+from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 
 COMMITTED = "read_committed"
@@ -62,7 +63,8 @@ class Pins:
                 raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
             # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap.
             await self._state.save((), forget=[halted.key()])
-        partition.pin = pin = ledger.pin(side)
+        pin = ledger.pin(side)
+        partition.claim.keep_pin(pin)
         if pin is None:
             return
         notes, due = ledger.notes(side), ledger.due(side)
@@ -75,15 +77,18 @@ class Pins:
             and not any(map(_digest, copied))
         ):
             copied.append(due.copied)  # it was located when it halted
-        partition.pin = pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
+        pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
+        partition.claim.keep_pin(pin)
         cluster_id = self._source.cluster_id
         if pin.source_cluster and cluster_id and pin.source_cluster != cluster_id:
             raise halt(
                 HaltReason.RECREATED,
                 f"{partition.name} was copied from cluster {pin.source_cluster}; {self._source.name} is {cluster_id}",
             )
-        partition.source_id = bytes.fromhex(pin.source_id) if pin.source_id else None
-        partition.destination_id = bytes.fromhex(pin.destination_id) if pin.destination_id else None
+        partition.claim.identify(
+            bytes.fromhex(pin.source_id) if pin.source_id else None,
+            bytes.fromhex(pin.destination_id) if pin.destination_id else None,
+        )
 
     async def check_settings(self, partition: Partition, there: PartitionLog) -> str:
         """Checks that the copy in ``there`` was made under the current settings: others would have copied something
@@ -100,13 +105,13 @@ class Pins:
         if not changed or not await there.true_end():
             return ""
         (name, before, now), *_ = changed
-        if name == LEVEL and partition.accept_settings:
+        if name == LEVEL and partition.claim.accept_settings:
             return before
         raise settings_changed(partition, there, name, before, now)
 
     def _changed(self, partition: Partition) -> list[tuple[str, str, str]]:
         """Returns the settings that have changed: name, value before, value now."""
-        pin, settings = partition.pin, self._settings
+        pin, settings = partition.claim.pin, self._settings
         checkpoint = self._state.ledger.checkpoint(partition.side)
         if checkpoint is not None and (settings.mapped or pin is None):
             # A pin beside the checkpoint is of an exact copy that an operator has given up.
@@ -134,7 +139,7 @@ class Pins:
 
         Args:
             partition: the one whose topics are written down.
-            end: of the destination's log. If an operator took something before it on trust (``Partition.trusted``), all
+            end: of the destination's log. If an operator took something before it on trust (``Claim.trusted``), all
                 before it is accepted from now on, and the trusted range is written down with it as skipped.
             fill_to: the log is filled up to here next, if that is behind its end.
             given_up: records that will not be copied, by decision: written down as a skipped range, too.
@@ -142,12 +147,12 @@ class Pins:
         Raises:
             NetworkError: it is not certain that it was written.
         """
-        known = partition.pin
-        source_id, destination_id = id_text(partition.source_id), id_text(partition.destination_id)
+        known = partition.claim.pin
+        source_id, destination_id = id_text(partition.claim.source_id), id_text(partition.claim.destination_id)
         same = known is not None and (known.source_id, known.destination_id) == (source_id, destination_id)
         settings = self._settings
         under = (settings.offsets, settings.identity, settings.isolation_level)
-        trusted = partition.trusted
+        trusted = partition.claim.trusted
         accepted = end if trusted is not None else known.accepted if known is not None and same else 0
         gaps_to = max(given_up[1] if given_up is not None else 0, known.gaps_to if known is not None and same else 0)
         aborted_to = known.aborted_to if known is not None and same else 0
@@ -178,11 +183,11 @@ class Pins:
             ]
             notes = self._state.ledger.notes(partition.side) if trusted is not None else []
             await self.skips.write(partition.side, without, pin, forget=[each.key() for each in notes])
-        partition.pin = pin
+        partition.claim.keep_pin(pin)
 
     def aborted_to(self, partition: Partition) -> int:
         """Returns the offset up to which aborted transactions are filled, although the source is read uncommitted."""
-        pin = partition.pin
+        pin = partition.claim.pin
         if pin is None or self._settings.committed:
             return 0
         # All that there is: an operator has accepted the change of level, or the partition halts before.
@@ -192,24 +197,24 @@ class Pins:
     def unused(partition: Partition) -> bool:
         """Returns True if nothing of it was ever copied, as far as is known from what was written down, from the group,
         and in this process."""
-        pin, committed = partition.pin, partition.committed
+        pin, committed = partition.claim.pin, partition.claim.committed
         return (
             (pin is None or (not pin.accepted and (pin.copied is None or not pin.copied.offset)))
             and (committed is None or (not committed.offset and not committed.digest))
             and partition.position <= 0
             and not partition.counts.batches
-            and partition.begun.until < 0
+            and partition.claim.begun.until < 0
         )
 
     async def vouch(self, partition: Partition, here: Asked, unseen: Unseen) -> int:
         """Calls ``relay.locate.evidence.vouch`` with what was written down of this partition, by whomever."""
         # A worker that had it when this one recalled it may have written it down since, and then copied.
         await self.recall(partition)
-        pin, committed = partition.pin, partition.committed
-        source_id = id_text(partition.source_id) or ""
+        pin, committed = partition.claim.pin, partition.claim.committed
+        source_id = id_text(partition.claim.source_id) or ""
         of_these = committed is not None and committed.topic_id == source_id
         another = pin is None and committed is not None and committed.topic_id and source_id and not of_these
-        if another and committed is not None and not partition.accept_unproven:
+        if another and committed is not None and not partition.claim.accept_unproven:
             raise halt(
                 HaltReason.RECREATED,
                 f"source topic of {partition.name}: id {id_shown(source_id)}, when it was copied "
@@ -218,16 +223,16 @@ class Pins:
         # If both sides had lost their end, another batch may have been copied to the same offset: the newest counts.
         copied = [
             LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
-            for each in reversed(partition.marks)
+            for each in reversed(partition.cursor.marks)
             if each.next_offset <= unseen.end
         ]
         if pin is not None and pin.copied is not None:
             copied.append(pin.copied)
         copied += committed_note(partition)
         replaced = pin is not None and pin.replaced
-        if not copied and not replaced and partition.source_leader_epoch >= 0 and partition.reached <= unseen.end:
+        if not copied and not replaced and partition.cursor.leader_epoch >= 0 and partition.queue.reached <= unseen.end:
             # Batches were acknowledged here in the middle of a record set, which leaves no mark.
-            copied.append(LastCopied(max(0, partition.reached), partition.source_leader_epoch))
+            copied.append(LastCopied(max(0, partition.queue.reached), partition.cursor.leader_epoch))
         pinned = pin is not None or bool(source_id and of_these)
         accepted = pin.accepted if pin is not None else 0
         return await self.ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
@@ -257,21 +262,21 @@ class Pins:
         known = Known(
             name=partition.name,
             pinned=pinned,
-            has_ids=bool(partition.source_id),
+            has_ids=bool(partition.claim.source_id),
             copied=tuple(copied),
             accepted=accepted,
             replaced=replaced,
             compacted=partition.terms.compacted,
         )
-        partition.trusted = None
+        partition.claim.trust(None)
         try:
             return await vouch(here, known, unseen)
         except PartitionHalted:
-            if not partition.accept_unproven or unseen.differs:
+            if not partition.claim.accept_unproven or unseen.differs:
                 raise
             # If the topic took another one's place, this includes what the source never had.
             begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start
-            partition.trusted = (max(begins, known.accepted), unseen.end)
+            partition.claim.trust((max(begins, known.accepted), unseen.end))
             return NO_LEADER_EPOCH
 
     async def note(self, partitions: Iterable[Partition]) -> None:
@@ -286,8 +291,8 @@ class Pins:
         forget = [key for _, note in changed for key in self._replaced_by(note)]
         await self._state.save([note for _, note in changed], forget=forget)
         for partition, note in changed:
-            if partition.pin is not None and _same_topics(note, partition.pin):
-                partition.pin = replace(partition.pin, copied=note.copied)
+            if partition.claim.pin is not None and _same_topics(note, partition.claim.pin):
+                partition.claim.keep_pin(replace(partition.claim.pin, copied=note.copied))
 
     def _replaced_by(self, note: Note) -> list[bytes]:
         """Returns the keys of the notes that this one makes useless."""
@@ -303,7 +308,7 @@ class Pins:
 
     def _note(self, partition: Partition) -> Note | None:
         """Returns the note of what was copied last of the partition; None if that is known, or nothing is."""
-        found, pin = committable(partition), partition.pin
+        found, pin = committable(partition), partition.claim.pin
         if (
             found is None
             and partition.halted is not None
@@ -388,10 +393,10 @@ class Pins:
                 entries += await self.due.now(partition)  # resumed before that could be written down
             pin = self._state.ledger.pin(partition.side)
             source_id, destination_id = self.ids(partition)
-            if partition.source_id is not None and id_text(partition.source_id) != source_id:
-                partition.forget_source()
-            if partition.destination_id is not None and id_text(partition.destination_id) != destination_id:
-                partition.before = None
+            if partition.claim.source_id is not None and id_text(partition.claim.source_id) != source_id:
+                partition.cursor.forget_source()
+            if partition.claim.destination_id is not None and id_text(partition.claim.destination_id) != destination_id:
+                partition.claim.remember_before(None)
             renewed = pin is not None and (pin.source_id, pin.destination_id, pin.source_cluster) != (
                 source_id,
                 destination_id,
@@ -447,15 +452,15 @@ def _under(pin: Pin) -> tuple[str, str, str]:
 def is_first(partition: Partition) -> bool:
     """Returns True if something was copied of the partition, and no note tells of a batch. Part of a record set is
     enough: one with old records takes long, with one batch under way at a time."""
-    pin = partition.pin
+    pin = partition.claim.pin
     none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
-    return none_yet and partition.acknowledged >= 0 and partition.counts.records > 0
+    return none_yet and partition.queue.acknowledged >= 0 and partition.counts.records > 0
 
 
 def committed_note(partition: Partition) -> list[LastCopied]:
     """Returns the group's note of what was copied last of this source topic; empty: there is none."""
-    committed = partition.committed
-    source_id = id_text(partition.source_id) or ""
+    committed = partition.claim.committed
+    source_id = id_text(partition.claim.source_id) or ""
     if committed is None or not committed.digest or committed.topic_id != source_id:
         return []
     if committed.leader_epoch < 0:
@@ -474,10 +479,10 @@ def _digest(copied: LastCopied) -> str:
 
 def was_copied(partition: Partition) -> bool:
     """Returns True if a record of these topics is known to have been copied, from the pin or the group."""
-    pin, committed = partition.pin, partition.committed
+    pin, committed = partition.claim.pin, partition.claim.committed
     if pin is not None and pin.copied is not None and pin.copied.digest:
         return True
-    source_id = id_text(partition.source_id) or ""
+    source_id = id_text(partition.claim.source_id) or ""
     return committed is not None and bool(committed.digest) and committed.topic_id == source_id
 
 

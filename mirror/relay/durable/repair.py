@@ -16,8 +16,8 @@ from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import Halted
 from mirror.relay.mapped.copied import Copied
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 
 
 class Rewriting:
@@ -77,7 +77,7 @@ class Rewriting:
             if not ledger.has(entry.key()) and not (isinstance(entry, Halt) and partitions[entry.side].halted is None)
         ]
         unknown = [flow for flow in lost.flows if not ledger.has(flow.key())]
-        mapped = {each: each.copied for each in partitions.values() if each.copied is not None}
+        mapped = {each: each.queue.copied for each in partitions.values() if each.queue.copied is not None}
         for copied in mapped.values():
             copied.again()
         self._unchecked.update(mapped)
@@ -96,11 +96,11 @@ class Rewriting:
     def _check_maps(self) -> None:
         """Halts partitions whose maps lack sealed chunks. These are not in memory, so the topic's loss is final."""
         for partition, copied in list(self._unchecked.items()):
-            if partition.phase is Phase.LOCATING and partition.copied is copied:
+            if partition.phase is Phase.LOCATING and partition.queue.copied is copied:
                 continue
             del self._unchecked[partition]
             # If the partition was taken over again since, its map was checked then.
-            if partition.copied is copied and partition.phase in (Phase.ACTIVE, Phase.DOUBT):
+            if partition.queue.copied is copied and partition.phase in (Phase.ACTIVE, Phase.DOUBT):
                 missing = _missing(self._state.ledger, copied)
                 if missing:
                     detail = f"{self._state.topic} lacks a part of the offset map of {partition.name}: {missing}"

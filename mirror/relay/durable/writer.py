@@ -14,8 +14,9 @@ from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.mapped.copied import Account, save
 from mirror.relay.mapped.strays import Strays
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Committed, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.claim import Committed
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 
 NOTE_EVERY_S = 60.0
 """In exact mode, what was copied last is written down this often. The group's commits have it more often, and vanish
@@ -132,10 +133,14 @@ class Books:
     async def _write_down(self, *, closing: bool) -> None:
         """Writes down checkpoints and maps. Partitions in which somebody else's batches may stand between ours are
         looked at first, while the others are written."""
-        accounts = {each: each.copied for each in self._owner.partitions.values() if each.copied is not None}
+        accounts = {
+            each: each.queue.copied for each in self._owner.partitions.values() if each.queue.copied is not None
+        }
         if closing:
             await self.strays.ended()
-        still = [each for each in accounts if each.phase is Phase.ACTIVE and not (each.in_flight or each.outbox)]
+        still = [
+            each for each in accounts if each.phase is Phase.ACTIVE and not (each.queue.in_flight or each.queue.outbox)
+        ]
         closed = {accounts[each] for each in still} if closing else set()
         astray = [each for each, copied in accounts.items() if self.strays.concerns(copied)]
         self.strays.look(astray, closed=closed)
@@ -154,7 +159,7 @@ class Books:
         except NetworkError as error:
             self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
             for partition in partitions:
-                if partition.copied is not None and partition.copied.journal.overflows:
+                if partition.queue.copied is not None and partition.queue.copied.journal.overflows:
                     # It waits, and is located again once the map can be written: memory is bounded.
                     self._owner.doubt_now(partition, "state_not_written", str(error))
 

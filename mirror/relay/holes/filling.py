@@ -6,8 +6,9 @@ from mirror.relay.halts import Halted
 from mirror.relay.holes.parking import park
 from mirror.relay.outcome import Doubt, attempted
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Batch, Hole, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch, Hole
 
 MANY_HOLES = 0.5
 """Share of a flow's offsets that are holes above which ``offsets: mapped`` is the better choice."""
@@ -24,11 +25,10 @@ class Holes:
 
     def fill(self, partition: Partition) -> None:
         """Fills the hole that is next to be sent. Nothing is under way. May be called again while it is filled."""
-        if not partition.filling and partition.phase is Phase.ACTIVE:
-            partition.filling = True
-            if not partition.parked:
+        if partition.phase is Phase.ACTIVE and partition.queue.fill():
+            if not partition.queue.parked:
                 park(partition, self._owner.pool)
-            self._owner.work(partition, self._fill(partition, partition.outbox[0]))
+            self._owner.work(partition, self._fill(partition, partition.queue.outbox[0]))
 
     async def _fill(self, partition: Partition, hole: Batch | Hole) -> None:
         owner = self._owner
@@ -38,12 +38,11 @@ class Holes:
             if _is_next(hole, partition):
                 stopped = await attempted(self._fill_hole(partition, hole))
         finally:
-            partition.filling = False
+            partition.queue.fill_ended()
         if not _is_next(hole, partition):
             # In doubt meanwhile, or halted: the next resync finds the markers that were written, once the log end
             # stands still.
-            partition.unsettled = True
-            partition.released = partition.released or (isinstance(stopped, Doubt) and stopped.released)
+            partition.claim.leave(released=isinstance(stopped, Doubt) and stopped.released, unsettled=True)
             if partition.emptied():
                 owner.emptied(partition)
         elif stopped is not None:
@@ -56,20 +55,19 @@ class Holes:
         shows that there is anything to report."""
         assert isinstance(hole, Hole), partition.name
         if hole.cause is Cause.ACCEPTED:
-            start = partition.acknowledged
+            start = partition.queue.acknowledged
             await self._owner.pins.skips.write(partition.side, [(start, start + hole.records, ON_GAP)])
         await self._owner.locator.filling(partition).run()
 
     def _filled(self, partition: Partition) -> None:
-        owner, hole = self._owner, partition.pop_hole()
+        owner, hole = self._owner, partition.queue.pop_hole()
         owner.stats.filled += hole.records
         if hole.cause is Cause.ACCEPTED:
-            end = partition.acknowledged
+            end = partition.queue.acknowledged
             owner.stats.skip(partition.topic, partition.index, end - hole.records, end, ON_GAP)
         if owner.stats.filled >= self._weigh_at:
             self._weigh()
-        if partition.outbox and partition.lane is not None:
-            partition.lane.offer(partition)
+        partition.queue.offer()
         owner.pump_sinks()
         owner.drained()
 
@@ -91,4 +89,4 @@ class Holes:
 
 def _is_next(hole: Batch | Hole, partition: Partition) -> bool:
     """Returns True if the hole is still what the partition has to send next."""
-    return partition.phase is Phase.ACTIVE and bool(partition.outbox) and partition.outbox[0] is hole
+    return partition.phase is Phase.ACTIVE and bool(partition.queue.outbox) and partition.queue.outbox[0] is hole

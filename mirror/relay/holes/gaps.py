@@ -19,13 +19,14 @@ from mirror.net.errors import Damaged, Refused, Unreachable
 from mirror.net.log import SourceLog
 from mirror.offsetmap.lockstep import Originals
 from mirror.reasons import HaltReason
-from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
 from mirror.relay.locate.resync import Log, Readable
 from mirror.relay.outcome import Doubt, attempted
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Ahead, Partition
+from mirror.relay.partition.cursor import Ahead
+from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode
 
@@ -51,21 +52,20 @@ class Gaps:
     def look(self, partition: Partition) -> None:
         """Looks at the source's log at ``due``. Nothing of the partition is fetched meanwhile. It is then fetched
         again, with the gap proven, or halts. May be called again meanwhile."""
-        if not partition.looking:
-            partition.looking = True
-            self._owner.work(partition, self._look(partition, partition.positions, partition.generation))
+        if partition.cursor.look():
+            self._owner.work(partition, self._look(partition, partition.positions, partition.cursor.generation))
 
     async def _look(self, partition: Partition, position: int, generation: int) -> None:
         owner = self._owner
         found = await attempted(self._seen(partition))
         if partition.positions != position:
             return
-        partition.looking = False
-        if partition.generation != generation:
+        partition.cursor.looked()
+        if partition.cursor.generation != generation:
             # It is fetched again from before the place that was looked at.
             owner.drained()
             return
-        partition.ahead = found if isinstance(found, Ahead) else None
+        partition.cursor.expect(found if isinstance(found, Ahead) else None)
         if isinstance(found, Halted):
             owner.halt_when_drained(partition, found)
         elif isinstance(found, Doubt):
@@ -77,20 +77,19 @@ class Gaps:
         """The source's leader says that its log never reached ``due`` in the epoch of the batch before. The partition
         halts as ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is
         damaged."""
-        if not partition.looking:
-            partition.looking = True
-            self._owner.work(partition, self._diverged(partition, partition.generation, truncated))
+        if partition.cursor.look():
+            self._owner.work(partition, self._diverged(partition, partition.cursor.generation, truncated))
 
     async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
-        owner, epoch = self._owner, partition.last_epoch
-        found = await attempted(self._ends_epoch(partition, partition.due, epoch))
-        if partition.generation != generation:
+        owner, epoch = self._owner, partition.cursor.last_epoch
+        found = await attempted(self._ends_epoch(partition, partition.cursor.due, epoch))
+        if partition.cursor.generation != generation:
             return
-        partition.looking = False
+        partition.cursor.looked()
         if isinstance(found, Halted | Doubt):
             owner.act(partition, found)
         elif found:
-            partition.last_epoch = NO_LEADER_EPOCH
+            partition.cursor.distrust_epoch()
             epoch_damaged(owner.log, partition, f"{epoch}, and {truncated.detail}")
             owner.drained()
         else:
@@ -99,7 +98,7 @@ class Gaps:
     async def _ends_epoch(self, partition: Partition, due: int, epoch: int) -> bool:
         """Returns True if the batch before ``due`` is still there, with this leader epoch."""
         here, _ = self._owner.locator.logs(partition)
-        here.floor = partition.floor
+        here.floor = partition.cursor.floor
         try:
             segment = await here.read(due - 1)
         except Refused as error:
@@ -116,9 +115,9 @@ class Gaps:
             NetworkError: cannot be determined now.
         """
         here, _ = self._owner.locator.logs(partition)
-        here.floor = partition.floor
+        here.floor = partition.cursor.floor
         try:
-            return await _look_at(here, partition.due, self._owner.settings)
+            return await _look_at(here, partition.cursor.due, self._owner.settings)
         except Contradiction as error:
             raise halt(HaltReason.CORRUPT, f"{partition.name}: {error}") from error
         except Damaged as error:
@@ -164,7 +163,7 @@ async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettin
 
 def epoch_damaged(log: Log, partition: Partition, says: str) -> None:
     """Logs a leader epoch that is not used: with it, the broker would call its log truncated."""
-    detail = f"the batch before offset {partition.due} has leader epoch {says}"
+    detail = f"the batch before offset {partition.cursor.due} has leader epoch {says}"
     log.warning("leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail)
 
 

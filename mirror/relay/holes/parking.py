@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from mirror.net.buffers import FramePool
-from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.partition import Ahead, Batch, Hole, Partition, Sent
-from mirror.relay.phases import Phase
+from mirror.relay.partition.cursor import Ahead
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch, Hole, Sent
 
 MOST_BYTES = 128 * 1024
 """Most bytes copied out per partition: a hundred small transactions. Less if many partitions have copies."""
@@ -24,7 +26,7 @@ LEAST_ASKED = 16 * 1024
 
 def worth_asking(partition: Partition, most_bytes: int) -> int:
     """Returns the bytes to request for the partition, up to ``most_bytes``."""
-    return min(most_bytes, partition.crowded) if partition.crowded else most_bytes
+    return min(most_bytes, partition.cursor.crowded) if partition.cursor.crowded else most_bytes
 
 
 def park(partition: Partition, pool: FramePool) -> None:
@@ -33,10 +35,11 @@ def park(partition: Partition, pool: FramePool) -> None:
     Nothing may be under way, and the first item in the outbox is a hole. The partition is not fetched while it has
     ``parked`` bytes, and it has them until all that was in its outbox is acknowledged.
     """
-    assert not partition.in_flight, partition.name
+    queue = partition.queue
+    assert not queue.in_flight, partition.name
     most_bytes = min(MOST_BYTES, pool.copy_room)
-    waiting, kept, size = partition.outbox, list[Batch | Hole](), 0
-    due = partition.acknowledged
+    waiting, kept, size = queue.outbox, list[Batch | Hole](), 0
+    due = queue.acknowledged
     while waiting:
         item = waiting[0]
         if not isinstance(item, Hole):
@@ -49,40 +52,38 @@ def park(partition: Partition, pool: FramePool) -> None:
         waiting.popleft()
     copies = _copied(kept, size, pool)
     for item in kept:
-        partition.let_go(item)
+        queue.let_go(item)
     if waiting:
-        partition.crowded = max(most_bytes, LEAST_ASKED)
+        partition.cursor.crowd(max(most_bytes, LEAST_ASKED))
         _fetch_again(partition, due)
     waiting.extend(copies)
-    partition.frames += size > 0
-    partition.parked = max(size, 1)
+    queue.park(size)
 
 
 def set_aside(partition: Partition) -> None:
     """Lets go of every frame, because the destination broker does not take what waits. Of batches that were sent, only
     the sizes are kept; the others are fetched again, once those are acknowledged. The lane has copied the bytes that
     the kernel has not taken yet."""
-    sent = partition.in_flight
-    due = partition.acknowledged
+    queue = partition.queue
+    sent = queue.in_flight
+    due = queue.acknowledged
     for position in range(len(sent)):
         head, payload, records, frame = sent[position]
         sent[position] = Batch(head, cast(memoryview, Sent(len(payload))), records, None)
-        if frame is not None:
-            partition.frames -= 1
-            frame.release()
+        queue.let_go(Batch(head, payload, records, frame))
         due = _behind(partition, due) + records
-    if partition.phase is not Phase.ACTIVE or partition.parked or partition.looking or partition.reconfirming:
+    if partition.phase is not Phase.ACTIVE or queue.parked or partition.cursor.looking or queue.reconfirming:
         return
-    if partition.outbox:
-        if partition.copied is not None:
-            partition.copied.forget_from(due)
+    if queue.outbox:
+        if queue.copied is not None:
+            queue.copied.forget_from(due)
         _fetch_again(partition, due)
-    partition.parked = 1
+    queue.park()
 
 
 def _behind(partition: Partition, offset: int) -> int:
     """Returns the offset of the next batch: behind offsets at ``offset`` that are not copied (``offsets: mapped``)."""
-    for jump in partition.copied.jumps if partition.copied is not None else ():
+    for jump in partition.queue.copied.jumps if partition.queue.copied is not None else ():
         if jump.start == offset:
             offset = jump.end
     return offset
@@ -90,19 +91,15 @@ def _behind(partition: Partition, offset: int) -> int:
 
 def _fetch_again(partition: Partition, due: int) -> None:
     """Drops the rest of the outbox, which begins at ``due``, as if it had never been fetched."""
-    waiting = partition.outbox
-    partition.tally.returned(waiting)
-    partition.identity = _identity_of(waiting[0])
-    partition.due = due
-    partition.last_epoch = NO_LEADER_EPOCH
-    if isinstance(waiting[0], Hole):
-        # If it is a gap, it was proven.
-        partition.ahead = Ahead(due, due + waiting[0].records, proven=True)
-    partition.ending = None  # the batch that caused it is fetched and judged again
-    partition.generation += 1
-    partition.freshness.returned(partition.acknowledged, due)
+    queue = partition.queue
+    waiting = queue.outbox
+    queue.tally.returned(waiting)
+    # If it is a gap, it was proven.
+    ahead = Ahead(due, due + waiting[0].records, proven=True) if isinstance(waiting[0], Hole) else None
+    partition.cursor.rewind(due, _identity_of(waiting[0]), ahead)
+    queue.freshness.returned(queue.acknowledged, due)
     while waiting:
-        partition.let_go(waiting.popleft())
+        queue.let_go(waiting.popleft())
 
 
 def _copied(items: Sequence[Batch | Hole], size: int, pool: FramePool) -> list[Batch | Hole]:

@@ -2,7 +2,7 @@ from mirror.relay.hot.acks import Acknowledged
 from mirror.relay.hot.gather import Gathered
 from mirror.relay.hot.native import Outbox as Outbox
 from mirror.relay.hot.plain import Taken
-from mirror.relay.partition import Partition
+from mirror.relay.partition.queue import Queue
 from mirror.wire.produce import Expected, Framing, PlainAnswer
 
 def take(
@@ -21,9 +21,9 @@ def take(
     /,
 ) -> Taken: ...
 def gather(
-    ready: list[Partition], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int, /
+    ready: list[Queue], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int, /
 ) -> Gathered: ...
-def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partition], /) -> Acknowledged | None: ...
+def acknowledge(taken: list[Queue], answer: PlainAnswer, ready: list[Queue], /) -> Acknowledged | None: ...
 def acknowledge_expected(
-    taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition], /
+    taken: list[Queue], frame: memoryview, likely: Expected, ready: list[Queue], /
 ) -> Acknowledged | None: ...

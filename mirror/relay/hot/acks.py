@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from mirror.relay.hot.native import compiled_if
-from mirror.relay.partition import Batch, Partition
+from mirror.relay.partition.queue import Batch, Queue
 from mirror.wire.produce import Expected, PlainAnswer, as_expected, base_offsets
 
 
 class Acknowledged(NamedTuple):
     """The work that is left after the batches were booked."""
 
-    unexpected: list[tuple[Partition, int]]
+    unexpected: list[tuple[Queue, int]]
     """Partitions whose batch was appended (or found) at another base offset than expected, and that base offset.
     Nothing was booked for them."""
-    confirmed: list[tuple[Partition, int, Batch]]
+    confirmed: list[tuple[Queue, int, Batch]]
     """Partitions with a window of 1, with the base offset and the batch, which was booked."""
     freed: bool
     """True if a frame was released, or a partition has nothing under way any more: there may be something to fetch."""
 
 
-Acknowledge = Callable[[list[Partition], PlainAnswer, list[Partition]], Acknowledged | None]
-AcknowledgeExpected = Callable[[list[Partition], memoryview, Expected, list[Partition]], Acknowledged | None]
+Acknowledge = Callable[[list[Queue], PlainAnswer, list[Queue]], Acknowledged | None]
+AcknowledgeExpected = Callable[[list[Queue], memoryview, Expected, list[Queue]], Acknowledged | None]
 
 
-def bases_of(taken: Sequence[Partition], answer: PlainAnswer) -> list[int] | None:
+def bases_of(taken: Sequence[Queue], answer: PlainAnswer) -> list[int] | None:
     """Returns the base offset of each partition's batch. None if the answer does not have exactly the partitions of the
     request, each once.
 
@@ -39,12 +39,12 @@ def bases_of(taken: Sequence[Partition], answer: PlainAnswer) -> list[int] | Non
     if len(bases) != len(topics) or sum(len(rows) for _, rows in topics) != len(taken):
         return None
     try:
-        return [bases[partition.topic_head][partition.index] for partition in taken]
+        return [bases[queue.topic_head][queue.index] for queue in taken]
     except KeyError:
         return None
 
 
-def book(taken: Sequence[Partition], bases: Sequence[int], ready: list[Partition]) -> Acknowledged:
+def book(taken: Sequence[Queue], bases: Sequence[int], ready: list[Queue]) -> Acknowledged:
     """Books the oldest batch under way of each partition as acknowledged, if its base offset is the expected one.
 
     Args:
@@ -52,37 +52,37 @@ def book(taken: Sequence[Partition], bases: Sequence[int], ready: list[Partition
         bases: the base offset that the broker gave to the batch of each.
         ready: gets the partitions that may send again and have something to send.
     """
-    unexpected: list[tuple[Partition, int]] = []
-    confirmed: list[tuple[Partition, int, Batch]] = []
+    unexpected: list[tuple[Queue, int]] = []
+    confirmed: list[tuple[Queue, int, Batch]] = []
     freed = False
-    for partition, base_offset in zip(taken, bases, strict=True):
-        if base_offset != partition.acknowledged:
-            unexpected.append((partition, base_offset))
+    for queue, base_offset in zip(taken, bases, strict=True):
+        if base_offset != queue.acknowledged:
+            unexpected.append((queue, base_offset))
             continue
-        batch = partition.in_flight.popleft()
-        freed = freed or not partition.in_flight
-        partition.acknowledged = base_offset + batch[2]
+        batch = queue.in_flight.popleft()
+        freed = freed or not queue.in_flight
+        queue.acknowledged = base_offset + batch[2]
         frame = batch[3]
         if frame is not None:
-            partition.frames -= 1
+            queue.frames -= 1
             frame.release()
             freed = True
-        if partition.window == 1:
-            confirmed.append((partition, base_offset, batch))
-        if partition.outbox and not partition.queued:
-            partition.queued = True
-            ready.append(partition)
+        if queue.window == 1:
+            confirmed.append((queue, base_offset, batch))
+        if queue.outbox and not queue.queued:
+            queue.queued = True
+            ready.append(queue)
     return Acknowledged(unexpected, confirmed, freed)
 
 
-def acknowledge(taken: list[Partition], answer: PlainAnswer, ready: list[Partition]) -> Acknowledged | None:
+def acknowledge(taken: list[Queue], answer: PlainAnswer, ready: list[Queue]) -> Acknowledged | None:
     """Calls ``bases_of``, then ``book``. Returns None, and books nothing, if the answer is not one to this request."""
     bases = bases_of(taken, answer)
     return None if bases is None else book(taken, bases, ready)
 
 
 def acknowledge_expected(
-    taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
+    taken: list[Queue], frame: memoryview, likely: Expected, ready: list[Queue]
 ) -> Acknowledged | None:
     """Does the work of ``acknowledge`` straight from the frame, if that is the expected answer. Returns None, and books
     nothing, if it is not, or has other partitions."""

@@ -29,7 +29,9 @@ from mirror.records.scan import NOT_SEEN, base_offset_at, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.hot.native import Outbox
 from mirror.relay.hot.plain import NEVER_MS, PLAIN_ATTRIBUTES, InnerLoop
-from mirror.relay.partition import Ahead, Batch, Hole, Mark, Partition
+from mirror.relay.partition.cursor import Ahead, Mark
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Batch, Hole
 from mirror.wire.produce import head_for, pack_head
 
 NO_LIMIT = 1 << 31
@@ -75,10 +77,12 @@ def forward(
         Everything before it is in the outbox.
     """
     buf = frame.body
-    outbox = partition.outbox
-    due, identity = partition.due, partition.identity
+    cursor, queue = partition.cursor, partition.queue
+    due, identity = cursor.due, cursor.identity
+    last_epoch, max_timestamp = cursor.last_epoch, cursor.max_timestamp
     most_length = (partition.terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
     plain = 0 if partition.terms.strict else PLAIN_ATTRIBUTES
+    outbox = queue.outbox
     last_fit = end - HEADER_SIZE
     halt: Halt | Unproven | None = None
     first_due = due
@@ -91,12 +95,12 @@ def forward(
     oldest_ms = NEVER_MS
     while at <= last_fit:
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
-        count, at, due, sequence, leader_epoch, max_timestamp, cut, taken_at, taken_ms = inner_loop.take(
+        count, at, due, sequence, leader_epoch, newest_ms, cut, taken_at, taken_ms = inner_loop.take(
             outbox, buf, at, end, due, partition.index, producer_id, epoch, sequence, most_length, plain
         )
         if count:
             identity = Identity(producer_id, epoch, sequence)
-            partition.last_epoch, partition.max_timestamp = leader_epoch, max_timestamp
+            last_epoch, max_timestamp = leader_epoch, newest_ms
             last_at, last_due = taken_at, due
             oldest_ms = taken_ms if taken_ms < oldest_ms else oldest_ms
         if cut or at > last_fit:
@@ -120,52 +124,50 @@ def forward(
             outbox.append(item)
             last_at, last_due = at, due + item.records
             identity = identity.after(item.records)
-            (partition.max_timestamp,) = _TIME.unpack_from(buf, at + MAX_TIMESTAMP_AT)
-            oldest_ms = min(oldest_ms, partition.max_timestamp)
+            (max_timestamp,) = _TIME.unpack_from(buf, at + MAX_TIMESTAMP_AT)
+            oldest_ms = min(oldest_ms, max_timestamp)
         if item is not None:
             due += item.records
-            partition.last_epoch = judged.leader_epoch
+            last_epoch = judged.leader_epoch
         at = judged.stop
     if halt is None and at < end and not cut:  # what the inner loop calls cut is the batch that is due
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
-    partition.due, partition.identity = due, identity
-    partition.aligned = partition.aligned or due != first_due
+    cursor.advance(due, identity, last_epoch, max_timestamp)
     put = len(outbox) - before
     if put:
         _close(frame, partition, last_at, last_due, oldest_ms)
-        partition.batch_size = (at - start) // put
-        partition.crowded *= holes > 0
-        partition.tally.put_batches += put - holes
-        partition.tally.put_bytes += at - start - left_out
+        cursor.measured((at - start) // put, holes=holes > 0)
+        queue.tally.put(put - holes, at - start - left_out)
     return halt
 
 
 def _close(frame: Frame, partition: Partition, last_at: int, last_due: int, oldest_ms: int) -> None:
     """Gives the frame to the last item that was put. ``last_at``: the byte at which the last batch begins; -1: there is
     none. That batch becomes a mark, unless something was left out behind it. ``last_due``: the offset behind it."""
-    outbox = partition.outbox
+    queue = partition.queue
+    cursor = partition.cursor
+    outbox = queue.outbox
     if not outbox.close(frame):
         last = outbox.pop()
         head, payload, records = last[:3]
         outbox.append(last._replace(frame=frame) if isinstance(last, Hole) else Batch(head, payload, records, frame))
-    frame.hold()
-    partition.frames += 1
+    queue.hold(frame)
     if last_at >= 0:
-        partition.freshness.put(partition.acknowledged, last_due, oldest_ms, partition.max_timestamp)
-    if last_at >= 0 and last_due == partition.due:
+        queue.freshness.put(queue.acknowledged, last_due, oldest_ms, cursor.max_timestamp)
+    if last_at >= 0 and last_due == cursor.due:
         header = bytes(frame.body[last_at : last_at + HEADER_SIZE])
-        partition.marks.append(Mark(partition.due, partition.last_epoch, header))
+        cursor.marks.append(Mark(cursor.due, cursor.last_epoch, header))
 
 
 def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:
     """Puts a hole into the outbox. Returns True if that has one more item now. With ``offsets: mapped``, the hole is
     only noted in ``copied``."""
-    if partition.copied is not None:
-        partition.copied.skip(start, hole.records, hole.cause)
+    if partition.queue.copied is not None:
+        partition.queue.copied.skip(start, hole.records, hole.cause)
         return False
-    if not first and _join(partition.outbox, hole):
+    if not first and _join(partition.queue.outbox, hole):
         return False
-    partition.outbox.append(hole)
+    partition.queue.outbox.append(hole)
     return True
 
 
@@ -244,9 +246,9 @@ def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int)
     if header.base_offset == due or header.magic != MAGIC:
         return None
     if header.base_offset < due:
-        reaches = partition.aligned and header.last_offset >= due
+        reaches = partition.cursor.aligned and header.last_offset >= due
         return None if view.head and not reaches else backwards(header, due)
-    ahead = partition.ahead
+    ahead = partition.cursor.ahead
     known = ahead is not None and (ahead.due, ahead.base_offset) == (due, header.base_offset)
     if known and ahead is not None and ahead.proven:
         return None
@@ -291,5 +293,5 @@ def _check_tail(buf: memoryview, at: int, end: int, partition: Partition, due: i
         return Halt(
             reason=HaltReason.CORRUPT, detail=f"a batch with base offset {base_offset} stands behind offset {due - 1}"
         )
-    partition.ahead = Ahead(due, base_offset, proven=False) if base_offset > due else None
+    partition.cursor.expect(Ahead(due, base_offset, proven=False) if base_offset > due else None)
     return None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from mirror.net.connection import Piece
 from mirror.relay.hot.native import compiled_if
-from mirror.relay.partition import Partition
+from mirror.relay.partition.queue import Queue
 from mirror.wire.header import FRAME_HEAD, LAST_CORRELATION_ID, SIZE
 from mirror.wire.produce import Framing, topics_size
 from mirror.wire.versions import PRODUCE_KEY
@@ -21,7 +21,7 @@ for each batch."""
 class Request(NamedTuple):
     """The part of a request that is kept until its answer."""
 
-    taken: list[Partition]
+    taken: list[Queue]
     """The partitions with a batch in it, in order."""
     size: int
     """Bytes of the batches, with their heads."""
@@ -36,17 +36,17 @@ class Gathered(NamedTuple):
     """The frames of all requests, one after the other."""
     requests: list[Request]
     """The requests, with correlation ids from the given one on."""
-    ready: list[Partition]
+    ready: list[Queue]
     """Partitions for the next request: they were not reached and keep their turn, or may send one more batch."""
-    holes: list[Partition]
+    holes: list[Queue]
     """Partitions with a hole next and nothing under way."""
 
 
-Gather = Callable[[list[Partition], int, int, Framing, int, int], Gathered]
+Gather = Callable[[list[Queue], int, int, Framing, int, int], Gathered]
 
 
 def gather(
-    ready: list[Partition], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int
+    ready: list[Queue], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int
 ) -> Gathered:
     """Moves the first batch of each partition's outbox to its batches under way, and does the same again for the next
     request, with the partitions that have more.
@@ -61,7 +61,7 @@ def gather(
     """
     pieces: list[Piece] = []
     requests: list[Request] = []
-    holes: list[Partition] = []
+    holes: list[Queue] = []
     while ready and len(requests) < most:
         request, by_topic, ready = _collect(ready, max_size, holes)
         if request.taken:
@@ -72,27 +72,27 @@ def gather(
 
 
 def _collect(
-    ready: list[Partition], max_size: int, holes: list[Partition]
-) -> tuple[Request, dict[bytes, list[Any]], list[Partition]]:
+    ready: list[Queue], max_size: int, holes: list[Queue]
+) -> tuple[Request, dict[bytes, list[Any]], list[Queue]]:
     """Returns one request, its batches by topic, and the partitions for the next request."""
     by_topic: dict[bytes, list[Any]] = {}
-    taken: list[Partition] = []
-    again: list[Partition] = []
+    taken: list[Queue] = []
+    again: list[Queue] = []
     size = looked_at = 0
-    for partition in ready:
-        outbox = partition.outbox
+    for queue in ready:
+        outbox = queue.outbox
         if not outbox:
             looked_at += 1
-            partition.queued = False
+            queue.queued = False
             continue
         batch: Any = outbox[0]
         head, payload = batch[0], batch[1]
         if not head:
             # A hole waits until everything before it is acknowledged. Each acknowledgement offers the partition again.
             looked_at += 1
-            partition.queued = False
-            if not partition.in_flight:
-                holes.append(partition)
+            queue.queued = False
+            if not queue.in_flight:
+                holes.append(queue)
             continue
         grown = size + len(head) + len(payload)
         if grown > max_size and taken:
@@ -100,14 +100,14 @@ def _collect(
         looked_at += 1
         size = grown
         outbox.popleft()
-        in_flight = partition.in_flight
+        in_flight = queue.in_flight
         in_flight.append(batch)
-        by_topic.setdefault(partition.topic_head, []).append(batch)
-        taken.append(partition)
-        if outbox and len(in_flight) < partition.window:
-            again.append(partition)
+        by_topic.setdefault(queue.topic_head, []).append(batch)
+        taken.append(queue)
+        if outbox and len(in_flight) < queue.window:
+            again.append(queue)
         else:
-            partition.queued = False
+            queue.queued = False
     topic = next(iter(by_topic)) if len(by_topic) == 1 else None
     return Request(taken, size, topic), by_topic, ready[looked_at:] + again
 

@@ -23,7 +23,9 @@ from mirror.relay.leading.cleanup import Cleanups
 from mirror.relay.leading.filler import Lead, lead, trim
 from mirror.relay.locate.resync import Found, Log, Resync, Rules, barrier, standing_still
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
-from mirror.relay.partition import Hole, Location, Partition
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Hole
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.ids import another, made_anew
 from mirror.wire.errors import ErrorCode
@@ -111,7 +113,7 @@ class Locator:
         """Returns the halt with the offsets that a new destination topic already holds added to its detail. Nothing of
         ours is under way any more, so these do not change."""
         topic = self._destination.topics.get(partition.destination)
-        if topic is None or not another(self._destination, topic.name, partition.destination_id):
+        if topic is None or not another(self._destination, topic.name, partition.claim.destination_id):
             return stop
         try:
             leader = self._leader(self._destination, topic, partition.index)
@@ -130,9 +132,9 @@ class Locator:
         level = await self._pins.check_settings(partition, there)
         if takeover:
             # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
-            partition.ownership = await self._own(partition)
+            partition.claim.own(await self._own(partition))
             await self._lead(partition, here, there)
-        found = await self._resync(partition, here, there, settle=takeover or partition.unsettled)
+        found = await self._resync(partition, here, there, settle=takeover or partition.claim.unsettled)
         found = await self._go_over_gap(partition, here, found)
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
         if level:
@@ -160,7 +162,7 @@ class Locator:
     async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
         """Adopts topics that were recreated before anything of the partition was copied: there is nothing to protect,
         so its pin is written again. Any other recreated topic halts, in ``logs``."""
-        before = partition.source_id, partition.destination_id
+        before = partition.claim.source_id, partition.claim.destination_id
         others = made_anew(partition, self._source, self._destination)
         topic = self._destination.topics.get(partition.destination)
         if not others or topic is None or partition.topic not in self._source.topics:
@@ -173,18 +175,18 @@ class Locator:
         if start or end or not await self.owns(partition):
             return
         if takeover:
-            partition.ownership = await self._own(partition)
+            partition.claim.own(await self._own(partition))
         # Batches of the previous topic that a predecessor has sent may still arrive.
         if await standing_still(there, self._settings.settle_ms / 1000, self.log):
             return
         origin = self._source.topics.get(partition.topic)
         if origin is None or self._destination.topics.get(partition.destination) is not topic:
             return  # gone, or changed once more, in the meantime
-        partition.source_id, partition.destination_id = origin.topic_id, topic.topic_id
+        partition.claim.identify(origin.topic_id, topic.topic_id)
         try:
             await self._pins.pin(partition)
         except NetworkError:
-            partition.source_id, partition.destination_id = before
+            partition.claim.identify(*before)
             raise
         detail = f"{'; '.join(others)}; nothing of it was copied, so it begins anew"
         self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
@@ -205,13 +207,13 @@ class Locator:
     async def _go_over_gap(self, partition: Partition, here: SourceLog, found: Found) -> Found:
         """Returns the position with a fill of the gap without a cause right there, if an operator has accepted it: this
         once, or up to the offset that the owner who began with it has written down."""
-        gaps_to = partition.pin.gaps_to if partition.pin is not None else 0
+        gaps_to = partition.claim.pin.gaps_to if partition.claim.pin is not None else 0
         terms = partition.terms
         decided = max(found.source_start, found.fill_to) > found.offset or found.accepted is not None
-        if decided or terms.compacted or terms.strict or not (partition.accept_gap or found.offset < gaps_to):
+        if decided or terms.compacted or terms.strict or not (partition.claim.accept_gap or found.offset < gaps_to):
             return found
         gap = await gap_behind(here, found.offset, partition.name, self._settings)
-        if gap is None or gap[0] != found.offset or not (partition.accept_gap or gap[1] <= gaps_to):
+        if gap is None or gap[0] != found.offset or not (partition.claim.accept_gap or gap[1] <= gaps_to):
             return found
         return found._replace(fill_to=gap[1], accepted=gap if gap[1] > gaps_to else None)
 
@@ -230,13 +232,13 @@ class Locator:
         Raises:
             NetworkError: not done now; the next resync leads to another try.
         """
-        if partition.copied is not None or not partition.source_start < partition.floor < offset:
+        if partition.queue.copied is not None or not partition.cursor.source_start < partition.cursor.floor < offset:
             return
         _, there = self.logs(partition)
-        if await there.start() == partition.source_start:
-            await there.delete_before(partition.floor)
+        if await there.start() == partition.cursor.source_start:
+            await there.delete_before(partition.cursor.floor)
             self.log.info(
-                "leading_offsets_trimmed", detail=f"{there.name}: to {partition.floor}, inside its first batch"
+                "leading_offsets_trimmed", detail=f"{there.name}: to {partition.cursor.floor}, inside its first batch"
             )
 
     async def check_unmoved(self, partition: Partition) -> None:
@@ -251,8 +253,8 @@ class Locator:
         if not await self.owns(partition):
             raise NotOurs(partition.name)
         end = await barrier(there, self.log)
-        if end != partition.acknowledged:
-            raise Moved(END_MOVED, f"{there.name} ends at {end}, not {partition.acknowledged}")
+        if end != partition.queue.acknowledged:
+            raise Moved(END_MOVED, f"{there.name} ends at {end}, not {partition.queue.acknowledged}")
 
     async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> bool:
         """Fills the offsets before the source's first record, if the partition is new at the destination. Returns True
@@ -261,7 +263,7 @@ class Locator:
             here,
             there,
             self._leading(partition),
-            partition.begun,
+            partition.claim.begun,
             settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log),
             owns=lambda: self._may_write(partition),
             cleanup=self._cleanups.of(partition.topic),
@@ -272,14 +274,14 @@ class Locator:
         """Returns True if the partition is still ours. Before that, it writes down its pin, and which records that were
         due at a halt the source has deleted since."""
         await self._pin(partition)
-        await self._pins.due.overtaken(partition, partition.begun.until)
+        await self._pins.due.overtaken(partition, partition.claim.begun.until)
         return await self.owns(partition)
 
     async def _pin(self, partition: Partition, **what: Any) -> None:
         """Writes the partition's pin before anything is written into the log. For a first pin, checks before it and
         again behind it that no other flow claims the partition. ``what``: see ``Pins.pin``."""
         begins = self._pins.unused(partition)
-        if begins and partition.pin is None:
+        if begins and partition.claim.pin is None:
             await self.flows.check_new(partition)
         await self._pins.pin(partition, **what)
         if begins:
@@ -318,12 +320,12 @@ class Locator:
 
     def filling(self, partition: Partition) -> Filling:
         """Returns the ``Filling`` of the hole at the head of the partition's outbox."""
-        hole = partition.outbox[0]
+        hole = partition.queue.outbox[0]
         assert isinstance(hole, Hole), partition.name
         _, there = self.logs(partition)
         return Filling(
             there,
-            partition.acknowledged,
+            partition.queue.acknowledged,
             hole.records,
             writer=self._writer(partition, there, hole),
             owns=lambda: self.owns(partition),
@@ -334,8 +336,8 @@ class Locator:
 
     def _writer(self, partition: Partition, there: PartitionLog, hole: Hole) -> Writer:
         if not self._settings.fill_by_transaction:
-            return ByMarkers(there, hole.before, partition.coordinator_epoch)
-        owner = partition.ownership
+            return ByMarkers(there, hole.before, partition.claim.coordinator_epoch)
+        owner = partition.claim.ownership
         name = transactional_id(self._settings.flow, partition)
         if owner is None:
             raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} is not to be had")
@@ -356,27 +358,29 @@ class Locator:
             committed=settings.committed,
             window=settings.max_in_flight,
             terms=partition.terms,
-            accept_gap=settings.accept_gaps or partition.accept_gap,
-            accept_loss=partition.accept_gap,
-            gaps_to=partition.pin.gaps_to if partition.pin is not None else 0,
+            accept_gap=settings.accept_gaps or partition.claim.accept_gap,
+            accept_loss=partition.claim.accept_gap,
+            gaps_to=partition.claim.pin.gaps_to if partition.claim.pin is not None else 0,
             aborted_to=self._pins.aborted_to(partition),
-            next_epoch=partition.forgotten,
+            next_epoch=partition.claim.forgotten,
             forgets_before_ms=self.forgets_before_ms(),
-            coordinator_epoch=partition.ownership.epoch * LOOKS_PER_OWNER if partition.ownership else 0,
+            coordinator_epoch=partition.claim.ownership.epoch * LOOKS_PER_OWNER if partition.claim.ownership else 0,
             strict=settings.strict,
             filler=self._filler(partition),
-            led_to=partition.begun.until,
-            pinned=partition.pin is not None and partition.source_id is not None and not partition.pin.replaced,
+            led_to=partition.claim.begun.until,
+            pinned=partition.claim.pin is not None
+            and partition.claim.source_id is not None
+            and not partition.claim.pin.replaced,
             opening=self._opening,
         )
 
     def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
         """Returns the source's and the destination's log, each with its leader as last heard. Halts if either topic is
         not the one that it was at first."""
-        there = self._topic(self._destination, partition, partition.destination, partition.destination_id)
-        here = self._topic(self._source, partition, partition.topic, partition.source_id)
-        partition.destination_id, partition.source_id = there.topic_id, here.topic_id
-        partition.missing = 0
+        there = self._topic(self._destination, partition, partition.destination, partition.claim.destination_id)
+        here = self._topic(self._source, partition, partition.topic, partition.claim.source_id)
+        partition.claim.identify(here.topic_id, there.topic_id)
+        partition.claim.found()
         return (
             SourceLog(self._source, here, partition.index, self._leader(self._source, here, partition.index)),
             PartitionLog(
@@ -387,14 +391,14 @@ class Locator:
     async def owns(self, partition: Partition) -> bool:
         """Returns True if nobody else has taken the partition over since we did, as far as the coordinator can tell. An
         id that it has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
-        if partition.ownership is None:
+        if partition.claim.ownership is None:
             return True
         if partition is self._renewed:
             await self._renewing.wait()
         owner = await self.coordinator.describe(transactional_id(self._settings.flow, partition))
         # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
-        partition.unowned = owner == NOBODY
-        return owner is None or owner == partition.ownership
+        partition.claim.described(unowned=owner == NOBODY)
+        return owner is None or owner == partition.claim.ownership
 
     async def renew(self, partition: Partition) -> None:
         """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
@@ -404,15 +408,14 @@ class Locator:
             Unsupported: before Kafka 2.5.
             NetworkError: it is not certain that the id was used.
         """
-        before = partition.ownership
+        before = partition.claim.ownership
         if before is None:
             return
         self._renewed = partition
         self._renewing.clear()
         try:
             after = await self.coordinator.renew(transactional_id(self._settings.flow, partition), before)
-            if partition.ownership == before:
-                partition.ownership = after
+            partition.claim.renew(before, after)
         except Refused as error:
             if error.code in FENCED:
                 raise NotOurs(partition.name) from error
@@ -451,8 +454,7 @@ class Locator:
         topic = cluster.topics.get(name)
         if topic is None:
             missing = f"cluster {cluster.name} has no topic {name}"
-            partition.missing += 1
-            if partition.missing < MISSING_LOOKS:
+            if partition.claim.miss() < MISSING_LOOKS:
                 raise Unreachable(missing)
             raise halt(HaltReason.TOPIC_MISSING, missing)
         recreated = another(cluster, name, pinned)

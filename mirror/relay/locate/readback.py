@@ -1,16 +1,15 @@
 """Checks the destination beside the data path: that an acknowledged batch is what was sent, and that a log still ends
 where the next batch belongs."""
 
-import time
-
 from mirror.offsetmap.survivors import cleaned
 from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import Halted, halt
 from mirror.relay.outcome import Doubt, Moved, attempted
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Batch, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch
 from mirror.wire.produce import checksum_of
 
 CLEANED = "cleaned"
@@ -36,8 +35,8 @@ class Proofs:
         if stopped is not None:
             self._owner.act(partition, stopped)
             return
-        partition.proven = True
-        partition.widen(self._owner.settings.max_in_flight, self._owner.forgets_before_ms())
+        partition.queue.prove()
+        partition.queue.widen(self._owner.settings.max_in_flight, self._owner.forgets_before_ms())
         self._offer(partition)
 
     async def _compare(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
@@ -58,15 +57,14 @@ class Proofs:
         if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
             # The log cleaner was quicker. The next resync compares the records that survive.
             raise Moved(CLEANED, f"{detail}, which its log cleaner has changed")
-        if there.leader.node_id != partition.destination_leader:
+        if there.leader.node_id != partition.claim.destination_leader:
             # The answer is not from the broker that acknowledged the batch. One of the two may be a deposed leader.
             raise Moved(LEADER_CHANGED, f"{detail}, by the word of another leader")
         raise halt(HaltReason.NOT_A_COPY, detail)
 
     def reconfirm(self, partition: Partition) -> None:
         """Looks at the partition's log end again, then offers it to its lane. May be called again meanwhile."""
-        if not partition.reconfirming:
-            partition.reconfirming = True
+        if partition.queue.reconfirm():
             self._owner.work(partition, self._reconfirm(partition, partition.positions))
 
     async def _reconfirm(self, partition: Partition, position: int) -> None:
@@ -74,22 +72,21 @@ class Proofs:
         try:
             stopped = await attempted(self._owner.locator.check_unmoved(partition))
         finally:
-            partition.reconfirming = False
+            partition.queue.reconfirmed()
         if partition.phase is not Phase.ACTIVE:
             return
         if partition.positions != position:
             # It was located again meanwhile. A request for the new position was dropped: this look was under way.
-            if partition.outbox:
+            if partition.queue.outbox:
                 self.reconfirm(partition)
         elif stopped is not None:
             self._owner.act(partition, stopped)
         else:
-            partition.confirmed_at = time.monotonic()
+            partition.queue.confirm()
             self._offer(partition)
 
     def _offer(self, partition: Partition) -> None:
-        if partition.outbox and partition.lane is not None:
-            partition.lane.offer(partition)
+        if partition.queue.offer():
             self._owner.pump_sinks()
 
 

@@ -11,7 +11,8 @@ from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage
 from mirror.relay.outcome import NotOurs
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Location, Partition
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
 
 AT_ONCE = 64
 """Partitions that are located at the same time per destination broker. Each takes about eight small requests. A broker
@@ -48,11 +49,11 @@ class Seeking:
         owner, settings, began = self._owner, self._owner.settings, time.monotonic()
         partition.wait("where it goes on is looked for")
         backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
-        if partition.released:
-            if not partition.unowned:
+        if partition.claim.released:
+            if not partition.claim.unowned:
                 await self._leave_to_the_other()
-            partition.released = partition.unowned = False
-        elif partition.doubts:
+            partition.claim.return_to()
+        elif partition.claim.doubts:
             await _pause(partition, backoff)
         unreadable = 0
         while True:
@@ -79,7 +80,7 @@ class Seeking:
                 owner.log.info(
                     "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
                 )
-                if not partition.unowned:
+                if not partition.claim.unowned:
                     await self._leave_to_the_other()
                 takeover = True
             except NetworkError as error:
@@ -105,7 +106,7 @@ class Seeking:
             if takeover:
                 await owner.pins.recall(partition)
             await owner.loops.before(partition)
-            if partition.suspected is not None:
+            if partition.claim.suspected is not None:
                 halted = await owner.verdicts.confirmed(partition)
                 if halted is not None and not await self._made_anew(partition, halted):
                     return halted
@@ -161,7 +162,7 @@ def _led(cluster: Cluster, topic: str, index: int) -> str:
 
 async def _pause(partition: Partition, backoff: Backoff) -> None:
     """Waits, longer with each consecutive doubt."""
-    for _ in range(min(partition.doubts - 1, MOST_STEPS)):
+    for _ in range(min(partition.claim.doubts - 1, MOST_STEPS)):
         backoff.next_s()
     await asyncio.sleep(backoff.next_s())
 

@@ -20,7 +20,7 @@ from mirror.relay.locate.resync import Log, Rules
 from mirror.relay.mapped.copied import Between
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.strays import SCAN_BYTES, first_own
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 
 
 class Start(NamedTuple):
@@ -134,7 +134,7 @@ class Beginning:
 
     async def _is_unused(self, checkpoint: Checkpoint, before: Before) -> bool:
         """Returns True if nothing was copied up to the checkpoint, nor behind it: there is nothing to protect."""
-        committed = self._partition.committed
+        committed = self._partition.claim.committed
         if not checkpoint.unused or (committed is not None and committed.digest):
             return False
         topic_id = _id_of(self._there)
@@ -173,7 +173,7 @@ class Beginning:
         start = Start(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
         if self._rules.accept_loss:
             return start
-        pin = self._partition.pin
+        pin = self._partition.claim.pin
         now = _id_of(self._here), _id_of(self._there)
         if pin is None or pin.offsets != MAPPED or (pin.source_id, pin.destination_id) != now:
             if await self._is_unused(checkpoint, before):
@@ -205,7 +205,7 @@ class Beginning:
         the destination. If nobody has had the transactional id before, the log need not be read."""
         start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
         traces = await self._traces(before, start)
-        committed = self._partition.committed
+        committed = self._partition.claim.committed
         if committed is not None and committed.digest and before.end and not self._is_copied_elsewhere():
             traces.append(
                 f"{before.end} offsets, and the group at the source has offset {committed.offset} with the digest of "

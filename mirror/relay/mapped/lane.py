@@ -7,8 +7,8 @@ from mirror.net.connection import Connection, Piece
 from mirror.relay.hot.acks import Acknowledged, bases_of
 from mirror.relay.locate.position import FENCED
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Queue
 from mirror.relay.sink import Lane
 from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse, as_expected
 
@@ -23,21 +23,21 @@ class AppendingLane(Lane):
         self._book_all = self._append_all
         self._book_expected = self._append_expected
 
-    def attach(self, partition: Partition) -> None:
+    def attach(self, queue: Queue) -> None:
         """Pins the partition to this lane."""
-        place = partition.topic_head, partition.index
+        place = queue.topic_head, queue.index
         self._shared = self._shared or any(place == (each.topic_head, each.index) for each in self._partitions)
-        super().attach(partition)
+        super().attach(queue)
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """See ``Lane``."""
         if not self._shared:
             return super()._build(connection, most)
-        first: dict[tuple[bytes, int], Partition] = {}
-        for partition in self._ready:
-            first.setdefault((partition.topic_head, partition.index), partition)
+        first: dict[tuple[bytes, int], Queue] = {}
+        for queue in self._ready:
+            first.setdefault((queue.topic_head, queue.index), queue)
         chosen = set(first.values())
-        later = [partition for partition in self._ready if partition not in chosen]
+        later = [queue for queue in self._ready if queue not in chosen]
         self._ready = list(first.values())
         pieces = super()._build(connection, 1)
         # They go before those that have another batch, so that each has its turn.
@@ -45,48 +45,41 @@ class AppendingLane(Lane):
         return pieces
 
     def _append_expected(
-        self, taken: list[Partition], frame: memoryview, likely: Expected, ready: list[Partition]
+        self, taken: list[Queue], frame: memoryview, likely: Expected, ready: list[Queue]
     ) -> Acknowledged | None:
         """Works as ``acks.acknowledge_expected``."""
         answer = as_expected(frame, likely)
         return None if answer is None else self._append_all(taken, answer, ready)
 
-    def _append_all(self, taken: list[Partition], answer: PlainAnswer, _ready: list[Partition]) -> Acknowledged | None:
+    def _append_all(self, taken: list[Queue], answer: PlainAnswer, _ready: list[Queue]) -> Acknowledged | None:
         """Works as ``acks.acknowledge``; nothing is left to do after it."""
         bases = bases_of(taken, answer)
         if bases is None:
             return None
-        for partition, base_offset in zip(taken, bases, strict=True):
-            self._acknowledge_one(partition, base_offset)
+        for queue, base_offset in zip(taken, bases, strict=True):
+            self._acknowledge_one(queue, base_offset)
         return Acknowledged([], [], False)
 
-    def _acknowledge_one(self, partition: Partition, base_offset: int) -> None:
+    def _acknowledge_one(self, queue: Queue, base_offset: int) -> None:
         """See ``Lane``."""
-        copied = partition.copied
-        if partition.phase is not Phase.ACTIVE or copied is None or base_offset < (due := copied.destination):
-            self._unexpected(partition, base_offset)
+        copied = queue.copied
+        if queue.partition.phase is not Phase.ACTIVE or copied is None or base_offset < (due := copied.destination):
+            self._unexpected(queue, base_offset)
             return
-        batch = partition.in_flight.popleft()
+        batch = queue.landed(copied, base_offset)
         self._freed = True
-        copied.landed(base_offset, batch[2])
-        partition.acknowledged = copied.source
-        frame = batch[3]
-        if frame is not None:
-            partition.frames -= 1
-            frame.release()
         if copied.jumps:
-            self._owner.jump(partition)
-        if partition.outbox and not partition.queued:
-            partition.queued = True
-            self._ready.append(partition)
-        if partition.window == 1:
-            if partition.old and base_offset > due:
+            self._owner.jump(queue.partition)
+        if queue.outbox and queue.line_up():
+            self._ready.append(queue)
+        if queue.window == 1:
+            if queue.old and base_offset > due:
                 copied.passed(due, base_offset)
-            self._confirm(partition, base_offset, batch)
+            self._confirm(queue, base_offset, batch)
 
-    def _refused(self, partition: Partition, answer: Produced, response: ProduceResponse) -> None:
+    def _refused(self, queue: Queue, answer: Produced, response: ProduceResponse) -> None:
         """See ``Lane``. If somebody else has fenced us, the partition is left to them and taken over again later:
         brokers before 3.0 cannot be asked whose it is."""
-        if answer.error in FENCED and partition.phase is Phase.ACTIVE:
-            partition.released = True
-        super()._refused(partition, answer, response)
+        if answer.error in FENCED and queue.partition.phase is Phase.ACTIVE:
+            queue.partition.claim.leave()
+        super()._refused(queue, answer, response)

@@ -37,12 +37,13 @@ from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, 
 from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
 from mirror.relay.mapped.strays import first_own
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
-from mirror.relay.partition import Location, Partition
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.ids import made_anew
 
 
 class MappedLocator(Locator):
-    """Locates partitions of a flow with ``offsets: mapped``. ``Partition.copied`` has all that it learns of one."""
+    """Locates partitions of a flow with ``offsets: mapped``. ``Queue.copied`` has all that it learns of one."""
 
     def __init__(self, *, state: Memory, **rest: Any) -> None:
         """``rest``: see ``Locator``."""
@@ -63,7 +64,7 @@ class MappedLocator(Locator):
         if takeover:
             # The previous ownership is somebody else's by now. Until the partition is ours again, a halt is about the
             # topics themselves.
-            partition.ownership = None
+            partition.claim.own(None)
         try:
             return await self._look(partition, takeover=takeover)
         except PartitionHalted as stop:
@@ -77,10 +78,10 @@ class MappedLocator(Locator):
         here, there = self.logs(partition)
         await self._pins.check_settings(partition, there)
         look = _Look(self, partition, here, there, self.rules(partition))
-        if not takeover and partition.copied is not None and not partition.forgotten:
+        if not takeover and partition.queue.copied is not None and not partition.claim.forgotten:
             if not await self.owns(partition):
                 raise NotOurs(partition.name)
-            location = await look.again(partition.copied)
+            location = await look.again(partition.queue.copied)
             if location is not None:
                 return location
         if not has_map(self.state.ledger, partition.side):
@@ -90,19 +91,20 @@ class MappedLocator(Locator):
     def _forget_topics(self, partition: Partition) -> None:
         """Forgets the topics if one was recreated and this process knows of nothing that it has copied. The internal
         topic and the destination's log then tell whether anything was copied (``relay.mapped.beginning``)."""
-        copied = partition.copied
+        copied = partition.queue.copied
         if partition.counts.batches or (copied is not None and copied.journal.last is not None):
             return
         if made_anew(partition, self._source, self._destination):
-            partition.source_id = partition.destination_id = partition.copied = None
-            partition.forget_source()
+            partition.claim.identify(None, None)
+            partition.queue.keep_account(None)
+            partition.cursor.forget_source()
 
     async def check_unmoved(self, partition: Partition) -> None:
         """See ``Locator``. Here the end may move, but not by a batch of ours."""
         _, there = self.logs(partition)
         if not await self.owns(partition):
             raise NotOurs(partition.name)
-        copied = partition.copied
+        copied = partition.queue.copied
         assert copied is not None, partition.name
         start, end = await asyncio.gather(there.start(), barrier(there, self.log))
         offset = copied.destination
@@ -120,22 +122,22 @@ class MappedLocator(Locator):
     def check_level(self, partition: Partition, there: PartitionLog, before: str) -> None:
         """Checks that copies that are in no map yet were made under the current isolation level. ``before``: theirs."""
         now = self._settings.isolation_level
-        if before not in ("", now) and not partition.accept_settings:
+        if before not in ("", now) and not partition.claim.accept_settings:
             raise settings_changed(partition, there, LEVEL, before, now)
 
     async def own(self, partition: Partition) -> Ownership | None:
         """Takes the partition over by its transactional id. Returns None if transactional ids are not available."""
-        partition.ownership = await self._own(partition)
-        return partition.ownership
+        partition.claim.own(await self._own(partition))
+        return partition.claim.ownership
 
     async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Before | None:
         """Fences whoever had the partition's producer id; see ``relay.mapped.fence``."""
-        if partition.ownership is None:
+        if partition.claim.ownership is None:
             return None
         name = transactional_id(self._settings.flow, partition)
-        after = await fence(self.coordinator, name, partition.ownership, there, before)
+        after = await fence(self.coordinator, name, partition.claim.ownership, there, before)
         if after is None:
-            partition.ownership = None
+            partition.claim.own(None)
         return after
 
 
@@ -183,7 +185,7 @@ class _Look:
         step = self._step(start, copied.own, copied.note())
         await self._advance(step, end)
         identity = self._still_ours(step, copied)
-        if self._partition.unsettled or not armed(identity, self._known) or await self._is_old(step):
+        if self._partition.claim.unsettled or not armed(identity, self._known) or await self._is_old(step):
             await self._settle(step)
             self._still_ours(step, copied)
         if (gone := step.gone_to(self._bounds.end)) > before.end:
@@ -212,7 +214,7 @@ class _Look:
         begins before anything is produced, so that whatever is found there later has a checkpoint before it."""
         partition, state = self._partition, self._locator.state
         before, fenced = await self._fence()
-        owner = partition.ownership
+        owner = partition.claim.ownership
         side = partition.side
         checkpoint = self._accounts.checkpoint(side)
         own = {self._rules.owner, *self._accounts.own(side)}
@@ -225,7 +227,7 @@ class _Look:
         self._remaking = start.anew and checkpoint is not None
         await check_end(self._sides, start.source, self._rules.settle_s)
         noted = checkpoint.copied if checkpoint is not None else None
-        partition.forget_read()
+        partition.cursor.forget_read()
         step = self._step(start, own, noted)
         await self._advance(step, end)
         level = checkpoint.isolation_level if checkpoint is not None else ""
@@ -233,7 +235,7 @@ class _Look:
             self._locator.check_level(partition, self._there, level)
         if (
             not fenced
-            or partition.unsettled
+            or partition.claim.unsettled
             or not armed(self._identity(step, owner), self._known)
             or await self._is_old(step)
         ):
@@ -246,8 +248,8 @@ class _Look:
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
         checked = await self._check_copied(copied.journal.last, copied.source, copied.own, noted)
         copied.source_epoch, copied.last = checked
-        if partition.trusted is not None:
-            await self._locator.skips.write(side, [(*partition.trusted, UNPROVEN)])
+        if partition.claim.trusted is not None:
+            await self._locator.skips.write(side, [(*partition.claim.trusted, UNPROVEN)])
         for lost in step.lost:
             await self._locator.skips.write(side, [(*lost, NEVER_ARRIVED)])
         if checkpoint is None and not step.copies:
@@ -261,11 +263,12 @@ class _Look:
         copied.confirmed = True
         # The accounts that it replaces go only now: an account that is not confirmed may count for nothing.
         await write_down(state, [copied], forget=forget)
-        partition.copied, partition.before = copied, None
+        partition.queue.keep_account(copied)
+        partition.claim.remember_before(None)
         if start.remade:
             detail = f"{start.remade}; nothing of it was copied, so it begins anew"
             self._log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
-        if partition.accept_settings and level not in ("", copied.isolation_level):
+        if partition.claim.accept_settings and level not in ("", copied.isolation_level):
             self._locator.tell_level(partition, level, copied.source)
         return self._location(copied, source_end)._replace(accepted=given_up)
 
@@ -290,13 +293,13 @@ class _Look:
         if due < start.source:
             lost = due, start.source
             await self._locator.skips.write(self._partition.side, [(*lost, DELETED)])
-            self._partition.overtaken.append(lost)
+            self._partition.claim.overtaken.append(lost)
 
     async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
         """Goes over a gap without a cause before the next batch that is copied, if an operator has accepted it, this
         once. The gap is written down as skipped, and with the checkpoint that follows. Returns it, or None."""
         partition = self._partition
-        if not partition.accept_gap or self._rules.terms.compacted or copied.source < self._bounds.source_start:
+        if not partition.claim.accept_gap or self._rules.terms.compacted or copied.source < self._bounds.source_start:
             return None
         gap = await gap_behind(self._here, copied.source, self._rules.name, self._locator.settings)
         if gap is not None:
@@ -311,7 +314,7 @@ class _Look:
         owner = await locator.own(partition)
         # The fence changes what the leader remembers. A try that failed after its fence has asked before it.
         now = await look_before(there, self._log)
-        before = now.after(partition.before)
+        before = now.after(partition.claim.before)
         if owner is not None:
             before = await noted(locator.state, partition.side, before, there, end=now.end)
         self._keep(before)
@@ -343,8 +346,9 @@ class _Look:
     def _keep(self, before: Before, *, complete: bool = False) -> Before:
         """Keeps ``before`` for the next try, if this one gets no further. It is complete only behind the fences of all
         predecessors: until its own marker is there, one with another producer id may write on."""
-        self._partition.before = before._replace(complete=complete)
-        return self._partition.before
+        kept = before._replace(complete=complete)
+        self._partition.claim.remember_before(kept)
+        return kept
 
     async def _confirm(self) -> None:
         """Checks, after our account was written, that the partition is still ours. A worker that takes over from here
@@ -515,12 +519,12 @@ class _Look:
         self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
     ) -> Checked:
         """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
-        self._partition.trusted = None
+        self._partition.claim.trust(None)
         checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
         partition = self._partition
-        if partition.trusted is not None:
+        if partition.claim.trusted is not None:
             # The earlier notes of the copy say nothing from now on.
-            partition.marks.clear()
+            partition.cursor.marks.clear()
             return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
         return checked
 
@@ -537,7 +541,7 @@ class _Look:
         if owner is not None:
             return Identity(owner.producer_id, owner.epoch, 0)
         computed = self._rules.owner
-        if step.identity is not None and step.identity.producer_id == computed and not self._partition.forgotten:
+        if step.identity is not None and step.identity.producer_id == computed and not self._partition.claim.forgotten:
             return step.identity
         epochs = [state.epoch for state in self._known or () if state.producer_id == computed]
         if step.identity is not None and step.identity.producer_id == computed:
@@ -577,7 +581,7 @@ class _Look:
             own=own,
             source_id=self._here.topic.topic_id,
             destination_id=self._there.topic.topic_id,
-            marks=self._partition.marks,
+            marks=self._partition.cursor.marks,
             isolation_level=self._locator.isolation_level,
             unused=self._is_unused(step, start),
         )

@@ -17,7 +17,7 @@ from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.mapped.copied import Account, Between, Copied
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 
 SCAN_BYTES = 4 << 20
 """Bytes per read where only headers are looked at."""
@@ -49,12 +49,12 @@ class Strays:
         more will be sent of these."""
         by_node: defaultdict[int, list[tuple[Partition, Copied]]] = defaultdict(list)
         for partition in partitions:
-            copied = partition.copied
+            copied = partition.queue.copied
             assert copied is not None, partition.name
             if copied.astray:
                 self._doubt(partition, "it was located meanwhile, by what was acknowledged")
             elif copied not in self._waiting:
-                by_node[partition.destination_leader].append((partition, copied))
+                by_node[partition.claim.destination_leader].append((partition, copied))
         for node_id, task in list(self._looking.items()):
             if task.done():
                 self._looking.pop(node_id).result()
@@ -109,7 +109,7 @@ class Strays:
             if copied.journal.overflows:
                 self._owner.doubt_now(partition, "state_not_written", str(error))
             return False
-        if partition.copied is not copied:
+        if partition.queue.copied is not copied:
             return False
         if stray is not None:
             copied.astray = True

@@ -13,8 +13,8 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.fields import id_shown
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 
 LOOK_EVERY_S = 30.0
 """A look costs at most 20 µs of CPU per partition and side: with 5,000 partitions, less than a hundredth of a core."""
@@ -57,8 +57,8 @@ class Ids:
 def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> list[str]:
     """Returns a text with both ids for each of the partition's two topics that was recreated, as far as is known."""
     found = (
-        another(source, partition.topic, partition.source_id),
-        another(destination, partition.destination, partition.destination_id),
+        another(source, partition.topic, partition.claim.source_id),
+        another(destination, partition.destination, partition.claim.destination_id),
     )
     return [each for each in found if each]
 

@@ -13,8 +13,8 @@ from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
 from mirror.relay.topics.pairing import Pair, describe_pair
 
@@ -44,11 +44,11 @@ class Verdicts:
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if the verdict has to be confirmed first. It is then kept until the partition is located."""
-        if halted.reason not in RESTS_ON_CONFIGS or partition.suspected is not None:
+        if halted.reason not in RESTS_ON_CONFIGS or partition.claim.suspected is not None:
             return False
-        waits = partition.in_flight[0] if partition.in_flight else None
+        waits = partition.queue.in_flight[0] if partition.queue.in_flight else None
         size = halted.size or (HEADER_SIZE + len(waits[1]) if waits is not None else 0)
-        partition.suspected = Suspicion(halted, partition.terms, size)
+        partition.claim.suspect(Suspicion(halted, partition.terms, size))
         return True
 
     async def confirmed(self, partition: Partition) -> Halted | None:
@@ -57,15 +57,15 @@ class Verdicts:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        suspicion = partition.suspected
+        suspicion = partition.claim.suspected
         assert suspicion is not None, partition.name
         pair = await self._describe(partition.topic)
-        partition.suspected = None
+        partition.claim.suspect(None)
         if pair is None:
             return suspicion.halted
         if pair.halted is not None:
             return pair.halted
-        partition.terms = pair.terms
+        partition.judge_by(pair.terms)
         if pair.terms != suspicion.terms:
             self._owner.log.info(
                 "configs_changed",
@@ -74,10 +74,10 @@ class Verdicts:
                 detail=f"judged again: {suspicion.halted.reason}, {suspicion.halted.detail}",
             )
             return None
-        if _may_have_come_back(suspicion) and partition.doubts < TRIES:
+        if _may_have_come_back(suspicion) and partition.claim.doubts < TRIES:
             return None
         if suspicion.size and suspicion.halted.reason == HaltReason.TOO_LARGE.slug:
-            return self._too_large(suspicion, pair, again=partition.doubts < TRIES)
+            return self._too_large(suspicion, pair, again=partition.claim.doubts < TRIES)
         return suspicion.halted
 
     async def look(self, partition: Partition) -> None:
@@ -106,7 +106,7 @@ class Verdicts:
             if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
                 continue
             if pair.halted is None:
-                partition.terms = pair.terms
+                partition.judge_by(pair.terms)
             elif pair.halted.reason in (HaltReason.DESTINATION_REWRITES.slug, HaltReason.NOT_STRICT.slug):
                 self._owner.halt(partition, pair.halted)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import NetworkError
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 
 
 class Asking(ABC):

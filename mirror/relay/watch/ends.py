@@ -11,7 +11,7 @@ from mirror.net import leader_requests
 from mirror.net.cluster import Leader
 from mirror.net.leader_requests import LATEST
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.watch.asking import Asking
 
 UNKNOWN_END = -1
@@ -32,7 +32,7 @@ class Ends(Asking):
 
     def _due(self) -> list[Partition]:
         unheard_from = time.monotonic() - LOOK_EVERY_S
-        return [each for each in self._owner.partitions.values() if each.heard_at < unheard_from]
+        return [each for each in self._owner.partitions.values() if each.cursor.heard_at < unheard_from]
 
     def _topic(self, partition: Partition) -> str:
         return partition.topic
@@ -43,7 +43,7 @@ class Ends(Asking):
             owner.source, partition.topic, partition.index, leader, LATEST, committed=owner.settings.committed
         )
         topic = owner.source.topics.get(partition.topic)
-        if topic is not None and partition.source_id not in (None, topic.topic_id):
+        if topic is not None and partition.claim.source_id not in (None, topic.topic_id):
             end = UNKNOWN_END  # it is the end of another topic under the same name
-        if partition.heard_at < asked_at:
-            partition.heard(end, asked_at)
+        if partition.cursor.heard_at < asked_at:
+            partition.cursor.heard(end, asked_at)

@@ -11,8 +11,8 @@ from mirror.net import leader_requests
 from mirror.net.cluster import Leader
 from mirror.net.leader_requests import LATEST, TRUE_END
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.watch.asking import Asking
 
 LOOK_EVERY_S = 30.0
@@ -36,23 +36,24 @@ class Idle(Asking):
         return partition.destination
 
     async def _ask(self, partition: Partition, leader: Leader) -> None:
-        owner, due, position = self._owner, partition.acknowledged, partition.positions
+        owner, due, position = self._owner, partition.queue.acknowledged, partition.positions
         end = await leader_requests.list_offset(
             owner.destination, partition.destination, partition.index, leader, LATEST, replica_id=TRUE_END
         )
-        same = _is_idle(partition) and (partition.acknowledged, partition.positions) == (due, position)
-        copied = partition.copied
+        same = _is_idle(partition) and (partition.queue.acknowledged, partition.positions) == (due, position)
+        copied = partition.queue.copied
         if same and (end != due if copied is None else end < copied.destination):
             owner.reconfirm(partition)
 
 
 def _is_idle(partition: Partition) -> bool:
     """Returns True if nothing of the partition is under way or waits to be sent."""
+    queue = partition.queue
     return (
         partition.phase is Phase.ACTIVE
-        and not partition.in_flight
-        and not partition.outbox
-        and not partition.filling
-        and not partition.reconfirming
-        and partition.acknowledged >= 0
+        and not queue.in_flight
+        and not queue.outbox
+        and not queue.filling
+        and not queue.reconfirming
+        and queue.acknowledged >= 0
     )

@@ -12,8 +12,8 @@ from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.relay.outcome import Doubt, NotOurs
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.watch.memory import transactional_memory_ms
 
 SHARE = 4
@@ -47,7 +47,7 @@ class Renewal:
     def _due(self, every_s: float) -> list[Partition]:
         now, before, self._used = time.monotonic(), self._used, {}
         for partition in self._owner.partitions.values():
-            ownership = partition.ownership
+            ownership = partition.claim.ownership
             if ownership is not None:
                 known = before.get(partition)
                 self._used[partition] = known if known is not None and known[0] == ownership else (ownership, now)
@@ -60,11 +60,11 @@ class Renewal:
         Raises:
             NetworkError: not done now.
         """
-        if partition.phase is not Phase.ACTIVE or partition.filling:
+        if partition.phase is not Phase.ACTIVE or partition.queue.filling:
             return
-        generation = partition.generation
+        generation = partition.cursor.generation
         try:
             await self._owner.locator.renew(partition)
         except NotOurs as error:
-            if partition.generation == generation:
+            if partition.cursor.generation == generation:
                 self._owner.act(partition, Doubt.of(error))

@@ -11,8 +11,8 @@ answered, or the connection has ended.
 import asyncio
 
 from mirror.relay.owner import Owner
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.sink import Lane
 
 STALL_S = 0.5
@@ -61,7 +61,9 @@ class Stalls:
             for lane in owner.lanes
             if lane.holds and (lane.full or lane.received == self._received.get(lane))
         }
-        if not behind or not any(_starves(each) and each.lane not in behind for each in owner.partitions.values()):
+        if not behind or not any(
+            _starves(each) and each.queue.lane not in behind for each in owner.partitions.values()
+        ):
             return
         for lane in behind:
             lane.stall(owner.pool)
@@ -76,10 +78,11 @@ class Stalls:
 
 def _starves(partition: Partition) -> bool:
     """Returns True if the partition has nothing waiting, nothing under way, and something to fetch."""
+    queue = partition.queue
     return (
         partition.phase is Phase.ACTIVE
-        and not partition.frames
-        and not partition.parked
-        and not partition.in_flight
-        and partition.high_watermark > partition.due
+        and not queue.frames
+        and not queue.parked
+        and not queue.in_flight
+        and partition.cursor.high_watermark > partition.cursor.due
     )

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirror.relay.assignment import Committable, Key, read_committed
-from mirror.relay.partition import Committed
+from mirror.relay.partition.claim import Committed
 from mirror.service.worker_settings import GroupSettings
 
 POLL_S = 0.1

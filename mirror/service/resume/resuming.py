@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 
 from mirror.reasons import HaltReason
 from mirror.relay.assignment import Key
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 
 WATCH_S = 10.0
@@ -76,4 +76,4 @@ def _undecided(partition: Partition, begun: dict[Partition, int]) -> bool:
         return True
     if partition.phase is not Phase.ACTIVE or not partition.lag:
         return False
-    return partition.acknowledged <= begun.setdefault(partition, partition.acknowledged)
+    return partition.queue.acknowledged <= begun.setdefault(partition, partition.queue.acknowledged)

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
 from mirror.reasons import REASONS
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.gc_stats import BOUNDS_S, GENERATIONS

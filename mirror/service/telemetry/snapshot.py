@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mirror.relay.assignment import Key
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.service.telemetry.accounts import Stint
 from mirror.service.telemetry.gc_stats import Pauses
@@ -75,16 +75,16 @@ class Snapshots:
         number = self._stints.get(partition)
         if number is None:
             number = self._stints[partition] = next(self._numbers)
-        origin = partition.tally.origin
+        origin = partition.queue.tally.origin
         return Stint(
             number,
             origin.offset if origin else -1,
             origin.at_s if origin else 0.0,
             origin.holes_from if origin else -1,
-            partition.inherited,
+            partition.claim.inherited,
             partition.position,
             *partition.counts,
-            partition.filled,
+            partition.queue.filled,
         )
 
     def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
@@ -94,8 +94,8 @@ class Snapshots:
             *key,
             partition.phase.value,
             # A lag of 0 is not known any more if the source's end was heard of too long ago.
-            lag if lag or partition.heard_at >= fresh_from else None,
-            partition.high_watermark,
+            lag if lag or partition.cursor.heard_at >= fresh_from else None,
+            partition.cursor.high_watermark,
             partition.shown_position,
             committed,
             halted.reason if halted else "",
@@ -103,20 +103,20 @@ class Snapshots:
             halted.remedy if halted else "",
             waiting.reason if waiting else "",
             waiting.since_s if waiting else 0.0,
-            partition.held_back,
+            partition.cursor.held_back,
             self._held_since(key, partition),
             self._stint(partition),
         )
 
     def _held_since(self, key: Key, partition: Partition) -> float:
-        if partition.held_back <= 0:
+        if partition.cursor.held_back <= 0:
             self._held.pop(key, None)
             return 0.0
         at, since = self._held.get(key, (-1, 0.0))
-        if at != partition.high_watermark:
+        if at != partition.cursor.high_watermark:
             # The end has moved, so what was held back before is decided: this is another transaction.
             since = time.time()
-            self._held[key] = (partition.high_watermark, since)
+            self._held[key] = (partition.cursor.high_watermark, since)
         return since
 
     def _counters(self, relay: Relay) -> dict[str, float]:

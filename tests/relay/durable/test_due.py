@@ -12,7 +12,7 @@ from mirror.offsetmap.pins import Note
 from mirror.offsetmap.records import Entry
 from mirror.relay.durable.due import Due
 from mirror.relay.durable.flows import has_map
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -195,7 +195,7 @@ async def test_halted_before_it_was_located(trims: Iterator[list[FakeCluster]], 
 
 async def assert_told(flow: Flow, first: int, after: int, *, again: bool = False) -> None:
     """As ``assert_skipped``, for both kinds of offsets. ``again``: by an earlier life."""
-    await until(lambda: flow.partition().acknowledged == flow.source.log("t").end, what=f"{flow.log.lines[-9:]}")
+    await until(lambda: flow.partition().queue.acknowledged == flow.source.log("t").end, what=f"{flow.log.lines[-9:]}")
     assert told(flow) == [(first, after, DELETED)]
     assert len(flow.log.of("skipped")) == (not again)
     found = [(each.start, each.end, each.cause) for each in ledger(flow.destination).skipped()]
@@ -260,7 +260,7 @@ async def test_a_source_made_anew_behind_a_copy(trims: Iterator[list[FakeCluster
         destination.add_topic("t")
         source.store("t", 0, *batches(5))
         async with mirroring(source, destination, mapped=mapped) as flow:
-            await until(lambda: flow.partition().acknowledged == 15)
+            await until(lambda: flow.partition().queue.acknowledged == 15)
             await flow.relay.drain()
         recreate(source, *batches(10))
         async with mirroring(source, destination, mapped=mapped) as flow:
@@ -282,7 +282,7 @@ async def test_a_note_ends_with_the_first_copy(trims: Iterator[list[FakeCluster]
             assert await flow.halted() == "destination_rewrites"
             assert await due_noted(flow) == 3
             set_config(destination, "compression.type", "producer")
-            await until(lambda: flow.partition().acknowledged == 30)
+            await until(lambda: flow.partition().queue.acknowledged == 30)
             await flow.relay.drain()
             assert ledger(destination).due(SIDE) is None
             assert told(flow) == []
@@ -444,21 +444,21 @@ async def test_what_was_copied_is_not_called_skipped(trims: Iterator[list[FakeCl
         destination.add_topic("t")
         source.store("t", 0, *batches(5))
         async with mirroring(source, destination, mapped=mapped) as flow:
-            await until(lambda: flow.partition().acknowledged == 15)
+            await until(lambda: flow.partition().queue.acknowledged == 15)
             await flow.relay.drain()
         set_config(destination, "compression.type", "zstd")
         async with mirroring(source, destination, mapped=mapped, refresh_topics_interval_ms=20) as flow:
             assert await flow.halted() == "destination_rewrites"
             assert await due_noted(flow) == 15
             set_config(destination, "compression.type", "producer")
-            await until(lambda: flow.partition().acknowledged == 15)
+            await until(lambda: flow.partition().queue.acknowledged == 15)
             await flow.relay.drain()
         source.log("t").delete_before(9)
         recreate(destination)
         async with mirroring(source, destination, mapped=mapped) as flow:
             assert await flow.halted() == "recreated"
             assert await flow.relay.resume(FIRST) == ""
-            await until(lambda: flow.partition().acknowledged == 15)
+            await until(lambda: flow.partition().queue.acknowledged == 15)
             assert told(flow) == []
 
 
@@ -471,7 +471,7 @@ async def test_a_map_that_cannot_be_made_anew(trims: Iterator[list[FakeCluster]]
         destination.add_topic("t")
         source.store("t", 0, *batches(5))
         async with mirroring(source, destination, mapped=True) as flow:
-            await until(lambda: flow.partition().acknowledged == 15)
+            await until(lambda: flow.partition().queue.acknowledged == 15)
             await flow.relay.drain()
         source.store("t", 0, *batches(10, first=15))
         (source if trimmed == "source" else destination).log("t").delete_before(6)
@@ -502,7 +502,7 @@ async def test_a_map_that_is_made_anew(trims: Iterator[list[FakeCluster]], *, he
         destination.add_topic("t")
         source.store("t", 0, *batches(5))
         async with mirroring(source, destination, mapped=True) as flow:
-            await until(lambda: flow.partition().acknowledged == 15)
+            await until(lambda: flow.partition().queue.acknowledged == 15)
             await flow.relay.drain()
         source.store("t", 0, *batches(10, first=15))
         source.log("t").delete_before(here)

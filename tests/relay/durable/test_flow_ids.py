@@ -10,7 +10,7 @@ from mirror.records.filler import filler_id
 from mirror.records.identity import Identity, producer_id
 from mirror.relay.durable.flows import Flows
 from mirror.relay.halts import PartitionHalted, halt
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from tests.fakes.broker import FakeCluster
 
 OLD, NEW = "west->east", "old-west->east"
@@ -19,7 +19,7 @@ IDS = {"here": b"h" * 16, "elsewhere": b"e" * 16}
 
 def partition(source: str = "here") -> Partition:
     found = Partition("orders", 3, "all")
-    found.source_id = IDS.get(source)
+    found.claim.source_id = IDS.get(source)
     return found
 
 

@@ -10,7 +10,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.log import Marker, PartitionLog
 from mirror.offsetmap.records import Halt, Ledger
 from mirror.reasons import HaltReason, is_durable
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
 from tests.relay.flows import batches, clusters, fill, mirroring
@@ -165,7 +165,7 @@ async def test_a_gap_that_was_accepted_stays_so(monkeypatch: pytest.MonkeyPatch,
             if more:
                 assert await flow.halted() == "retention_overtook"
                 return
-            await until(lambda: flow.partition().acknowledged == 75)
+            await until(lambda: flow.partition().queue.acknowledged == 75)
             assert not flow.log.of("skipped")
             assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 60, 66, "on.gap")]
 

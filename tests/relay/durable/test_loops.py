@@ -20,7 +20,7 @@ from mirror.records.identity import Identity
 from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops
 from mirror.relay.locate.position import Locator
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import clusters, fill, mirroring

@@ -10,8 +10,8 @@ from mirror.net.coordinator import Ownership
 from mirror.offsetmap.pins import LastCopied
 from mirror.relay.durable.pins import Pins
 from mirror.relay.locate.position import Locator
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
@@ -33,10 +33,10 @@ async def test_what_was_acknowledged_here_counts() -> None:
         fill(source)
         async with mirroring(source, destination) as flow:
             await flow.copied()
-            flow.partition().marks.clear()
+            flow.partition().cursor.marks.clear()
             partition = look_again(flow)
             await until(lambda: partition.phase in (Phase.ACTIVE, Phase.HALTED))
-            assert (partition.acknowledged, partition.halted) == (60, None)
+            assert (partition.queue.acknowledged, partition.halted) == (60, None)
 
 
 @pytest.mark.parametrize("recalled", [True, False])
@@ -49,7 +49,7 @@ async def test_what_others_have_written_down_since_counts(recalled: bool) -> Non
         fill(source)
         async with mirroring(source, destination) as flow:
             await flow.copied()
-            flow.partition().forget_source()
+            flow.partition().cursor.forget_source()
             pin = ledger(destination).pin(SIDE)
             assert pin is not None
             await MemoryState(destination.remembered).put(replace(pin, copied=LastCopied(60, 0)))

@@ -14,8 +14,8 @@ from mirror.relay.assignment import read_committed
 from mirror.relay.durable import pins
 from mirror.relay.durable import writer as books
 from mirror.relay.halts import Halted
-from mirror.relay.partition import Committed
-from mirror.relay.phases import Phase
+from mirror.relay.partition.claim import Committed
+from mirror.relay.partition.phases import Phase
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
@@ -86,7 +86,7 @@ async def test_two_owners_at_once() -> None:
         source.store("t", 0, *batches(5, first=60))
         empty(destination)
         async with mirroring(source, destination) as flow:
-            await until(lambda: flow.partition().acknowledged == 75)
+            await until(lambda: flow.partition().queue.acknowledged == 75)
             await flow.relay.books.write_down()
         (note,) = ledger(destination).notes(SIDE)
         assert note.copied.offset == 75
@@ -110,12 +110,12 @@ async def test_a_late_note_says_nothing_of_other_topics() -> None:
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == "recreated"
             assert await flow.relay.resume(FIRST, accept_unproven=True) == ""
-            await until(lambda: flow.partition().acknowledged == 90)
+            await until(lambda: flow.partition().queue.acknowledged == 90)
         assert ledger(destination).notes(SIDE) == []
         destination.remembered.append((before.key(), before.value()))
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.partition().phase is Phase.ACTIVE)
-            pin = flow.partition().pin
+            pin = flow.partition().claim.pin
             assert pin is not None
             assert pin.copied is None
 
@@ -135,11 +135,11 @@ async def test_what_both_sides_lost_was_copied_again() -> None:
             flow.relay.doubt_now(flow.partition(), "test", "looked for again")
             await until(lambda: flow.partition().phase is Phase.ACTIVE)
             await flow.copied()
-            assert [each.next_offset for each in flow.partition().marks][-2:] == [60]
+            assert [each.next_offset for each in flow.partition().cursor.marks][-2:] == [60]
             empty(destination)
             source.store("t", 0, batch(60, leader_epoch=1))
             flow.relay.doubt_now(flow.partition(), "test", "looked for again")
-            await until(lambda: flow.partition().acknowledged == 63 or flow.partition().halted)
+            await until(lambda: flow.partition().queue.acknowledged == 63 or flow.partition().halted)
             assert flow.partition().halted is None
 
 
@@ -183,7 +183,7 @@ async def test_without_what_was_written_down_records_are_lost() -> None:
         destination.remembered.clear()
         with patch.object(pins, "vouch", _vouches):
             async with mirroring(source, destination) as flow:
-                await until(lambda: flow.partition().acknowledged == 90)
+                await until(lambda: flow.partition().queue.acknowledged == 90)
                 assert destination.log("t").start == 60
                 assert flow.log.of("prefix_unproven")
 
@@ -235,7 +235,7 @@ async def test_the_first_note_comes_soon() -> None:
                 assert len(destination.remembered) == written  # not again; then as seldom as ever
         empty(destination)
         async with mirroring(source, destination) as flow:
-            await until(lambda: flow.partition().acknowledged == 75)
+            await until(lambda: flow.partition().queue.acknowledged == 75)
             assert not flow.log.of("halted")
 
 
@@ -253,7 +253,7 @@ async def test_the_first_note_does_not_wait_for_a_whole_record_set(truncated: bo
                 for fault in (faults.Fault(), faults.Fault(), faults.held()):
                     destination.next("Produce", fault)
                 await until(lambda: last_copied(destination) == LastCopied(6, 0))
-                assert flow.partition().acknowledged == 6
+                assert flow.partition().queue.acknowledged == 6
         destination.forgive()
         log = destination.log("t")
         log.truncate(6)
@@ -265,7 +265,7 @@ async def test_the_first_note_does_not_wait_for_a_whole_record_set(truncated: bo
             if truncated:
                 assert await flow.halted() == "source_truncated"
             else:
-                await until(lambda: flow.partition().acknowledged == 60)
+                await until(lambda: flow.partition().queue.acknowledged == 60)
                 assert not flow.log.of("halted")
 
 
@@ -308,7 +308,7 @@ async def test_a_source_truncated_before_a_mere_takeover(asked: bool) -> None:
                 return
             with patch.object(pins, "vouch", _vouches):
                 assignment.assign({FIRST}, committed)
-                await until(lambda: flow.relay.partitions[FIRST].acknowledged == 90)
+                await until(lambda: flow.relay.partitions[FIRST].queue.acknowledged == 90)
                 assert destination.log("t").start == 60
 
 
@@ -321,7 +321,7 @@ async def test_a_healthy_source_goes_on() -> None:
         empty(destination)
         source.store("t", 0, *batches(5, first=60))
         async with mirroring(source, destination) as flow:
-            await until(lambda: flow.partition().acknowledged == 75)
+            await until(lambda: flow.partition().queue.acknowledged == 75)
             assert flow.log.of("prefix_unproven")
 
 
@@ -343,7 +343,7 @@ async def test_resumed_over_a_change() -> None:
             await until(lambda: flow.partition().halted)
             assert flow.partition().halted.reason == "unproven"  # type: ignore[union-attr]
             assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
-            await until(lambda: flow.partition().acknowledged == 90)
+            await until(lambda: flow.partition().queue.acknowledged == 90)
             pin = ledger(destination).pin(SIDE)
             assert pin is not None
             assert (pin.accepted, pin.copied) == (60, None)
@@ -385,11 +385,11 @@ async def test_a_source_made_anew_that_begins_where_the_copy_ends(restarted: boo
             assert await flow.halted() == "unproven"
             assert "the source topic was made anew" in flow.partition().halted.detail  # type: ignore[union-attr]
             assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
-            await until(lambda: flow.partition().acknowledged == 90)
+            await until(lambda: flow.partition().queue.acknowledged == 90)
             assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 0, 60, "unproven")]
             await flow.relay.books.write_down()
         async with mirroring(source, destination) as flow:
-            await until(lambda: flow.partition().acknowledged == 90)
+            await until(lambda: flow.partition().queue.acknowledged == 90)
 
 
 async def test_mutation_a_resume_counts_as_proof() -> None:
@@ -404,7 +404,7 @@ async def test_mutation_a_resume_counts_as_proof() -> None:
             async with mirroring(source, destination) as flow:
                 assert await flow.halted() == "recreated"
                 assert await flow.relay.resume(("t", 0)) == ""
-                await until(lambda: flow.partition().acknowledged == 90)
+                await until(lambda: flow.partition().queue.acknowledged == 90)
 
 
 async def test_a_shorter_source_made_anew_is_not_called_the_one_that_was_copied() -> None:
@@ -506,15 +506,15 @@ async def test_made_anew_with_any_trace_of_a_copy(trace: str) -> None:
                     destination.store("t", 0, batch(0))
                     empty(destination)
                 case "pin":
-                    assert partition.pin is not None
-                    partition.pin = replace(partition.pin, copied=LastCopied(3, 0, "d", 3))
+                    assert partition.claim.pin is not None
+                    partition.claim.pin = replace(partition.claim.pin, copied=LastCopied(3, 0, "d", 3))
                 case "accepted":
-                    assert partition.pin is not None
-                    partition.pin = replace(partition.pin, accepted=3)
+                    assert partition.claim.pin is not None
+                    partition.claim.pin = replace(partition.claim.pin, accepted=3)
                 case "group":
-                    partition.committed = Committed(3, "another", 0, "d", 3)
+                    partition.claim.committed = Committed(3, "another", 0, "d", 3)
                 case _:
-                    partition.begun.until = 3
+                    partition.claim.begun.until = 3
             flow.relay.source.refreshed_at = 0.0
             flow.relay.doubt_now(partition, "test", "looked for again")
             assert await flow.halted() == "recreated"

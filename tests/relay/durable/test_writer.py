@@ -58,7 +58,7 @@ async def test_no_checkpoint_before_the_ranges_that_it_passes_over(refused: Call
     2. It can: first the range is there, then the checkpoint behind it.
     """
     async with over_a_gap() as (destination, flow):
-        await until(lambda: flow.partition().acknowledged == END)
+        await until(lambda: flow.partition().queue.acknowledged == END)
         await flow.relay.books.write_down()
         assert ranges(destination) == []
         assert checkpoint(destination) <= GAP[0]

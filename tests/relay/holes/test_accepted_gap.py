@@ -99,7 +99,7 @@ async def test_one_at_a_time(
             assert await flow.relay.resume(FIRST) == ""
             assert await flow.halted() == "unexplained_gap"
             assert await flow.relay.resume(FIRST, accept_gap=True) == ""
-            await until(lambda: flow.partition().acknowledged == 36)
+            await until(lambda: flow.partition().queue.acknowledged == 36)
             assert [(each.start, each.end) for each in ledger(destination).skipped()] == [(6, 20), (26, 30)]
             (skipped,) = flow.log.of("skipped")
             assert "offsets 26 to 29" in skipped["detail"]

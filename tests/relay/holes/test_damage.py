@@ -57,7 +57,7 @@ async def test_each_bit_of_the_last_batch_copied(side: str, reason: str) -> None
             flip(source if side == "source" else destination, bit, at=3, index=bit)
         async with mirroring(source, destination) as flow:
             partitions = [flow.partition(index=bit) for bit in bits]
-            await until(lambda: all(each.halted or each.acknowledged == 18 for each in partitions))
+            await until(lambda: all(each.halted or each.queue.acknowledged == 18 for each in partitions))
         for bit, partition in zip(bits, partitions, strict=True):
             if 12 * 8 <= bit < 16 * 8:
                 assert destination.log("t", bit).end == 18, bit
@@ -118,7 +118,7 @@ async def test_each_bit_that_no_checksum_covers() -> None:
             flip(source, bit, at=3, index=bit)
         async with mirroring(source, destination) as flow:
             partitions = [flow.partition(index=bit) for bit in bits]
-            await until(lambda: all(each.halted or each.acknowledged == 18 for each in partitions))
+            await until(lambda: all(each.halted or each.queue.acknowledged == 18 for each in partitions))
         for bit, partition in zip(bits, partitions, strict=True):
             copied = destination.log("t", bit).batches
             assert [one[HEADER_SIZE:] for one in copied] == [one[HEADER_SIZE:] for one in written[: len(copied)]], bit

@@ -48,7 +48,7 @@ async def over(flow: Flow) -> None:
     """All is there and acknowledged."""
     source, destination = flow.logs()
     partition = flow.partition()
-    while partition.acknowledged != source.end or destination.end != source.end:
+    while partition.queue.acknowledged != source.end or destination.end != source.end:
         assert partition.halted is None, partition.halted
         await asyncio.sleep(0.001)
     assert_filled(flow)

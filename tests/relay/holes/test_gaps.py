@@ -22,7 +22,8 @@ from mirror.relay.holes.gaps import Contradiction, Look
 from mirror.relay.hot import forward as forward_module
 from mirror.relay.hot.forward import Unproven, forward
 from mirror.relay.hot.plain import InnerLoop
-from mirror.relay.partition import Hole, Partition
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Hole
 from tests.records.builders import raw_batch
 from tests.relay.disk import CannotRead, Disk
 from tests.simulation.broker import ABORT, COMMIT, marker_batch
@@ -96,23 +97,23 @@ KINDS: dict[str, Callable[[], Disk]] = {"plain": plain, "transactional": transac
 def mirror(disk: Disk, kind: str, max_bytes: int) -> Copied:
     """The whole log through ``forward``, answer by answer, as the fetcher does it."""
     partition = Partition("t", 0)
-    partition.due = 0
+    partition.cursor.due = 0
     partition.terms = Terms(compacted=kind == "compacted")
     out: dict[int, bytes] = {}
     due = nothing = 0
     for _ in range(MOST_ANSWERS):
-        if partition.due >= disk.end:
-            return Copied(out, partition.due, "")
+        if partition.cursor.due >= disk.end:
+            return Copied(out, partition.cursor.due, "")
         try:
-            records = disk.fetch(partition.due, max_bytes)
+            records = disk.fetch(partition.cursor.due, max_bytes)
         except CannotRead:
-            return Copied(out, partition.due, BROKER_FAILS)
+            return Copied(out, partition.cursor.due, BROKER_FAILS)
         if not records:
             nothing += 1
             if look(disk, partition):
-                return Copied(out, partition.due, HaltReason.CORRUPT.slug)
+                return Copied(out, partition.cursor.due, HaltReason.CORRUPT.slug)
             if nothing > 1:
-                return Copied(out, partition.due, "stalled")
+                return Copied(out, partition.cursor.due, "stalled")
             continue
         pool = FramePool(budget=len(records), frame_size=len(records))
         frame = pool.take(len(records))
@@ -127,13 +128,13 @@ def mirror(disk: Disk, kind: str, max_bytes: int) -> Copied:
             return Copied(out, due, HaltReason.CORRUPT.slug)
         if isinstance(found, Unproven) and look(disk, partition):
             return Copied(out, due, HaltReason.CORRUPT.slug)
-    return Copied(out, partition.due, "stalled")
+    return Copied(out, partition.cursor.due, "stalled")
 
 
 def take(partition: Partition, due: int, out: dict[int, bytes]) -> tuple[int, bool]:
     """The destination takes what waits, from ``due`` on: where it ends, and whether it took all of it."""
-    while partition.outbox:
-        item = partition.outbox.popleft()
+    while partition.queue.outbox:
+        item = partition.queue.outbox.popleft()
         if not isinstance(item, Hole):
             if not is_intact(item[0][-HEADER_SIZE:] + bytes(item[1])):
                 return due, False
@@ -146,9 +147,9 @@ def look(disk: Disk, partition: Partition) -> bool:
     """As ``relay.holes.gaps`` does; whether it halts."""
     sees = Look(disk, 0, committed=True)  # type: ignore[arg-type]
     try:
-        sees.at(partition.due).send(None)  # the model never waits: no loop is needed
+        sees.at(partition.cursor.due).send(None)  # the model never waits: no loop is needed
     except StopIteration as done:
-        partition.ahead = done.value
+        partition.cursor.ahead = done.value
         return False
     except (Contradiction, Damaged):
         return True
@@ -286,19 +287,19 @@ def undecided(per_segment: int) -> Disk:
 def test_a_gap_up_to_an_open_transaction_is_waited_behind(per_segment: int) -> None:
     """A read_committed consumer gets nothing there, below the last stable offset, and nothing is wrong."""
     disk, partition = undecided(per_segment), Partition("t", 0)
-    partition.due = 12
+    partition.cursor.due = 12
     assert not look(disk, partition)
-    assert partition.ahead is None
+    assert partition.cursor.ahead is None
     disk.stable = disk.end
     assert not look(disk, partition)
-    assert partition.ahead == (12, 30, True)
+    assert partition.cursor.ahead == (12, 30, True)
 
 
 @pytest.mark.parametrize("per_segment", [3, 4])
 def test_what_is_hidden_before_an_open_transaction_is_damage(per_segment: int) -> None:
     disk, partition = undecided(per_segment), Partition("t", 0)
     disk.flip(2, 8 * 9)  # a length that became too large, at offset 9
-    partition.due = 9
+    partition.cursor.due = 9
     assert look(disk, partition)
 
 
@@ -307,7 +308,7 @@ def test_mutation_an_open_transaction_is_taken_for_damage() -> None:
         return False
 
     disk, partition = undecided(4), Partition("t", 0)
-    partition.due = 12
+    partition.cursor.due = 12
     with patch.object(Look, "_is_before_undecided", never):
         assert look(disk, partition)
 
@@ -326,7 +327,7 @@ def test_a_cleaner_between_two_questions_is_no_contradiction(questions: int) -> 
         return await read(before if asked <= questions else after, offset, **how)
 
     partition = Partition("t", 0)
-    partition.due = 15  # up to 39, nothing is there
+    partition.cursor.due = 15  # up to 39, nothing is there
     with patch.object(Disk, "read", cleaned):
         try:
             assert not look(before, partition)

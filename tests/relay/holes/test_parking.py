@@ -15,8 +15,10 @@ from mirror.relay.holes.parking import LEAST_ASKED, MOST_BYTES, park, set_aside,
 from mirror.relay.hot.forward import forward
 from mirror.relay.hot.plain import NEVER_MS, InnerLoop
 from mirror.relay.mapped.copied import Copied, Journal
-from mirror.relay.partition import Ahead, Hole, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.cursor import Ahead
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Hole
 from tests.records.builders import raw_batch
 
 START = Identity(1 << 62, 4, 7)
@@ -53,27 +55,29 @@ def receive(pool: FramePool, data: bytes, partition: Partition) -> Frame:
     """As the fetcher does: forwarded, and the fetcher's own hold released."""
     frame = pool.take(len(data))
     frame.body[:] = data
-    partition.ahead = Ahead(partition.due, int.from_bytes(data[:8]), proven=False)
+    partition.cursor.ahead = Ahead(partition.cursor.due, int.from_bytes(data[:8]), proven=False)
     assert forward(frame, 0, len(data), partition, LOOP) is None
     frame.release()
     return frame
 
 
 def empty(partition: Partition) -> None:
-    while partition.outbox:
-        partition.let_go(partition.outbox.popleft())
+    while partition.queue.outbox:
+        partition.queue.let_go(partition.queue.outbox.popleft())
 
 
 def compacted(due: int = 0) -> Partition:
     partition = Partition("t", 0)
     partition.terms = Terms(compacted=True)
-    partition.due = partition.acknowledged = due
-    partition.identity = START
+    partition.cursor.due = partition.queue.acknowledged = due
+    partition.cursor.identity = START
     return partition
 
 
 def what_waits(partition: Partition) -> list[tuple[bytes, bytes | Identity, int]]:
-    return [(item[0], item.before if isinstance(item, Hole) else bytes(item[1]), item[2]) for item in partition.outbox]
+    return [
+        (item[0], item.before if isinstance(item, Hole) else bytes(item[1]), item[2]) for item in partition.queue.outbox
+    ]
 
 
 @given(
@@ -89,23 +93,23 @@ def test_parked_and_fetched_again_is_as_if_it_had_waited(sizes: list[int], most:
     partition = compacted()
     receive(pool, data, partition)
     pool.room = most
-    frames = [frame for *_, frame in partition.outbox if frame is not None]
+    frames = [frame for *_, frame in partition.queue.outbox if frame is not None]
     park(partition, pool)
-    assert not any(frame in [item[3] for item in partition.outbox] for frame in frames)
-    assert partition.frames == (pool.copied > 0)
-    assert partition.parked > 0
+    assert not any(frame in [item[3] for item in partition.queue.outbox] for frame in frames)
+    assert partition.queue.frames == (pool.copied > 0)
+    assert partition.queue.parked > 0
     kept = what_waits(partition)
     assert kept == what_waits(waited)[: len(kept)]
     assert sum(len(payload) for head, payload, _ in kept if head and isinstance(payload, bytes)) <= most
-    assert partition.due == sum(records for _, _, records in kept)
-    if partition.due < waited.due:
-        at = _at(data, partition.due)
+    assert partition.cursor.due == sum(records for _, _, records in kept)
+    if partition.cursor.due < waited.cursor.due:
+        at = _at(data, partition.cursor.due)
         receive(pool, data[at:], partition)
-    assert partition.identity == waited.identity
-    assert partition.due == waited.due
+    assert partition.cursor.identity == waited.cursor.identity
+    assert partition.cursor.due == waited.cursor.due
     for each in (partition, waited):
-        each.freshness.appended(0, NEVER_MS)
-    assert partition.freshness.least_ms(0) == waited.freshness.least_ms(0)
+        each.queue.freshness.appended(0, NEVER_MS)
+    assert partition.queue.freshness.least_ms(0) == waited.queue.freshness.least_ms(0)
     assert _joined(what_waits(partition)) == _joined(what_waits(waited))
 
 
@@ -126,11 +130,11 @@ def test_it_counts_as_replicated_only_once() -> None:
     pool = Pool()
     partition = compacted()
     receive(pool, record_set(0, [0, 100, 100]), partition)
-    before = (partition.tally.put_batches, partition.tally.put_bytes)
+    before = (partition.queue.tally.put_batches, partition.queue.tally.put_bytes)
     pool.room = 100
     park(partition, pool)
-    assert partition.tally.put_batches == before[0] - 1
-    assert partition.tally.put_bytes == before[1] - 161
+    assert partition.queue.tally.put_batches == before[0] - 1
+    assert partition.queue.tally.put_bytes == before[1] - 161
 
 
 def test_no_more_is_asked_than_is_kept() -> None:
@@ -145,10 +149,10 @@ def test_no_more_is_asked_than_is_kept() -> None:
     assert worth_asking(partition, 1 << 20) == LEAST_ASKED
     assert worth_asking(partition, 100) == 100
     empty(partition)
-    receive(pool, record_set(partition.due, [100, 0, 100]), partition)
+    receive(pool, record_set(partition.cursor.due, [100, 0, 100]), partition)
     assert worth_asking(partition, 1 << 20) == LEAST_ASKED
     empty(partition)
-    receive(pool, record_set(partition.due, [100]), partition)
+    receive(pool, record_set(partition.cursor.due, [100]), partition)
     assert worth_asking(partition, 1 << 20) == 1 << 20
 
 
@@ -156,7 +160,7 @@ def test_nothing_may_be_under_way() -> None:
     pool = Pool()
     partition = compacted()
     receive(pool, record_set(0, [100, 0, 100]), partition)
-    partition.in_flight.append(partition.outbox.popleft())
+    partition.queue.in_flight.append(partition.queue.outbox.popleft())
     with pytest.raises(AssertionError):
         park(partition, pool)
 
@@ -171,11 +175,11 @@ def test_what_is_copied_counts_until_it_is_acknowledged() -> None:
     receive(pool, record_set(0, [0, 100, 100, 0]), partition)
     park(partition, pool)
     assert pool.used == pool.copied == 200
-    hole = partition.pop_hole()
+    hole = partition.queue.pop_hole()
     assert hole.records == 3
-    partition.let_go(partition.outbox.popleft())
+    partition.queue.let_go(partition.queue.outbox.popleft())
     assert pool.used == pool.copied == 200
-    partition.let_go(partition.outbox.popleft())
+    partition.queue.let_go(partition.queue.outbox.popleft())
     assert pool.used == pool.copied == 0
 
 
@@ -200,13 +204,13 @@ def test_a_thousand_partitions_take_no_more_than_a_share() -> None:
     crowded = crowd(pool, 1_000, 100_000)
     assert pool.used == pool.copied <= 4 << 20
     assert pool.copied > 3 << 20
-    assert isinstance(crowded[-1].outbox[0], Hole)
-    assert len(crowded[-1].outbox) == 1
+    assert isinstance(crowded[-1].queue.outbox[0], Hole)
+    assert len(crowded[-1].queue.outbox) == 1
     for partition in crowded:
         empty(partition)
     assert pool.used == pool.copied == 0
     (again,) = crowd(pool, 1, 100_000)
-    assert len(again.outbox) == 101
+    assert len(again.queue.outbox) == 101
 
 
 def test_without_a_share_they_take_many_times_the_budget() -> None:
@@ -229,17 +233,17 @@ def test_set_aside() -> None:
         receive(pool, data, each)
         each.phase = Phase.ACTIVE
         for _ in range(2):
-            each.in_flight.append(each.outbox.popleft())
+            each.queue.in_flight.append(each.queue.outbox.popleft())
     before = pool.used
     set_aside(partition)
     assert pool.used == before - len(data)
-    assert (partition.frames, partition.due, len(partition.outbox)) == (0, 10, 0)
-    assert partition.in_flight.sizes() == waited.in_flight.sizes()
-    assert partition.parked
+    assert (partition.queue.frames, partition.cursor.due, len(partition.queue.outbox)) == (0, 10, 0)
+    assert partition.queue.in_flight.sizes() == waited.queue.in_flight.sizes()
+    assert partition.queue.parked
     receive(pool, data[_at(data, 10) :], partition)
     assert what_waits(partition) == what_waits(waited)
-    assert partition.tally.put_batches == waited.tally.put_batches
-    assert partition.tally.put_bytes == waited.tally.put_bytes
+    assert partition.queue.tally.put_batches == waited.queue.tally.put_batches
+    assert partition.queue.tally.put_bytes == waited.queue.tally.put_bytes
 
 
 def test_set_aside_with_offsets_that_are_not_copied() -> None:
@@ -247,17 +251,17 @@ def test_set_aside_with_offsets_that_are_not_copied() -> None:
     pool = Pool()
     partition = compacted()
     partition.phase = Phase.ACTIVE
-    partition.copied = copied = Copied(
+    partition.queue.copied = copied = Copied(
         journal=cast(Journal, None), source=0, source_epoch=0, destination=0, identity=START, own=frozenset()
     )
     data = record_set(0, [100, 0, 100, 0, 100])
     receive(pool, data, partition)
     for _ in range(2):
-        partition.in_flight.append(partition.outbox.popleft())
+        partition.queue.in_flight.append(partition.queue.outbox.popleft())
     jumps = list(copied.jumps)
     assert [(jump.start, jump.end) for jump in jumps] == [(5, 8), (13, 16)]
     set_aside(partition)
-    assert partition.due == 13
+    assert partition.cursor.due == 13
     assert list(copied.jumps) == jumps[:1]
     receive(pool, data[_at(data, 13) :], partition)
     assert list(copied.jumps) == jumps

@@ -13,7 +13,8 @@ from mirror.relay.hot import native
 from mirror.relay.hot.acks import Acknowledged, acknowledge, acknowledger, expected_acknowledger
 from mirror.relay.hot.native import is_compiled
 from mirror.relay.hot.plain import PLAIN_ATTRIBUTES, InnerLoop
-from mirror.relay.partition import IN_DOUBT, Batch, Partition
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import IN_DOUBT, Batch, Queue
 from mirror.wire.produce import Expected, PlainAnswer, expected
 from tests.records.builders import raw_batch
 
@@ -45,8 +46,8 @@ def batch(number: int, frame: Noted | None = None) -> Batch:
     return Batch(b"head%d" % number, memoryview(b"records"), RECORDS, cast(Frame | None, frame))
 
 
-def partition(index: int, topic: bytes = T, *, due: int = DUE, under_way: int = 1, waiting: int = 0) -> Partition:
-    made = Partition("t", index)
+def partition(index: int, topic: bytes = T, *, due: int = DUE, under_way: int = 1, waiting: int = 0) -> Queue:
+    made = Partition("t", index).queue
     made.topic_head, made.acknowledged, made.window = topic, due, 5
     made.in_flight.extend(batch(number) for number in range(under_way))
     made.outbox.extend(batch(10 + number) for number in range(waiting))
@@ -59,7 +60,7 @@ def answer_of(*topics: tuple[bytes, Rows]) -> PlainAnswer:
     return PlainAnswer(ROW_SIZE, [(head, b"".join(row.pack(*one) for one in rows)) for head, rows in topics])
 
 
-def booked(compiled: bool, taken: list[Partition], answer: PlainAnswer, ready: list[Partition]) -> Acknowledged | None:
+def booked(compiled: bool, taken: list[Queue], answer: PlainAnswer, ready: list[Queue]) -> Acknowledged | None:
     found = acknowledger(compiled=compiled)(taken, answer, ready)
     return None if found is None else Acknowledged(*found)
 
@@ -90,7 +91,7 @@ def test_what_is_where_it_should_be(compiled: bool) -> None:
     one, other = partition(1, waiting=1), partition(0, U, due=7, under_way=2)
     last, queued = partition(0, due=(1 << 62) + 1), partition(2, waiting=1)
     queued.queued = True
-    ready: list[Partition] = [queued]
+    ready: list[Queue] = [queued]
     answer = answer_of((U, [(0, 7)]), (T, [(2, DUE), (0, (1 << 62) + 1), (1, DUE)]))
     assert booked(compiled, [one, other, last, queued], answer, ready) == Acknowledged([], [], True)
     assert [each.acknowledged for each in (one, other, last, queued)] == [103, 10, (1 << 62) + 4, 103]
@@ -119,7 +120,7 @@ def test_the_last_batch_of_a_frame_lets_it_go(compiled: bool) -> None:
 def test_elsewhere_than_expected(compiled: bool) -> None:
     """It is told; nothing of that partition is booked, and all of the others is."""
     one, other = partition(0, waiting=1), partition(1)
-    ready: list[Partition] = []
+    ready: list[Queue] = []
     assert booked(compiled, [one, other], answer_of((T, [(0, DUE + 1), (1, DUE)])), ready) == Acknowledged(
         [(one, DUE + 1)], [], True
     )
@@ -166,7 +167,7 @@ def test_a_window_of_one(compiled: bool) -> None:
 def test_an_answer_to_another_request_is_believed_in_nothing(compiled: bool, topics: list[tuple[bytes, Rows]]) -> None:
     """One left out, another one, one twice, one more, a topic in two parts, a topic left out, another topic."""
     taken = [partition(1, waiting=1), partition(0, U), partition(0)]
-    ready: list[Partition] = []
+    ready: list[Queue] = []
     assert booked(compiled, taken, answer_of(*topics), ready) is None
     assert [(each.acknowledged, len(each.in_flight), each.queued) for each in taken] == [(DUE, 1, False)] * 3
     assert ready == []
@@ -192,7 +193,7 @@ def test_both_forms_agree(places: list[Any], answered: list[Any] | None, data: s
     states = [data.draw(LIKE) for _ in places]
     offs = [data.draw(st.integers(0, 1)) for _ in places]
 
-    def made() -> list[Partition]:
+    def made() -> list[Queue]:
         found = []
         for (topic, index), (waiting, window, queued, under_way) in zip(places, states, strict=True):
             one = partition(index, topic, under_way=under_way, waiting=waiting)
@@ -211,7 +212,7 @@ def test_both_forms_agree(places: list[Any], answered: list[Any] | None, data: s
     sides = []
     for compiled in (False, True):
         taken = made()
-        ready: list[Partition] = []
+        ready: list[Queue] = []
         found = booked(compiled, taken, answer, ready)
         sides.append((seen(found, taken), [taken.index(one) for one in ready], list(map(state, taken))))
     assert sides[0] == sides[1]
@@ -246,7 +247,7 @@ def test_straight_from_the_frame(compiled: bool, data: st.DataObject) -> None:
     sides = []
     for straight in (False, True):
         taken = [partition(index, waiting=1) for index in indexes]
-        ready: list[Partition] = []
+        ready: list[Queue] = []
         found: Any
         if straight:
             found = expected_acknowledger(compiled=compiled)(taken, memoryview(frame), likely, ready)
@@ -300,7 +301,7 @@ def test_what_cannot_be_booked_straight() -> None:
         compiled([partition(0)], frame, likely._replace(row_size=13), [])
 
 
-def seen(found: Acknowledged | None, taken: list[Partition]) -> Any:
+def seen(found: Acknowledged | None, taken: list[Queue]) -> Any:
     """Its partitions by number."""
     if found is None:
         return None
@@ -309,7 +310,7 @@ def seen(found: Acknowledged | None, taken: list[Partition]) -> Any:
     return unexpected, confirmed, found.freed
 
 
-def state(each: Partition) -> Any:
+def state(each: Queue) -> Any:
     return each.acknowledged, list(each.in_flight), list(each.outbox), each.queued, each.frames
 
 

@@ -27,7 +27,9 @@ from mirror.relay.hot.forward import NO_END, Unproven, forward
 from mirror.relay.hot.freshness import UNKNOWN_MS
 from mirror.relay.hot.native import is_compiled
 from mirror.relay.hot.plain import NEVER_MS, InnerLoop
-from mirror.relay.partition import Ahead, Hole, Partition
+from mirror.relay.partition.cursor import Ahead
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Hole
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_VERSIONS
 from tests.records.builders import kafka_batch, legacy_message, raw_batch, sealed
 
@@ -193,34 +195,34 @@ def forwarded(
     frame = pool.take(size)
     frame.body[:] = before + case.record_set + after
     partition = Partition("t", INDEX)
-    partition.due, partition.identity = case.due, case.identity
+    partition.cursor.due, partition.cursor.identity = case.due, case.identity
     partition.terms = case.terms
     end = len(before) + len(case.record_set)
-    partition.ahead = ahead
+    partition.cursor.ahead = ahead
     halt = forward(frame, len(before), end, partition, inner_loop, case.aborted, readable)
-    outbox = list(partition.outbox)
+    outbox = list(partition.queue.outbox)
     if outbox:
         assert [batch[3] for batch in outbox] == [None] * (len(outbox) - 1) + [frame]
-        assert partition.batch_size > 0
+        assert partition.cursor.batch_size > 0
     assert frame.holders == 1 + bool(outbox)
-    assert partition.frames == bool(outbox)
+    assert partition.queue.frames == bool(outbox)
     return Outcome(
         [item.before if isinstance(item, Hole) else bytes(item[0]) + bytes(item[1]) for item in outbox],
         [batch[2] for batch in outbox],
-        partition.due,
-        partition.identity,
+        partition.cursor.due,
+        partition.cursor.identity,
         UNPROVEN if isinstance(halt, Unproven) else halt.reason if halt else None,
-        partition.last_epoch,
-        partition.max_timestamp,
+        partition.cursor.last_epoch,
+        partition.cursor.max_timestamp,
         _oldest_ms(partition),
     )
 
 
 def _oldest_ms(partition: Partition) -> int:
     """Of the batches that were put, by what decides on the window."""
-    sent = any(not isinstance(item, Hole) for item in partition.outbox)
-    partition.freshness.appended(-1, NEVER_MS)
-    return partition.freshness.least_ms(-1) if sent else UNKNOWN_MS
+    sent = any(not isinstance(item, Hole) for item in partition.queue.outbox)
+    partition.queue.freshness.appended(-1, NEVER_MS)
+    return partition.queue.freshness.least_ms(-1) if sent else UNKNOWN_MS
 
 
 def agree(case: Case, version: int, *, before: bytes = b"", after: bytes = b"") -> Outcome:
@@ -352,7 +354,7 @@ def test_large_batches(version: int, payload_size: int) -> None:
 def test_the_identity_goes_on_over_several_record_sets() -> None:
     """Sequences advance by the offsets that a batch takes, and wrap; each record set has its own frame."""
     partition = Partition("t", INDEX)
-    partition.due, partition.identity = 0, Identity(PRODUCER, 0, SEQUENCES - 4)
+    partition.cursor.due, partition.cursor.identity = 0, Identity(PRODUCER, 0, SEQUENCES - 4)
     inner_loop = InnerLoop(9)
     sequences = []
     for turn in range(4):
@@ -361,12 +363,12 @@ def test_the_identity_goes_on_over_several_record_sets() -> None:
         frame = pool.take(len(batch))
         frame.body[:] = batch
         assert forward(frame, 0, len(batch), partition, inner_loop) is None
-        head = partition.outbox[-1][0]
+        head = partition.queue.outbox[-1][0]
         sequences.append(BatchHeader.read(head[-HEADER_SIZE:]).base_sequence)
     assert sequences == [SEQUENCES - 4, SEQUENCES - 1, 2, 5]
-    assert partition.due == 12
-    assert partition.identity == Identity(PRODUCER, 0, 8)
-    assert partition.frames == 4
+    assert partition.cursor.due == 12
+    assert partition.cursor.identity == Identity(PRODUCER, 0, 8)
+    assert partition.queue.frames == 4
 
 
 def test_the_delete_horizon_bit_is_cleared() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mirror.records.admit import Cause
 from mirror.records.identity import MAX_EPOCH, Identity
 from mirror.relay.hot.freshness import UNKNOWN_MS, Freshness
-from mirror.relay.partition import Hole, Partition
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Hole
 
 TIMES = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
@@ -82,27 +83,27 @@ def test_never_more_than_what_the_destination_may_have(steps: list[tuple[list[in
 
 def active(*, proven: bool = True) -> Partition:
     partition = Partition("t", 0)
-    partition.acknowledged, partition.proven = 0, proven
+    partition.queue.acknowledged, partition.queue.proven = 0, proven
     return partition
 
 
 @pytest.mark.parametrize(("proven", "last_ms", "window"), [(True, 100, 5), (True, 99, 1), (False, 100, 1)])
 def test_window(proven: bool, last_ms: int, window: int) -> None:
     partition = active(proven=proven)
-    partition.freshness.appended(0, last_ms)
-    partition.widen(5, 100.0)
-    assert partition.window == window
-    assert partition.old is (last_ms < 100)
+    partition.queue.freshness.appended(0, last_ms)
+    partition.queue.widen(5, 100.0)
+    assert partition.queue.window == window
+    assert partition.queue.old is (last_ms < 100)
 
 
 @pytest.mark.parametrize(("epoch", "window"), [(MAX_EPOCH - 2, 5), (MAX_EPOCH, 1)])
 def test_behind_the_last_epoch_of_a_producer_id_one_goes_alone(epoch: int, window: int) -> None:
     """The hole's markers are of the old id; the first batch of the next one is the first that the broker sees of it."""
     partition = active()
-    partition.freshness.appended(0, 100)
-    partition.widen(5, 100.0)
-    partition.outbox.append(Hole(b"", Identity(1 << 62, epoch, 7), 3, None, Cause.MARKER))
-    partition.pop_hole()
-    assert partition.window == window
-    partition.widen(5, 100.0)
-    assert partition.window == window
+    partition.queue.freshness.appended(0, 100)
+    partition.queue.widen(5, 100.0)
+    partition.queue.outbox.append(Hole(b"", Identity(1 << 62, epoch, 7), 3, None, Cause.MARKER))
+    partition.queue.pop_hole()
+    assert partition.queue.window == window
+    partition.queue.widen(5, 100.0)
+    assert partition.queue.window == window

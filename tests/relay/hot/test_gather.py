@@ -12,7 +12,8 @@ from mirror.records.identity import Identity
 from mirror.relay.hot import native
 from mirror.relay.hot.gather import JOIN_BELOW, Gathered, Request, gather, gatherer
 from mirror.relay.hot.native import PlainOutbox, is_compiled
-from mirror.relay.partition import Batch, Hole, Partition
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Batch, Hole, Queue
 from mirror.wire.header import LAST_CORRELATION_ID
 from mirror.wire.produce import Framing
 
@@ -29,9 +30,9 @@ def batch(number: int, size: int = 100) -> Batch:
     return Batch(b"head%6d" % number, memoryview(bytes(size - 10)), 1, None)
 
 
-def partition(index: int, *waiting: Batch | Hole, topic: bytes = b"T", under_way: int = 0) -> Partition:
+def partition(index: int, *waiting: Batch | Hole, topic: bytes = b"T", under_way: int = 0) -> Queue:
     """As a lane has it among those that are ready."""
-    made = Partition("t", index)
+    made = Partition("t", index).queue
     made.topic_head, made.window, made.queued = topic, WINDOW, True
     made.outbox.extend(waiting)
     made.in_flight.extend(batch(1000 + number) for number in range(under_way))
@@ -40,7 +41,7 @@ def partition(index: int, *waiting: Batch | Hole, topic: bytes = b"T", under_way
 
 def found_by(
     compiled: bool,
-    ready: list[Partition],
+    ready: list[Queue],
     max_size: int = 1 << 20,
     *,
     most: int = 1,
@@ -178,7 +179,7 @@ def test_both_forms_agree(
 ) -> None:
     """Over and over, until nothing is found any more: the same answers, and the same state of all partitions."""
 
-    def made() -> list[Partition]:
+    def made() -> list[Queue]:
         return [
             partition(
                 index,
@@ -211,7 +212,7 @@ def seen(found: Gathered) -> Any:
     return found.pieces, requests, [[each.index for each in some] for some in (found.ready, found.holes)]
 
 
-def state(each: Partition) -> Any:
+def state(each: Queue) -> Any:
     return list(each.outbox), list(each.in_flight), each.queued
 
 

@@ -16,7 +16,7 @@ from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay.hot.native import Outbox, PlainOutbox, is_compiled, new_outbox
 from mirror.relay.hot.plain import PLAIN_ATTRIBUTES, InnerLoop, Shapes, take_plain
-from mirror.relay.partition import Batch, Hole
+from mirror.relay.partition.queue import Batch, Hole
 from tests.records.builders import raw_batch
 
 MOST = 1 << 31

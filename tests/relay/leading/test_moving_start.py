@@ -8,7 +8,8 @@ import pytest
 from mirror.relay.locate import position
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Resync
-from mirror.relay.partition import Location, Partition
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import delete_before

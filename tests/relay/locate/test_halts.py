@@ -12,7 +12,8 @@ from mirror.offsetmap.topic import State
 from mirror.records.identity import Identity
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.position import MISSING_LOOKS
-from mirror.relay.partition import Committed, Partition
+from mirror.relay.partition.claim import Committed
+from mirror.relay.partition.partition import Partition
 from tests.fakes import faults
 from tests.records.builders import legacy_message, raw_batch
 from tests.relay.flows import FLOW, batch, batches, copies
@@ -230,9 +231,9 @@ async def test_the_destination_has_deleted_everything() -> None:
         reason, detail = await at.halts()
         assert reason == "unproven"
         assert "nothing is written down of what was copied last" in detail
-        assert at.partition.source_id is not None
+        assert at.partition.claim.source_id is not None
         last = LastCopied(12, 0, header_digest(stored[-1]), 12)
-        at.partition.committed = Committed(12, at.partition.source_id.hex(), 0, last.digest, last.digest_at)
+        at.partition.claim.committed = Committed(12, at.partition.claim.source_id.hex(), 0, last.digest, last.digest_at)
         found = await at.locate()
         assert (found.offset, found.proven) == (12, False)
         assert found.identity == Identity(at.owner, 0, 12)
@@ -274,7 +275,7 @@ async def test_topic_missing(side: str) -> None:
                 await at.locate()
         fake.topics["t"] = topic
         await at.locate()
-        assert at.partition.missing == 0
+        assert at.partition.claim.missing == 0
         del fake.topics["t"]
         for _ in range(MISSING_LOOKS - 1):
             with pytest.raises(Unreachable):

@@ -152,7 +152,7 @@ async def test_nothing_agrees_with_what_was_noted(noted: bool, accepted: bool) -
             await _note(at, LastCopied(4, 0, header_digest(at.here.batches[1]), 4))
         at.here.truncate(0)
         at.source.store("t", 0, *(batch(3 * n, payload=b"later %d" % n, leader_epoch=1) for n in range(3)))
-        at.partition.accept_unproven = accepted
+        at.partition.claim.accept_unproven = accepted
         assert (await at.halts())[0] == ("source_truncated" if noted else "overfilled")
 
 

@@ -9,7 +9,7 @@ from mirror.net.cluster import Leader
 from mirror.net.errors import Refused, Unreachable
 from mirror.records.identity import Identity
 from mirror.relay.locate import resync
-from mirror.relay.partition import Location
+from mirror.relay.partition.location import Location
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.log import FakeLog

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,16 @@ from mirror.relay.halts import Halted, halt
 from mirror.relay.holes.parking import MOST_BYTES, park
 from mirror.relay.locate.readback import Proofs
 from mirror.relay.outcome import Doubt, Moved
-from mirror.relay.partition import Batch, Hole, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch, Hole, Queue
 from mirror.relay.settings import RelaySettings
+from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.produce import checksum_of
+from tests.fakes.loop import until
+from tests.net.real import create, transaction
 from tests.records.builders import Record, kafka_batch
+from tests.relay.mapping import mapping
 
 SENT = kafka_batch([Record(0, 0, None, b"value")])
 OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])
@@ -39,13 +45,13 @@ class Lane:
     def __init__(self, owner: "Owner") -> None:
         self._owner = owner
 
-    def offer(self, partition: Partition) -> None:
+    def offer(self, queue: Queue) -> None:
         self._owner.told.append("offer")
 
-    def withhold(self, partition: Partition) -> None:
+    def withhold(self, queue: Queue) -> None:
         """Nobody asks."""
 
-    def detach(self, partition: Partition) -> None:
+    def detach(self, queue: Queue) -> None:
         self._owner.told.append("detach")
 
 
@@ -106,17 +112,17 @@ async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> N
     for moves, proven in ((False, True), (True, False)):
         owner = Owner(SENT, None)
         partition = Partition("t", 0)
-        partition.phase, partition.acknowledged = Phase.ACTIVE, 1
-        partition.freshness.appended(1, 0)
-        partition.outbox.append(Hole(b"", Identity(1 << 62, 0, 1), 1, None, Cause.MARKER))
-        partition.outbox.append(Batch(SENT[:61], memoryview(bytes(MOST_BYTES + 1)), 1, None))
+        partition.phase, partition.queue.acknowledged = Phase.ACTIVE, 1
+        partition.queue.freshness.appended(1, 0)
+        partition.queue.outbox.append(Hole(b"", Identity(1 << 62, 0, 1), 1, None, Cause.MARKER))
+        partition.queue.outbox.append(Batch(SENT[:61], memoryview(bytes(MOST_BYTES + 1)), 1, None))
         proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
         park(partition, FramePool(budget=1 << 20, frame_size=1 << 16))
-        assert partition.due == 2
+        assert partition.cursor.due == 2
         if moves:
             partition.doubt()
         await asyncio.gather(*owner.tasks)
-        assert (partition.proven, partition.window) == (proven, 5 if proven else 1)
+        assert (partition.queue.proven, partition.queue.window) == (proven, 5 if proven else 1)
     assert owner.told == []
 
 
@@ -136,12 +142,12 @@ async def test_first_batch_after_a_resync(
     """It is the one that was sent, or the partition halts; what is refused while its start is moved is told, too."""
     owner = Owner(found, cut)
     partition = Partition("t", 0)
-    partition.phase, partition.proven, partition.destination_leader = Phase.ACTIVE, False, LEADER
+    partition.phase, partition.queue.proven, partition.claim.destination_leader = Phase.ACTIVE, False, LEADER
     batch = Batch(SENT[:61], memoryview(SENT)[61:], 1, None)
     assert checksum_of(batch[0]) == BatchHeader.read(SENT).crc
     proofs_of(owner).read_back(partition, 0, batch)
     await asyncio.gather(*owner.tasks)
-    assert (owner.told, partition.proven) == (told, proven)
+    assert (owner.told, partition.queue.proven) == (told, proven)
     assert owner.cuts == ([1] if proven else [])
 
 
@@ -162,10 +168,10 @@ async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bo
     owner = Owner(found, None)
     partition = Partition("t", 0)
     partition.phase, partition.terms = Phase.ACTIVE, Terms(compacted_there=compacted)
-    partition.destination_leader = LEADER
+    partition.claim.destination_leader = LEADER
     proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
-    assert (owner.told, partition.proven) == ([told], False)
+    assert (owner.told, partition.queue.proven) == ([told], False)
 
 
 @pytest.mark.parametrize(("leader", "told"), [(LEADER, "halt not_a_copy"), (LEADER + 1, "doubt leader_changed")])
@@ -174,10 +180,10 @@ async def test_read_back_elsewhere(leader: int, told: str) -> None:
     owner = Owner(None, None)
     owner.leader = leader
     partition = Partition("t", 0)
-    partition.phase, partition.destination_leader = Phase.ACTIVE, LEADER
+    partition.phase, partition.claim.destination_leader = Phase.ACTIVE, LEADER
     proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
-    assert (owner.told, partition.proven) == ([told], False)
+    assert (owner.told, partition.queue.proven) == ([told], False)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,7 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
        (Without that it is never offered again, and stands still.)
     """
     owner, partition = Owner(None, None), Partition("t", 0)
-    partition.phase, partition.lane = Phase.ACTIVE, Lane(owner)
+    partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
     late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     prompt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     prompt.set_result(None)
@@ -205,7 +211,7 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     proofs.reconfirm(partition)
     await asyncio.sleep(0)
     partition.positions += 1
-    partition.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    partition.queue.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     proofs.reconfirm(partition)
     assert len(owner.tasks) == 1
     if isinstance(answer, Exception):
@@ -215,4 +221,37 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     await owner.tasks[0]
     await asyncio.gather(*owner.tasks)
     assert owner.told == ["offer", "pump"]
-    assert not partition.reconfirming
+    assert not partition.queue.reconfirming
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("by_position", [True, False])
+async def test_behind_a_backlog_of_transactions(
+    source_cluster: Sandbox,
+    destination_cluster: Sandbox,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    by_position: bool,
+) -> None:
+    """
+    1. The source has a backlog of transactions. A marker follows the first batch, and behind it waits far more than is
+       copied out of its frame: the rest is fetched again while the first batch is read back.
+    2. The first batch counts as read back, and the window opens. (Mutation: with the fetch counted instead of the
+       position, it never does.)
+    """
+    if not by_position:
+        counted = property(lambda self: self.cursor.generation, lambda self, _: None)
+        monkeypatch.setattr(Partition, "positions", counted)
+    create(source_cluster, topic_name)
+    for number in range(12):
+        values = [Random(f"{number} {index}").randbytes(MOST_BYTES // 20).hex() for index in range(4)]
+        transaction(source_cluster, topic_name, values, commit=True, transactional_id=topic_name)
+    async with mapping(source_cluster, destination_cluster, topic_name, mapped=False) as flow:
+        await flow.copied(topic_name)
+        queue = flow.relay.partitions[topic_name, 0].queue
+        assert queue.filled == 12
+        if by_position:
+            await until(lambda: queue.proven and queue.window == flow.relay.settings.max_in_flight)
+        else:
+            assert (queue.proven, queue.window) == (False, 1)

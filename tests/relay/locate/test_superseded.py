@@ -15,8 +15,8 @@ from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader, Code
 from mirror.relay.locate import compare, superseded
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.superseded import Superseded
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.verdicts import TRIES
 from tests.fakes.loop import until
 from tests.records.builders import Record, kafka_batch, raw_batch, sealed
@@ -139,9 +139,14 @@ async def test_a_batch_that_the_copy_ends_inside_of() -> None:
         assert (found.offset, found.fill_to) == (2, 4)
         partition = Partition("t", 0)
         partition.start(found, topic_head=b"")
-        (hole,) = partition.outbox
-        assert (hole.records, hole.cause, partition.due, partition.last_epoch) == (2, Cause.COMPACTED, 4, -1)
-        assert partition.identity.epoch == 4
+        (hole,) = partition.queue.outbox
+        assert (hole.records, hole.cause, partition.cursor.due, partition.cursor.last_epoch) == (
+            2,
+            Cause.COMPACTED,
+            4,
+            -1,
+        )
+        assert partition.cursor.identity.epoch == 4
     async with scene() as at:
         came_back(at, written(1, ("hot", "1"), ("alive", "1")), written(3, ("hot", "4")), markers=1)
         reason, detail = await at.halts()
@@ -155,7 +160,7 @@ async def test_a_batch_that_begins_before_what_was_filled() -> None:
         at.source.store("t", 0, written(0, ("hot", "1"), ("hot", "2")), written(2, ("hot", "3")))
         filled(at, 2)
         at.there.delete_before(1)
-        at.partition.accept_unproven = True
+        at.partition.claim.accept_unproven = True
         assert (await at.halts())[0] == "overfilled"
 
 
@@ -199,12 +204,12 @@ async def test_what_the_operator_goes_on_without() -> None:
     """A remedy that keeps the copy: it goes on behind the markers, and says which records are missing."""
     async with scene() as at:
         came_back(at, written(1, ("hot", "1"), ("alive", "1"), ("hot", "2")), written(4, ("hot", "3")), markers=2)
-        at.partition.accept_gap = True
+        at.partition.claim.accept_gap = True
         found = await at.locate()
         assert (found.offset, found.fill_to, found.accepted) == (3, 4, (1, 4))
         partition = Partition("t", 0)
         partition.start(found, topic_head=b"")
-        assert [hole.cause for hole in partition.outbox] == [Cause.COMPACTED]
+        assert [hole.cause for hole in partition.queue.outbox] == [Cause.COMPACTED]
 
 
 # With the whole relay.

@@ -10,7 +10,7 @@ from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.relay.locate import position
 from mirror.relay.locate.position import former_transactional_id, transactional_id
 from mirror.relay.mapped import locate as mapped
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.sandbox import Cluster as Sandbox
 from tests.net.real import create, records
 from tests.relay.flows import FLOW, mirroring

@@ -7,7 +7,7 @@ import pytest
 
 from mirror.offsetmap.topic import Row
 from mirror.relay.mapped.beginning import Beginning
-from mirror.relay.partition import Committed
+from mirror.relay.partition.claim import Committed
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
@@ -20,7 +20,7 @@ OTHERS = batches(4, first=0)
 
 async def taken_over(flow: Flow) -> None:
     """It has its place, and that is written down; nothing was there to copy."""
-    await until(lambda: flow.partition().copied is not None, what="a position")
+    await until(lambda: flow.partition().queue.copied is not None, what="a position")
 
 
 def anew(source: FakeCluster, destination: FakeCluster, where: str) -> None:
@@ -45,14 +45,14 @@ async def test_made_anew_before_anything_was_copied(where: str, stopped: str) ->
             if stopped == "never":
                 anew(source, destination, where)
                 flow.relay.doubt_now(flow.partition(), "test", "looked for again")
-                await until(lambda: flow.partition().acknowledged == 15, what=f"{flow.log.lines[-9:]}")
+                await until(lambda: flow.partition().queue.acknowledged == 15, what=f"{flow.log.lines[-9:]}")
                 assert flow.log.of("begun_anew")
             elif stopped == "in order":
                 assert await flow.relay.drain()
         if stopped != "never":
             anew(source, destination, where)
         async with mirroring(source, destination, mapped=True) as flow:
-            await until(lambda: flow.partition().acknowledged == 15, what=f"{flow.log.lines[-9:]}")
+            await until(lambda: flow.partition().queue.acknowledged == 15, what=f"{flow.log.lines[-9:]}")
             assert not flow.log.of("halted")
             assert len(flow.log.of("begun_anew")) == (stopped != "never")
         assert destination.log("t").end == 15 + (12 if where == "source" else 0)
@@ -69,7 +69,7 @@ async def test_with_any_trace_of_a_copy(trace: str) -> None:
             await taken_over(flow)
             if trace != "group":
                 source.store("t", 0, *batches(1))
-                await until(lambda: flow.partition().acknowledged == 3)
+                await until(lambda: flow.partition().queue.acknowledged == 3)
             if trace == "map":
                 await flow.relay.books.write_down()
         log = destination.log("t")
@@ -110,7 +110,7 @@ async def test_what_is_gone_behind_the_fence_was_others(*, fenced: bool) -> None
         recreate(source, *batches(5))
         async with mirroring(source, destination, mapped=True) as flow:
             if fenced:
-                await until(lambda: flow.partition().acknowledged == 15, what=f"{flow.log.lines[-9:]}")
+                await until(lambda: flow.partition().queue.acknowledged == 15, what=f"{flow.log.lines[-9:]}")
                 assert flow.log.of("begun_anew")
             else:
                 assert await flow.halted() == "recreated"
@@ -128,11 +128,11 @@ async def test_without_looking_two_topics_are_mixed() -> None:
         async with mirroring(source, destination, mapped=True) as flow:
             await taken_over(flow)
             source.store("t", 0, *batches(1))
-            await until(lambda: flow.partition().acknowledged == 3)
+            await until(lambda: flow.partition().queue.acknowledged == 3)
         recreate(source, *batches(5))
         with patch.object(Beginning, "_traces", nothing):
             async with mirroring(source, destination, mapped=True) as flow:
-                await until(lambda: flow.partition().acknowledged == 15)
+                await until(lambda: flow.partition().queue.acknowledged == 15)
         assert destination.log("t").end == 18
 
 
@@ -149,10 +149,10 @@ async def test_copies_that_were_only_counted(*, rule: bool) -> None:
         async with mirroring(source, destination, mapped=True) as flow:
             await taken_over(flow)
             source.store("t", 0, *batches(1))
-            await until(lambda: flow.partition().acknowledged == 3)
+            await until(lambda: flow.partition().queue.acknowledged == 3)
         destination.log("t").delete_before(3)
         async with mirroring(source, destination, mapped=True) as flow:
-            await until(lambda: flow.partition().acknowledged == 3)
+            await until(lambda: flow.partition().queue.acknowledged == 3)
             assert await flow.relay.drain()
         destination.log("t").producers.clear()
         recreate(source, *batches(5))
@@ -162,7 +162,7 @@ async def test_copies_that_were_only_counted(*, rule: bool) -> None:
             if rule:
                 assert await flow.halted() == "recreated"
             else:
-                await until(lambda: flow.partition().acknowledged == 15)
+                await until(lambda: flow.partition().queue.acknowledged == 15)
 
 
 def _as_unused(destination: FakeCluster) -> Row:

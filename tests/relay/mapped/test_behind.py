@@ -29,7 +29,7 @@ async def killed(source: FakeCluster, destination: FakeCluster, *stored: bytes, 
     source.add_topic("t", configs=COMPACT if compacted else {})
     source.store("t", 0, *stored)
     async with mirroring(source, destination, mapped=True) as flow:
-        await until(lambda: flow.partition().acknowledged == source.log("t").end)
+        await until(lambda: flow.partition().queue.acknowledged == source.log("t").end)
     source.log("t").epoch += 1
     return source.log("t")
 
@@ -62,7 +62,7 @@ async def test_what_cannot_be_read_is_not_lost(purged: bool, asked: bool) -> Non
                 await until(lambda: "not to be read yet" in str(flow.partition().waiting))
                 log.hidden = 0
                 source.store("t", 0, batch(END, 3, leader_epoch=log.epoch))
-                await until(lambda: flow.partition().acknowledged == END + 3)
+                await until(lambda: flow.partition().queue.acknowledged == END + 3)
         assert copies(destination) == (1 if purged else END // 3 + 1)
 
 
@@ -80,10 +80,10 @@ async def test_an_original_that_is_not_shown_is_not_cleaned_away(asked: bool) ->
                 if asked:
                     await until(lambda: "not to be read yet" in str(flow.partition().waiting))
                 else:
-                    await until(lambda: flow.partition().acknowledged >= 0)
+                    await until(lambda: flow.partition().queue.acknowledged >= 0)
                 log.hidden = 0
                 source.store("t", 0, batch(18, 3, leader_epoch=log.epoch))
-                await until(lambda: flow.partition().acknowledged == 21)
+                await until(lambda: flow.partition().queue.acknowledged == 21)
         assert copies(destination) == (6 if asked else 7)
 
 
@@ -106,10 +106,10 @@ async def test_what_is_gone_there_may_be_a_copy_of_what_is_not_shown(asked: bool
                     log.hidden = 0
                     assert await flow.halted() == "checkpoint_behind"
                 else:
-                    await until(lambda: flow.partition().acknowledged >= 0)
+                    await until(lambda: flow.partition().queue.acknowledged >= 0)
                     log.hidden = 0
                     source.store("t", 0, batch(12, 3, leader_epoch=log.epoch))
-                    await until(lambda: flow.partition().acknowledged == 15)
+                    await until(lambda: flow.partition().queue.acknowledged == 15)
         assert copies(destination) == (0 if asked else 5)
 
 
@@ -137,7 +137,7 @@ async def test_a_gap_that_ends_where_nothing_is_shown_any_more(asked: bool) -> N
                     return
                 await until(lambda: "while not all of it can be read" in str(flow.log.of("resync")))
                 log.hidden = 0
-                await until(lambda: flow.partition().acknowledged == 18)
+                await until(lambda: flow.partition().queue.acknowledged == 18)
         assert copies(destination) == 5
 
 
@@ -179,5 +179,5 @@ async def test_it_is_shown_between_two_questions() -> None:
 
         with patch.object(PartitionLog, "batch_at", shown):
             async with mirroring(source, destination, mapped=True) as flow:
-                await until(lambda: flow.partition().acknowledged == 12)
+                await until(lambda: flow.partition().queue.acknowledged == 12)
                 assert not log.hidden

@@ -9,7 +9,7 @@ from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.offsetmap.topic import state_topic
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.fence import Before
-from mirror.relay.partition import Committed
+from mirror.relay.partition.claim import Committed
 from mirror.relay.watch.renewal import Renewal
 from mirror.sandbox import Cluster as Sandbox
 from tests.net.real import create, log_of, opened, records, transaction
@@ -73,7 +73,7 @@ async def test_every_producer_id_is_known_for_ever(
             if life == 2:
                 await asyncio.to_thread(write, source_cluster, topic_name, 10, 2)
             await flow.copied(topic_name)
-            ids.add(flow.relay.partitions[topic_name, 0].identity.producer_id)
+            ids.add(flow.relay.partitions[topic_name, 0].cursor.identity.producer_id)
             assert life < 2 or await flow.relay.drain()
         await forgotten(forgetful, topic_name)
     assert len(ids) == 3
@@ -129,15 +129,15 @@ async def test_an_id_in_use_is_not_forgotten(source_cluster: Sandbox, forgetful:
     async with mapping(source_cluster, forgetful, topic_name) as flow, opened(forgetful) as there:
         await flow.copied(topic_name)
         partition = flow.relay.partitions[topic_name, 0]
-        began = partition.ownership
+        began = partition.claim.ownership
         assert began is not None
         coordinator = Coordinator(there)
-        while partition.ownership is None or partition.ownership.epoch < began.epoch + 6:
+        while partition.claim.ownership is None or partition.claim.ownership.epoch < began.epoch + 6:
             assert await coordinator.describe(f"mirror.{FLOW}.{topic_name}.0") != NOBODY
             await asyncio.sleep(0.2)
         await asyncio.to_thread(write, source_cluster, topic_name, 10, 1)
         await flow.copied(topic_name)
-        assert partition.identity.producer_id == partition.ownership.producer_id == began.producer_id
+        assert partition.cursor.identity.producer_id == partition.claim.ownership.producer_id == began.producer_id
         assert not flow.relay.stats.resyncs
 
 
@@ -246,13 +246,13 @@ async def test_what_the_coordinator_has_forgotten_is_not_ours(
         await flow.copied(topic_name)
         await forgotten(forgetful, topic_name)
         # On a slow machine, the id may have been forgotten before, too, between two holes.
-        before = flow.relay.partitions[topic_name, 0].ownership
+        before = flow.relay.partitions[topic_name, 0].claim.ownership
         taken_over = flow.relay.stats.resyncs.get("not_owner", 0)
         if forgotten_is_ours:
             monkeypatch.setattr(Coordinator, "describe", naive)
         await asyncio.to_thread(transactions, source_cluster, topic_name, 10, 2)
         await flow.copied(topic_name)
-        after = flow.relay.partitions[topic_name, 0].ownership
+        after = flow.relay.partitions[topic_name, 0].claim.ownership
         assert before is not None
         assert after is not None
         assert (after == before) is forgotten_is_ours

@@ -18,6 +18,7 @@ from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.fence import Before, _until_marked, note, noted
+from mirror.relay.partition.partition import Partition
 from tests.records.builders import raw_batch
 from tests.simulation.broker import marker_batch
 
@@ -229,11 +230,11 @@ def test_a_try_is_complete_only_when_all_predecessors_are_fenced(*, rule: bool) 
         return before
 
     def kept(self: Any, before: Before, *, complete: bool = False) -> Before:
-        self._partition.before = before
+        self._partition.claim.remember_before(before)
         return before
 
     async def takeovers() -> Before:
-        partition, there = SimpleNamespace(before=None, ownership=None, side=SIDE), Ending(FENCED.end)
+        partition, there = Partition(*SIDE), Ending(FENCED.end)
         rules = SimpleNamespace(name="orders-0", owner=4711)
         arguments: list[Any] = [Taking(topic), partition, None, there, rules]
         with pytest.raises(Unreachable):

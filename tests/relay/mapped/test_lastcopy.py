@@ -17,7 +17,7 @@ from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import Unseen
 from mirror.relay.mapped.copied import Copied, Journal
 from mirror.relay.mapped.lastcopy import Sides, check_copied, check_end, check_last
-from mirror.relay.partition import Mark
+from mirror.relay.partition.cursor import Mark
 from tests.records.builders import Record, kafka_batch
 
 OWN = 7

@@ -14,7 +14,7 @@ from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.relay.durable.flows import Flows
 from mirror.relay.locate.position import Locator
 from mirror.relay.mapped.copied import write_down
-from mirror.relay.partition import Partition
+from mirror.relay.partition.partition import Partition
 from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
@@ -43,7 +43,7 @@ def batch_of(identity: Identity) -> bytes:
 
 
 def _some_of_each(partitions: Iterable[Partition]) -> bool:
-    return all(one.copied is not None and one.copied.source > 0 for one in partitions)
+    return all(one.queue.copied is not None and one.queue.copied.source > 0 for one in partitions)
 
 
 async def test_among_the_batches_of_others(
@@ -96,7 +96,7 @@ async def test_lives_that_end_in_the_middle(
                 with pytest.raises(Refused) as caught:
                     await log.produce(batch_of(identity))
                 assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH, topic
-            late = {topic: p.identity for (topic, _), p in flow.relay.partitions.items()}
+            late = {topic: p.cursor.identity for (topic, _), p in flow.relay.partitions.items()}
     async with mapping(source_cluster, destination_cluster, east, west, into=into) as flow:
         await flow.copied(east, west)
         assert await flow.relay.drain()
@@ -174,7 +174,7 @@ async def test_without_a_right_to_transactional_ids(
         write(source_cluster, topic_name, life * 10, 2)
         async with mapping(source_cluster, destination_cluster, topic_name) as flow:
             await flow.copied(topic_name)
-            assert flow.relay.partitions[topic_name, 0].identity.producer_id & MIRROR_BIT
+            assert flow.relay.partitions[topic_name, 0].cursor.identity.producer_id & MIRROR_BIT
             assert life == 1 or await flow.relay.drain()
     found = await written_map(destination_cluster, topic_name)
     assert list(found) == [Run(0, 0, 18)]
@@ -192,7 +192,7 @@ async def test_a_destination_that_lost_its_end(
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         await flow.copied(topic_name)
         assert await flow.relay.drain()
-        copied = flow.relay.partitions[topic_name, 0].copied
+        copied = flow.relay.partitions[topic_name, 0].queue.copied
         assert copied is not None
         end = copied.destination
         await asyncio.to_thread(write, source_cluster, topic_name, 10, 2)

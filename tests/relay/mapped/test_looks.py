@@ -62,7 +62,7 @@ async def test_another_owner_that_comes_while_it_is_settled(asked: bool) -> None
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await flow.copied()
-            ours = flow.partition().identity
+            ours = flow.partition().cursor.identity
             theirs = Identity(ours.producer_id, ours.epoch + 1, 0)
 
             async def settle(self: Any, step: LockStep) -> None:
@@ -74,7 +74,7 @@ async def test_another_owner_that_comes_while_it_is_settled(asked: bool) -> None
             def believed(self: Any, step: LockStep, copied: Copied) -> Identity | None:
                 return step.identity
 
-            flow.partition().unsettled = True
+            flow.partition().claim.unsettled = True
             with (
                 patch.object(mapped._Look, "_settle", settle),
                 patch.object(mapped._Look, "_still_ours", mapped._Look._still_ours if asked else believed),
@@ -95,7 +95,7 @@ async def test_what_goes_while_it_is_looked_at_is_known_at_the_next_look(asked: 
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await flow.copied()
-            identity = flow.partition().identity
+            identity = flow.partition().cursor.identity
 
             async def look_before(*arguments: Any) -> Before:
                 before = await _look_before(*arguments)
@@ -111,7 +111,7 @@ async def test_what_goes_while_it_is_looked_at_is_known_at_the_next_look(asked: 
             if not asked:
                 assert await flow.halted() == "checkpoint_behind"
                 return
-            await until(lambda: flow.partition().acknowledged == END + 6)
+            await until(lambda: flow.partition().queue.acknowledged == END + 6)
             assert "has gone while it was looked at" in flow.log.of("position_unknown")[-1]["detail"]
             log = destination.log("t")
             assert (log.start, log.end) == (END + 3, END + 6)

@@ -58,7 +58,7 @@ def begin(source: FakeCluster, destination: FakeCluster) -> None:
 
 async def copied(flow: Flow, end: int = END) -> None:
     """Up to this source offset."""
-    await until(lambda: flow.partition().acknowledged == end)
+    await until(lambda: flow.partition().queue.acknowledged == end)
 
 
 def written_to(destination: FakeCluster) -> int:
@@ -105,7 +105,7 @@ async def test_batches_of_others_hold_nothing_up(stopped: bool) -> None:
         async with mirroring(source, destination, mapped=True, checkpoint_interval_ms=LONG_MS) as flow:
             with behind(destination, 12, own=False):
                 await copied(flow)
-            place = flow.partition().copied
+            place = flow.partition().queue.copied
             assert place is not None
             assert list(place.between) == [Between(12, 15)]
             if stopped:

@@ -15,8 +15,9 @@ from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate import evidence
 from mirror.relay.mapped import lastcopy
 from mirror.relay.mapped import locate as mapped
-from mirror.relay.partition import Committed, Mark, Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.claim import Committed
+from mirror.relay.partition.cursor import Cursor, Mark
+from mirror.relay.partition.phases import Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
@@ -40,7 +41,7 @@ def truncate(source: FakeCluster) -> None:
 
 async def copied(flow: Flow, end: int = END) -> None:
     """Up to this source offset."""
-    await until(lambda: flow.partition().acknowledged == end)
+    await until(lambda: flow.partition().queue.acknowledged == end)
 
 
 async def stopped(source: FakeCluster, destination: FakeCluster) -> None:
@@ -219,17 +220,17 @@ async def test_what_was_read_before_another_had_it(forgotten: bool) -> None:
         async with mirroring(source, destination, mapped=True) as flow:
             await flow.copied()
             partition = flow.partition()
-            read, before = Mark(END, 0, batch(END - 3, 3, b"other" * 9)), partition.copied
-            partition.marks.append(read)
+            read, before = Mark(END, 0, batch(END - 3, 3, b"other" * 9)), partition.queue.copied
+            partition.cursor.marks.append(read)
             assert before is not None
             before.astray = True
-            with patch.object(Partition, "forget_read", Partition.forget_read if forgotten else _keep):
+            with patch.object(Cursor, "forget_read", Cursor.forget_read if forgotten else _keep):
                 flow.relay.doubt_now(partition, "test", "looked for again")
-                await until(lambda: partition.copied is not before and partition.phase is Phase.ACTIVE)
-            assert (read in partition.marks) != forgotten
+                await until(lambda: partition.queue.copied is not before and partition.phase is Phase.ACTIVE)
+            assert (read in partition.cursor.marks) != forgotten
 
 
-def _keep(partition: Partition) -> None: ...
+def _keep(cursor: Cursor) -> None: ...
 
 
 async def test_other_records_of_the_same_epoch_are_no_truncation() -> None:

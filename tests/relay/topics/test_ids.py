@@ -47,7 +47,7 @@ def payloads(log: FakeLog) -> list[bytes]:
 
 
 async def all_copied(flow: Flow) -> None:
-    await until(lambda: flow.partition().acknowledged == flow.source.log("t").end, what=f"{flow.log.lines[-10:]}")
+    await until(lambda: flow.partition().queue.acknowledged == flow.source.log("t").end, what=f"{flow.log.lines[-10:]}")
 
 
 def map_of(destination: FakeCluster) -> OffsetMap:

@@ -13,7 +13,8 @@ from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.mapped.locate import MappedLocator
-from mirror.relay.partition import Location, Partition
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
 from tests.fakes.state import MemoryState
 from tests.relay.flows import batches, clusters, fill, mirroring, settings
 from tests.relay.noting import recreate
@@ -136,8 +137,8 @@ async def test_halts_though_another_worker_had_it_meanwhile() -> None:
         locator = MappedLocator(
             state=MemoryState([]), source=here, destination=there, settings=settings(), pins=at.pins, log=at.log
         )
-        at.partition.source_id = bytes(16)
-        at.partition.ownership = Ownership(1000, 3)
+        at.partition.claim.source_id = bytes(16)
+        at.partition.claim.ownership = Ownership(1000, 3)
 
         async def describe(_: str) -> Ownership:
             return Ownership(1000, 4)

@@ -193,7 +193,7 @@ async def test_a_source_that_is_compacted_from_now_on() -> None:
                     if not asked:
                         assert await flow.halted() == "unexplained_gap"
                         continue
-                    await until(lambda: flow.partition().acknowledged == 27)
+                    await until(lambda: flow.partition().queue.acknowledged == 27)
                     assert destination.log("t").end == 27
                     (line,) = flow.log.of("configs_changed")
                     assert line["detail"].startswith("judged again: unexplained_gap, ")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mirror.relay.phases import Phase
+from mirror.relay.partition.phases import Phase
 from mirror.relay.watch import ends
 from mirror.relay.watch.ends import Ends
 from mirror.wire.errors import ErrorCode

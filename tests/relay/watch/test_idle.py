@@ -86,7 +86,7 @@ async def test_one_request_to_a_broker() -> None:
             busy = flow.partition("t", 0)
             gate = destination.next("Produce", faults.held())
             source.store("t", 0, batch(3))
-            await until(lambda: busy.in_flight)
+            await until(lambda: busy.queue.in_flight)
             # What was asked a moment before the batch was sent may come after it, one request to each broker at most.
             seen_before = looks(destination)
             await until(lambda: {seen.node_id for seen in looks(destination)[len(seen_before) :]} == {1, 2})
@@ -150,7 +150,7 @@ async def test_another_worker_has_it(mapped: bool, monkeypatch: pytest.MonkeyPat
                 return False
 
             async def leave(*_: Any) -> None:
-                left.append(flow.partition().released)
+                left.append(flow.partition().claim.released)
 
             monkeypatch.setattr(Seeking, "_leave_to_the_other", leave)
             with patch.object(Locator, "owns", lost):

@@ -54,7 +54,7 @@ async def test_the_others_go_on(count: int, size: int) -> None:
             assert flow.log.of("lane_stalled")[0]["broker"] == 2
             assert flow.relay.pool.used <= FLOW["buffer_memory"]
             for index in (1, 3):
-                assert flow.partition("t", index).acknowledged < 3 * count
+                assert flow.partition("t", index).queue.acknowledged < 3 * count
             frozen.open()
             await flow.copied()
             counts = [flow.partition("t", index).counts for index in range(PARTITIONS)]
@@ -68,11 +68,11 @@ async def test_without_making_room_all_of_them_stop() -> None:
         frozen = two_brokers(source, destination)
         with patch.object(Stalls, "_make_room", lambda _: None):
             async with mirroring(source, destination, **FLOW) as flow:
-                await until(lambda: flow.relay.pool.waited_for and not flow.partition("t", 0).frames)
-                at = [flow.partition("t", index).acknowledged for index in (0, 2)]
+                await until(lambda: flow.relay.pool.waited_for and not flow.partition("t", 0).queue.frames)
+                at = [flow.partition("t", index).queue.acknowledged for index in (0, 2)]
                 await until(lambda: frozen.came.is_set())
                 await asyncio.sleep(0.5)
-                assert [flow.partition("t", index).acknowledged for index in (0, 2)] == at
+                assert [flow.partition("t", index).queue.acknowledged for index in (0, 2)] == at
                 assert max(at) < 3 * COUNT
 
 

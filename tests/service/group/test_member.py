@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from mirror.relay.assignment import Committable, Key
-from mirror.relay.partition import Committed
+from mirror.relay.partition.claim import Committed
 from mirror.service.group.member import Membership, consumer_config
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import some_turns, until

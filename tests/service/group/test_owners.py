@@ -75,7 +75,7 @@ async def shared_between_two(seed: int) -> tuple[int, int]:
                 if chance.random() < 0.3:
                     destination.next("Produce", faults.disconnect())
                 if chance.random() < 0.7:
-                    await until(lambda: any(each.acknowledged > 0 for each in owner.relay.partitions.values()))  # noqa: B023
+                    await until(lambda: any(each.queue.acknowledged > 0 for each in owner.relay.partitions.values()))  # noqa: B023
                 await some_turns(chance.randrange(30))
                 if chance.random() < 0.5:
                     owner.tell()
@@ -88,7 +88,7 @@ async def shared_between_two(seed: int) -> tuple[int, int]:
             last = chance.choice(workers)
             last.assignment.assign(KEYS)
             write(source)
-            await until(lambda: all(last.relay.partitions[key].acknowledged == ends[key] for key in KEYS))
+            await until(lambda: all(last.relay.partitions[key].queue.acknowledged == ends[key] for key in KEYS))
             for worker in workers:
                 worker.tell()
             return sum(ends.values()), sum(totals.records for totals in fleet.totals().values())

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mirror.relay.halts import Halted
-from mirror.relay.partition import Partition
-from mirror.relay.phases import Phase
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.topics import ids
 from mirror.service.resume.resuming import resume
 from tests.relay.flows import Flow, clusters, fill, mirroring
@@ -31,10 +31,10 @@ class Resumed:
     async def _go(self) -> None:
         partition = self.partition
         await asyncio.sleep(0.03)
-        partition.phase, partition.acknowledged, partition.high_watermark = Phase.ACTIVE, 10, 20
+        partition.phase, partition.queue.acknowledged, partition.cursor.high_watermark = Phase.ACTIVE, 10, 20
         await asyncio.sleep(0.1)
         if self._refusal is None:
-            partition.acknowledged = 12
+            partition.queue.acknowledged = 12
         else:
             partition.stop_with(self._refusal)
 

@@ -22,9 +22,10 @@ from mirror.service.resume.resumption import NotAsked, Outcome, Resumed, Resumpt
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.rows import Row
 from tests.service import rows
+from tests.service.alerts import samples
 from tests.service.kafka_side import create_topic, delete_topic, produce
 from tests.service.loading import base
-from tests.service.running import cli, config_text, get, mirror, status
+from tests.service.running import Mirror, cli, config_text, get, mirror, status
 
 FLOW = {"orders": [0, 1, 2], "users": [0]}
 
@@ -203,6 +204,12 @@ def test_on_the_command_line(
     assert asked == [(names[0] if names else None, int(names[1]) if len(names) > 1 else None, accept)]
 
 
+def lag_of(process: Mirror, partition: int) -> float | None:
+    """In records, by /metrics; None where it is absent: not known."""
+    lags = samples(get(process, "/metrics")[1])["mirror_replication_lag_records"]
+    return next((value for labels, value in lags if labels["partition"] == str(partition)), None)
+
+
 @pytest.mark.broker
 def test_a_service_whose_partitions_have_all_halted(
     source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
@@ -211,6 +218,7 @@ def test_a_service_whose_partitions_have_all_halted(
     1. Everything halts: it stays up, says so once, is healthy and not ready, and its alert stands.
     2. Resumed as it is, it halts again: told, exit code 1.
     3. The reason is seen to, and all of it is resumed with one command: copied, ready again.
+    4. One partition halts behind what was copied: at every scrape its lag is what waits behind the halt, and grows.
 
     (With --fail-fast the same scene ends the process: ``test_worker_bad_input.test_everything_halts``.)
     """
@@ -240,4 +248,18 @@ def test_a_service_whose_partitions_have_all_halted(
         assert told.stdout == f"{topic_name}-0 is resumed\n{topic_name}-1 is resumed\n"
         process.wait_for(lambda: status(process)["states"] == {"active": 2}, "both to be active")
         assert get(process, "/-/ready")[0] == 200
+        process.wait_for(lambda: lag_of(process, 0) == lag_of(process, 1) == 0, "both to be copied")
+        produce(destination, topic_name, 1)
+        produce(source, topic_name, 1, seed=2)
+        process.wait_for(lambda: status(process)["states"] == {"active": 1, "halted": 1}, "one to halt")
+        assert lag_of(process, 0) == 1
+        produce(source, topic_name, 300, seed=3)
+        seen: list[float | None] = []
+
+        def known() -> bool:
+            seen.append(lag_of(process, 0))
+            return seen[-1] == 301
+
+        process.wait_for(known, "the lag behind the halt")
+        assert not {None, 0} & set(seen), seen
         assert process.stop() == 0

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from mirror.relay import partition
-from mirror.relay.partition import Partition
+from mirror.relay.partition import partition
+from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.relay.topics import ids
 from mirror.service.telemetry import snapshot
@@ -25,7 +25,7 @@ def lag(relay: Relay) -> int | None:
 
 def unheard(partition: Partition) -> None:
     """The source's end was heard of too long ago."""
-    partition.heard(partition.high_watermark, time.monotonic() - FRESH_S - 1)
+    partition.cursor.heard(partition.cursor.high_watermark, time.monotonic() - FRESH_S - 1)
 
 
 async def test_nothing_to_copy_as_far_as_was_heard() -> None:
@@ -41,7 +41,7 @@ async def test_nothing_to_copy_as_far_as_was_heard() -> None:
             assert lag(flow.relay) == 0
             unheard(flow.partition())
             assert lag(flow.relay) is None
-            flow.partition().heard(100, time.monotonic())
+            flow.partition().cursor.heard(100, time.monotonic())
             unheard(flow.partition())
             assert lag(flow.relay) == 40
 
@@ -105,7 +105,7 @@ async def test_a_topic_that_was_made_anew(monkeypatch: pytest.MonkeyPatch, *, ru
             await flow.copied()
             recreate(destination)
             assert await flow.halted() == "recreated"
-            flow.partition().heard(60, time.monotonic())
+            flow.partition().cursor.heard(60, time.monotonic())
             (row,) = Snapshots(Pauses()).take(flow.relay, {}, joined=1)["partitions"]
             assert (row.position, row.lag_records) == ((-1, None) if rule else (60, 0))
             assert await flow.relay.resume(("t", 0)) == ""

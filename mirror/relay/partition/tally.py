@@ -51,6 +51,11 @@ class Tally:
         self._doubtful: list[tuple[int, int]] = []
         """(end offset, size) of batches whose answers were not believed: the next position tells which were copied."""
 
+    def put(self, batches: int, size: int) -> None:
+        """So many batches, of ``size`` bytes in all, were put on their way."""
+        self.put_batches += batches
+        self.put_bytes += size
+
     def located(self, offset: int, filled: int, holes_from: int) -> int:
         """Takes a new position. The destination's log ends at ``offset``, with only markers from ``holes_from`` on;
         ``filled`` offsets of it were filled from here so far.

@@ -1,6 +1,6 @@
 """What of a partition was replicated, where answers are missing."""
 
-from mirror.relay.tally import Counts, Tally
+from mirror.relay.partition.tally import Counts, Tally
 
 
 def located(offset: int, *, holes_from: int | None = None) -> Tally:

@@ -10,8 +10,11 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.net.cluster import Leader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
-from mirror.relay.partition import IN_DOUBT, Batch, Location, Mark, Partition
-from mirror.relay.phases import MOVES, Phase
+from mirror.relay.partition.cursor import Mark
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import MOVES, Phase
+from mirror.relay.partition.queue import IN_DOUBT, Batch
 
 HALTED = Halted("reason", "detail", "remedy")
 EVENTS = sorted({event for _, event in MOVES})
@@ -52,9 +55,9 @@ class Frames:
         frame = self.pool.take(10)
         for number in range(count):
             last = number == count - 1
-            partition.outbox.append(Batch(b"head", frame.body, 2, frame if last else None))
+            partition.queue.outbox.append(Batch(b"head", frame.body, 2, frame if last else None))
         frame.hold()
-        partition.frames += 1
+        partition.queue.frames += 1
         frame.release()
         return frame
 
@@ -62,14 +65,14 @@ class Frames:
 def send(partition: Partition, count: int) -> None:
     """So many batches go under way."""
     for _ in range(count):
-        batch = partition.outbox.popleft()
+        batch = partition.queue.outbox.popleft()
         assert isinstance(batch, Batch)
-        partition.in_flight.append(batch)
+        partition.queue.in_flight.append(batch)
 
 
 def to_end(partition: Partition) -> None:
     """It is to halt when it is drained."""
-    partition.ending = HALTED
+    partition.cursor.ending = HALTED
 
 
 # The table.
@@ -107,10 +110,10 @@ def test_doubt_is_left_through_locating_only() -> None:
 def test_start() -> None:
     partition = active()
     assert partition.phase is Phase.ACTIVE
-    assert (partition.due, partition.acknowledged) == (40, 40)
-    assert partition.identity == WHERE.identity
-    assert (partition.source_leader, partition.source_leader_epoch, partition.destination_leader) == (5, 9, 4)
-    assert (partition.last_epoch, partition.window, partition.topic_head) == (3, 1, b"head")
+    assert (partition.cursor.due, partition.queue.acknowledged) == (40, 40)
+    assert partition.cursor.identity == WHERE.identity
+    assert (partition.cursor.leader, partition.cursor.leader_epoch, partition.claim.destination_leader) == (5, 9, 4)
+    assert (partition.cursor.last_epoch, partition.queue.window, partition.queue.topic_head) == (3, 1, b"head")
     assert partition.lag == 60
 
 
@@ -118,16 +121,16 @@ def test_lag_is_not_known_without_a_position() -> None:
     """Nor without an end. Through doubt and halt, the position that was known last counts."""
     assert Partition("t", 3).lag is None
     partition = Partition("t", 3)
-    partition.heard(50, 1.0)
+    partition.cursor.heard(50, 1.0)
     assert (partition.position, partition.lag) == (-1, None)
-    partition.reached = 20
+    partition.queue.reached = 20
     assert (partition.position, partition.lag) == (20, 30)
     partition = active()
     assert partition.lag == 60
     partition.doubt()
     assert (partition.position, partition.lag) == (40, 60)
     partition.stop_with(Halted("corrupt", "", ""))
-    partition.heard(200, 1.0)
+    partition.cursor.heard(200, 1.0)
     assert (partition.position, partition.lag) == (40, 160)
 
 
@@ -135,26 +138,26 @@ def test_that_nothing_waits_is_not_believed_of_a_source_that_is_not_heard_of() -
     """In doubt, and halted, with nothing to copy: 0 only once the source was heard of again. One whose end went back
     was made anew or truncated: how much of it waits is not known."""
     partition = active()
-    partition.heard(40, 1.0)
+    partition.cursor.heard(40, 1.0)
     assert partition.lag == 0
     partition.doubt()
-    assert (partition.lag, partition.heard_at) == (0, -math.inf)
-    partition.heard(40, 2.0)
+    assert (partition.lag, partition.cursor.heard_at) == (0, -math.inf)
+    partition.cursor.heard(40, 2.0)
     partition.stop_with(Halted("recreated", "", ""))
-    assert partition.heard_at == -math.inf
-    partition.heard(20, 3.0)
+    assert partition.cursor.heard_at == -math.inf
+    partition.cursor.heard(20, 3.0)
     assert partition.lag is None
 
 
 def test_each_position_is_another_generation() -> None:
     """So that an answer to a fetch from before is known as such."""
     partition = active()
-    seen = {partition.generation}
+    seen = {partition.cursor.generation}
     partition.doubt()
-    seen.add(partition.generation)
+    seen.add(partition.cursor.generation)
     partition.move("emptied")
     partition.start(WHERE, topic_head=b"head")
-    seen.add(partition.generation)
+    seen.add(partition.cursor.generation)
     assert len(seen) == 3
 
 
@@ -173,14 +176,14 @@ def test_doubt() -> None:
     send(partition, 3)
     to_end(partition)
     partition.doubt()
-    assert (partition.phase, partition.acknowledged, partition.ending) == (Phase.DOUBT, IN_DOUBT, None)
-    assert (len(partition.outbox), len(partition.in_flight)) == (0, 3)
-    assert partition.doubts == 1
+    assert (partition.phase, partition.queue.acknowledged, partition.cursor.ending) == (Phase.DOUBT, IN_DOUBT, None)
+    assert (len(partition.queue.outbox), len(partition.queue.in_flight)) == (0, 3)
+    assert partition.claim.doubts == 1
     assert frames.pool.used == 2 * 10
     assert not partition.emptied()
     for left in (2, 1, 1):
-        partition.pop_unbelieved()
-        assert partition.frames == left - (not partition.in_flight)
+        partition.queue.pop_unbelieved()
+        assert partition.queue.frames == left - (not partition.queue.in_flight)
     assert partition.emptied()
     assert frames.pool.used == 0
 
@@ -190,7 +193,7 @@ def test_doubt_with_nothing_under_way() -> None:
     frames.put(partition, 3)
     partition.doubt()
     assert partition.emptied()
-    assert frames.pool.used == partition.frames == 0
+    assert frames.pool.used == partition.queue.frames == 0
 
 
 @pytest.mark.parametrize("end", ["stop_with", "stop"])
@@ -204,9 +207,9 @@ def test_the_end_drops_what_was_not_sent(end: str) -> None:
     else:
         partition.stop_with(HALTED)
         assert (partition.phase, partition.halted) == (Phase.HALTED, HALTED)
-    assert not partition.outbox
+    assert not partition.queue.outbox
     assert frames.pool.used == 10
-    partition.pop_unbelieved()
+    partition.queue.pop_unbelieved()
     assert frames.pool.used == 0
 
 
@@ -217,8 +220,8 @@ def test_no_base_offset_matches_in_doubt() -> None:
 
 def test_an_answer_for_nothing_is_taken_calmly() -> None:
     partition = active()
-    partition.pop_unbelieved()
-    assert not partition.in_flight
+    partition.queue.pop_unbelieved()
+    assert not partition.queue.in_flight
 
 
 @given(st.lists(st.integers(1, 4), max_size=6), st.data())
@@ -233,13 +236,13 @@ def test_frames_come_back_whenever_doubt_comes(record_sets: list[int], data: st.
     acknowledged = data.draw(st.integers(0, sent))
     send(partition, sent)
     for _ in range(acknowledged):
-        partition.pop_unbelieved()
+        partition.queue.pop_unbelieved()
     partition.doubt()
     for number in range(acknowledged, sent):
         assert under[number].holders == 1
-        partition.pop_unbelieved()
+        partition.queue.pop_unbelieved()
     assert partition.emptied()
-    assert frames.pool.used == partition.frames == 0
+    assert frames.pool.used == partition.queue.frames == 0
 
 
 # What was put on its way.
@@ -252,8 +255,8 @@ def test_marks_of_what_never_arrived_go_with_the_next_position() -> None:
     """
     partition = active()
     for at in (35, 40, 47, 60):
-        partition.marks.append(Mark(at, 0, b"header" * 11))
+        partition.cursor.marks.append(Mark(at, 0, b"header" * 11))
     partition.doubt()
     partition.move("emptied")
     partition.start(WHERE, topic_head=b"head")
-    assert [each.next_offset for each in partition.marks] == [35, 40]
+    assert [each.next_offset for each in partition.cursor.marks] == [35, 40]

@@ -1,0 +1,194 @@
+"""The claim of this process on a partition: who owns it, what was written down of it, and what is in doubt.
+
+Locating writes here (``relay.locate``, ``relay.mapped``, ``relay.durable``), with the methods; nothing outside this
+module assigns the attributes (``tests/relay/partition/test_owners.py``).
+"""
+
+from typing import NamedTuple
+
+from mirror.net.coordinator import Ownership
+from mirror.offsetmap.records import Pin
+from mirror.relay.halts import Suspicion
+from mirror.relay.leading.filler import Begun
+from mirror.relay.mapped.fence import Before
+from mirror.relay.partition.location import Location
+
+
+class Committed(NamedTuple):
+    """What the flow's group had committed at the source when the partition was assigned; see ``relay.assignment``."""
+
+    offset: int
+    topic_id: str = ""
+    """Hexadecimal; empty: not known."""
+    epoch: int = -1
+    digest: str = ""
+    digest_at: int = -1
+    leader_epoch: int = -1
+
+
+class Claim:
+    """What makes the partition ours, and what the next look at it has to know."""
+
+    __slots__ = (
+        "accept_gap",
+        "accept_settings",
+        "accept_unproven",
+        "before",
+        "begun",
+        "committed",
+        "coordinator_epoch",
+        "destination_id",
+        "destination_leader",
+        "doubts",
+        "forgotten",
+        "inherited",
+        "missing",
+        "overtaken",
+        "ownership",
+        "pin",
+        "released",
+        "source_id",
+        "suspected",
+        "trusted",
+        "unowned",
+        "unsettled",
+    )
+
+    def __init__(self) -> None:
+        self.source_id: bytes | None = None
+        self.destination_id: bytes | None = None
+        """The ids of both topics, 16 bytes each. None: not known, or the brokers have none (before 2.8)."""
+        self.destination_leader = -1
+        """Node id, as of the last position."""
+        self.ownership: Ownership | None = None
+        """What the coordinator gave us at takeover; compared before each hole. None: the coordinator gave nothing."""
+        self.coordinator_epoch = 0
+        """Of our markers: above all that the destination's log has, so that a predecessor's late ones are refused."""
+        self.released = False
+        """True if another worker has taken the partition over: it is left alone for a while, and then taken over."""
+        self.unowned = False
+        """True if nobody owns it any more: the coordinator has forgotten the id, so it need not be left to anybody."""
+        self.unsettled = False
+        """True if something was sent that may still arrive and do harm: the next position is settled first."""
+        self.forgotten = False
+        """True if the broker has forgotten our producer id, and takes only a new epoch (error 59, Kafka 1.0 to 2.4)."""
+        self.doubts = 0
+        """Consecutive doubts without an acknowledgement in between."""
+        self.missing = 0
+        """Consecutive looks at which a cluster did not know the topic."""
+        self.suspected: Suspicion | None = None
+        """The partition halts for this if the topics' configs of now confirm it, which the next look finds out."""
+        self.pin: Pin | None = None
+        """What was written down of the partition, as of the takeover (``relay.durable.pins``)."""
+        self.committed: Committed | None = None
+        """None: nothing, or not known."""
+        self.inherited = -1
+        """The offset up to which the former owner had copied, by its commit; -1: not known."""
+        self.begun = Begun()
+        """Fills the offsets before the source's first record."""
+        self.before: Before | None = None
+        """With ``offsets: mapped``: the destination before a fence that no checkpoint follows yet."""
+        self.accept_gap = False
+        """An operator has said: skip what the source has deleted, this once."""
+        self.accept_unproven = False
+        """An operator has said: what stands at the destination is a copy, though nothing shows it; this once."""
+        self.accept_settings = False
+        """An operator has said: the copy continues under the isolation level of now, this once."""
+        self.trusted: tuple[int, int] | None = None
+        """First and next source offset that were accepted that way, because nothing shows that they were copied."""
+        self.overtaken: list[tuple[int, int]] = []
+        """Likewise of those that were due at a halt and that the source has deleted since; told once it continues."""
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def start(self, location: Location) -> None:
+        """The position was found: what was accepted and what was doubtful is settled by it."""
+        self.destination_leader = location.destination_leader.node_id
+        self.coordinator_epoch = location.coordinator_epoch
+        self.unsettled = self.forgotten = False
+        self.accept_gap = self.accept_unproven = self.accept_settings = False
+        self.trusted = None
+        self.overtaken = []
+
+    def resume(self, *, accept_gap: bool, accept_unproven: bool, accept_settings: bool) -> None:
+        """An operator's word: see ``Partition.resume``. The topics are the ones of now."""
+        self.accept_gap = accept_gap
+        self.accept_unproven = accept_unproven
+        self.accept_settings = accept_settings
+        self.source_id = self.destination_id = None
+        self.doubts = self.missing = 0
+
+    def doubt(self) -> None:
+        """The position is not certain any more."""
+        self.doubts += 1
+
+    def believe(self) -> None:
+        """An acknowledgement was believed: no doubts in a row any more."""
+        self.doubts = 0
+
+    # -- ownership -----------------------------------------------------------------------------------------------------
+
+    def own(self, ownership: Ownership | None) -> None:
+        """What the coordinator gave us; None: nothing."""
+        self.ownership = ownership
+
+    def renew(self, before: Ownership, after: Ownership) -> None:
+        """The coordinator gave us ``after``, unless the partition was taken over anew since ``before``."""
+        if self.ownership == before:
+            self.ownership = after
+
+    def leave(self, *, released: bool = True, unsettled: bool = False) -> None:
+        """Another worker has taken it over (``released``), or what was sent may still arrive (``unsettled``)."""
+        self.released = self.released or released
+        self.unsettled = self.unsettled or unsettled
+
+    def unsettle(self) -> None:
+        """Something was sent that may still arrive and do harm."""
+        self.unsettled = True
+
+    def return_to(self) -> None:
+        """It was left alone long enough, and is looked for like a new one."""
+        self.released = self.unowned = False
+
+    def described(self, *, unowned: bool) -> None:
+        """The coordinator was asked for the owner; ``unowned``: it has forgotten the id."""
+        self.unowned = unowned
+
+    def forget_producer(self) -> None:
+        """The broker has forgotten our producer id; what was sent may still arrive."""
+        self.forgotten = self.unsettled = True
+
+    # -- what is known of it -------------------------------------------------------------------------------------------
+
+    def inherit(self, committed: Committed | None, offset: int) -> None:
+        """What the group had committed, and the offset up to which the former owner had copied by that; -1: unknown."""
+        self.committed, self.inherited = committed, offset
+
+    def keep_pin(self, pin: Pin | None) -> None:
+        """This is written down of it."""
+        self.pin = pin
+
+    def identify(self, source_id: bytes | None, destination_id: bytes | None) -> None:
+        """The ids of its topics."""
+        self.source_id, self.destination_id = source_id, destination_id
+
+    def found(self) -> None:
+        """Both clusters know its topics."""
+        self.missing = 0
+
+    def miss(self) -> int:
+        """A cluster does not know a topic of it. Returns how often in a row."""
+        self.missing += 1
+        return self.missing
+
+    def suspect(self, suspicion: Suspicion | None) -> None:
+        """The partition halts for this if the topics' configs confirm it; None: it does not."""
+        self.suspected = suspicion
+
+    def trust(self, offsets: tuple[int, int] | None) -> None:
+        """First and next source offset that an operator accepted without proof; None: none."""
+        self.trusted = offsets
+
+    def remember_before(self, before: Before | None) -> None:
+        """The destination before a fence that no checkpoint follows yet; None: one follows."""
+        self.before = before

@@ -1,0 +1,236 @@
+"""The source's side of a partition: what to fetch next, and what is known of the source's log.
+
+The fetcher and what it calls (``relay.source``, ``relay.hot.forward``, ``relay.holes``) read the attributes, and change
+them with the methods. Nothing outside this module assigns them (``tests/relay/partition/test_owners.py``).
+"""
+
+import math
+import time
+from collections import deque
+from typing import NamedTuple
+
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.records.identity import Identity
+from mirror.relay.halts import Halted
+from mirror.relay.partition.location import Location
+
+MARKS = 4
+"""Record sets that are remembered by their last batch. A partition has fewer frames under way, so at least one of these
+is acknowledged."""
+
+
+class Ahead(NamedTuple):
+    """The source has no batch from ``due`` to ``base_offset``, where the next batch begins."""
+
+    due: int
+    base_offset: int
+    proven: bool
+    """True if the gap was verified from all sides (``relay.holes.gaps``). Otherwise the batch is only known to be the
+    next one in the file."""
+
+
+class Mark(NamedTuple):
+    """The last batch of a record set that was put into the queue."""
+
+    next_offset: int
+    leader_epoch: int
+    header: bytes
+    """Its 61 bytes, as the source has them."""
+
+
+class Cursor:
+    """Where fetching stands in the source's partition."""
+
+    __slots__ = (
+        "ahead",
+        "aligned",
+        "batch_size",
+        "crowded",
+        "due",
+        "empties",
+        "ending",
+        "floor",
+        "generation",
+        "heard_at",
+        "held_back",
+        "high_watermark",
+        "identity",
+        "last_epoch",
+        "leader",
+        "leader_epoch",
+        "looking",
+        "marks",
+        "max_timestamp",
+        "record_size",
+        "source_start",
+    )
+
+    def __init__(self) -> None:
+        self.due = 0
+        """The next source offset to fetch. All offsets below are acknowledged, under way or in the outbox."""
+        self.identity = Identity(0, 0, 0)
+        """Of the next batch to be fetched."""
+        self.generation = 0
+        """Counts the positions that were fetched from. An answer to a fetch of an earlier generation is dropped."""
+        self.leader = self.leader_epoch = NO_LEADER_EPOCH
+        """The source's leader, as of the last position: node id and leader epoch. -1: not known."""
+        self.last_epoch = NO_LEADER_EPOCH
+        """Leader epoch of the batch before ``due``, which the next Fetch sends. -1: not known."""
+        self.aligned = False
+        """True if ``due`` is known to be where a source batch ended: then no batch may begin before it and reach it."""
+        self.ahead: Ahead | None = None
+        """What is known of a gap at ``due``."""
+        self.looking = False
+        """True while the source is being looked at (``relay.holes.gaps``). Nothing is fetched meanwhile."""
+        self.ending: Halted | None = None
+        """The partition halts with this once all that was fetched is acknowledged. Nothing more is fetched."""
+        self.empties = 0
+        """Consecutive answers that had nothing at ``due``, although the source says that it ends behind it."""
+        self.floor = self.source_start = 0
+        """As of the last position: the source's first offset, and the base offset of the batch that holds it."""
+        self.high_watermark = -1
+        """The source's end as last heard: what a consumer of the configured isolation level may read. -1: never."""
+        self.heard_at = -math.inf
+        """When ``high_watermark`` was heard, by the monotonic clock, in s."""
+        self.held_back = 0
+        """Offsets behind ``high_watermark`` that an open transaction keeps from consumers."""
+        self.max_timestamp = -1
+        """Of the last batch forwarded, in ms since 1970."""
+        self.batch_size = 0
+        """Mean size of the batches in the last record set, in bytes."""
+        self.record_size = 0.0
+        """Mean size per offset in the last record set, in bytes. 0 until there was one, and after an empty answer."""
+        self.crowded = 0
+        """Bytes worth requesting, if the holes lie so close together that some of the last answer was dropped again;
+        otherwise 0."""
+        self.marks: deque[Mark] = deque(maxlen=MARKS)
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def start(self, location: Location) -> None:
+        """Takes its place; fetching begins at ``location.offset``."""
+        self.due = location.offset
+        # What was put on its way and did not arrive is fetched again: perhaps as another batch, if the source lost it.
+        while self.marks and self.marks[-1].next_offset > location.offset:
+            self.marks.pop()
+        self.floor, self.source_start = location.floor, location.source_start
+        self.identity = location.identity
+        self.leader, self.leader_epoch = location.source_leader
+        # No checksum covers leader epochs: one above the leader's cannot be.
+        impossible = 0 <= self.leader_epoch < location.last_epoch
+        self.last_epoch = NO_LEADER_EPOCH if impossible else location.last_epoch
+        self.aligned = location.last_epoch != NO_LEADER_EPOCH
+        self.ahead, self.looking, self.empties = None, False, 0
+        self.heard(max(self.high_watermark, location.source_end), time.monotonic())
+        self.generation += 1
+
+    def drop(self) -> None:
+        """The position is not certain any more: answers that are still due count for nothing."""
+        self.ending = None
+        self.held_back = 0
+        self.generation += 1
+
+    def disown(self) -> None:
+        """An answer under way is dropped; nothing else changes."""
+        self.generation += 1
+
+    def skip_to(self, due: int, identity: Identity) -> None:
+        """The offsets up to ``due`` are not fetched. ``identity``: of the next batch."""
+        self.due, self.identity = due, identity
+        self.last_epoch = NO_LEADER_EPOCH
+
+    def rewind(self, due: int, identity: Identity, ahead: Ahead | None) -> None:
+        """What was fetched from ``due`` on was dropped, and is fetched again.
+
+        Args:
+            due: the first offset of it.
+            identity: of the batch there.
+            ahead: the gap there, if it is one; None: what was known of a gap stays.
+        """
+        self.skip_to(due, identity)
+        self.ahead = ahead or self.ahead
+        self.ending = None  # found again when the batch in question is fetched again
+        self.generation += 1
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def heard(self, end: int, at_s: float, held_back: int | None = None) -> None:
+        """The source ends at ``end`` as of the moment ``at_s``. ``held_back``: None if not known."""
+        self.high_watermark, self.heard_at = end, at_s
+        if held_back is not None:
+            self.held_back = held_back
+
+    def forget_hearing(self) -> None:
+        """That nothing waits is true only as long as the source is heard."""
+        self.heard_at = -math.inf
+
+    def advance(self, due: int, identity: Identity, last_epoch: int, max_timestamp: int) -> None:
+        """What an answer had up to ``due`` was put into the queue, or skipped.
+
+        Args:
+            due: the offset behind it.
+            identity: of the next batch.
+            last_epoch: leader epoch of the last batch.
+            max_timestamp: of the last batch forwarded, in ms since 1970.
+        """
+        self.aligned = self.aligned or due != self.due
+        self.due, self.identity = due, identity
+        self.last_epoch, self.max_timestamp = last_epoch, max_timestamp
+
+    def measured(self, batch_size: int, *, holes: bool) -> None:
+        """The mean size of an answer's batches, in bytes; ``holes``: whether it had holes between them."""
+        self.batch_size = batch_size
+        if not holes:
+            self.crowded = 0
+
+    def gave(self, per_offset: float) -> None:
+        """An answer had this many bytes per offset; 0: it had nothing to give."""
+        self.record_size = per_offset
+
+    def answered(self) -> None:
+        """An answer had something at ``due``."""
+        self.empties = 0
+
+    def empty(self) -> int:
+        """One more answer had nothing at ``due``, although the source ends behind it. Returns how many in a row."""
+        self.empties += 1
+        return self.empties
+
+    def crowd(self, most_bytes: int) -> None:
+        """The holes lie so close together that no more than this is worth requesting."""
+        self.crowded = most_bytes
+
+    def distrust_epoch(self) -> None:
+        """The leader epoch of the batch before ``due`` cannot be right, and is not sent to the broker."""
+        self.last_epoch = NO_LEADER_EPOCH
+
+    # -- gaps ----------------------------------------------------------------------------------------------------------
+
+    def expect(self, ahead: Ahead | None) -> None:
+        """What is known of a gap at ``due``."""
+        self.ahead = ahead
+
+    def look(self) -> bool:
+        """The source is going to be looked at. Returns False if that is under way already."""
+        begins, self.looking = not self.looking, True
+        return begins
+
+    def looked(self) -> None:
+        """The look has ended."""
+        self.looking = False
+
+    def end_with(self, halted: Halted) -> None:
+        """See ``ending``."""
+        self.ending = halted
+
+    # -- what was read -------------------------------------------------------------------------------------------------
+
+    def forget_read(self) -> None:
+        """The source may have lost what was read, and other batches may stand there: another worker had the partition
+        in the meantime."""
+        self.marks.clear()
+
+    def forget_source(self) -> None:
+        """Another topic is the source from now on: nothing that is known of the former one applies."""
+        self.forget_read()
+        self.leader_epoch = NO_LEADER_EPOCH

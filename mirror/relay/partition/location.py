@@ -1,0 +1,41 @@
+"""Where a partition continues, as a look at both logs found it."""
+
+from typing import NamedTuple
+
+from mirror.net.cluster import Leader
+from mirror.records.identity import Identity
+
+NEVER = (1 << 63) - 1
+"""Above any offset."""
+
+
+class Location(NamedTuple):
+    """Where a partition continues, by the destination's log."""
+
+    offset: int
+    """The destination's log end, which is the next source offset to copy."""
+    identity: Identity
+    last_epoch: int
+    """Leader epoch of the source batch before ``offset``. -1: not known; the broker then cannot detect truncation."""
+    destination_leader: Leader
+    source_leader: Leader
+    source_end: int
+    log_start: int
+    proven: bool
+    """True if the batch before ``offset`` was compared on both sides."""
+    coordinator_epoch: int
+    """Of our markers: above the highest that the destination's leader remembers, and above every former owner's."""
+    source_start: int
+    """The base offset of the source's first batch. It is above ``offset`` only if the gap was accepted."""
+    floor: int = 0
+    """The source's first offset, which may lie inside its first batch: the least offset that a Fetch may request."""
+    holes_from: int = NEVER
+    """From here up to ``offset``, the destination has only markers."""
+    fill_to: int = -1
+    """If above ``offset``, the offsets up to here are filled: ``offset`` lies inside a source batch, or a gap there was
+    accepted."""
+    accepted: tuple[int, int] | None = None
+    """First and next offset where markers take the place of records, by a decision that was made just now and is
+    written down."""
+    settled_at: float = 0.0
+    """Monotonic clock, in s: nothing that was sent before the position was found can arrive later than this."""

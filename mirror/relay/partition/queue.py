@@ -1,0 +1,361 @@
+"""The destination's side of a partition: what waits to be sent, what is under way, and what was acknowledged.
+
+The lane's. The compiled code reads and writes these attributes by name (``hot/c/_gather.c``, ``_acks.c``); the same in
+Python is in ``relay.hot.gather`` and ``relay.hot.acks``. All others change them with the methods
+(``tests/relay/partition/test_owners.py``).
+"""
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from mirror.net.buffers import Frame
+from mirror.records.admit import Cause
+from mirror.records.identity import Identity
+from mirror.relay.hot.freshness import Freshness
+from mirror.relay.hot.native import new_outbox
+from mirror.relay.mapped.copied import Copied, Jump
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.tally import Counts, Tally
+
+if TYPE_CHECKING:
+    from mirror.relay.partition.partition import Partition
+
+IN_DOUBT = -(1 << 63) - 1
+"""``acknowledged`` while in doubt: no base offset of an answer, 64 bits with a sign, can match it."""
+
+
+class Sent:
+    """Takes the place of a sent batch's records when their frame is needed elsewhere. Only their size is kept."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class Batch(NamedTuple):
+    """One batch ready to be sent. The hot path builds and reads it as a plain tuple of this shape."""
+
+    head: bytes
+    """Partition index, record set size and the restamped header, as the Produce request carries them."""
+    payload: memoryview
+    """The records, borrowed from the frame they were fetched in. ``Sent``: they were sent and are not needed."""
+    records: int
+    """Offsets that it takes: lastOffsetDelta + 1."""
+    frame: Frame | None
+    """Set on the last batch of a record set. The frame is released when that batch is acknowledged."""
+
+
+class Hole(NamedTuple):
+    """Offsets without a record at the source, in their place among the batches. Markers take them at the destination.
+
+    It has the shape of a ``Batch`` without a head; by that the lane recognises it."""
+
+    head: bytes
+    before: Identity
+    """The identity that a data batch in this place would carry. The markers' identity follows from it."""
+    records: int
+    """Offsets that it takes."""
+    frame: Frame | None
+    cause: Cause
+
+
+class Outlet(Protocol):
+    """Where a partition's batches go: the lane that it is pinned to."""
+
+    stalled: bool
+    """True if nothing is fetched for its partitions, because it does not get rid of what it has
+    (``relay.watch.stalls``)."""
+
+    def offer(self, queue: "Queue") -> None:
+        """The queue has batches in its outbox."""
+
+    def withhold(self, queue: "Queue") -> None:
+        """The queue sends nothing until it is offered again."""
+
+    def detach(self, queue: "Queue") -> None:
+        """The queue goes elsewhere. Nothing of it is under way."""
+
+
+class Queue:
+    """One partition's batches on their way to its lane. ``forward`` appends to the outbox, the lane takes from it."""
+
+    __slots__ = (
+        "acknowledged",
+        "checking",
+        "confirmed_at",
+        "copied",
+        "filled",
+        "filling",
+        "frames",
+        "freshness",
+        "in_flight",
+        "index",
+        "lane",
+        "old",
+        "outbox",
+        "parked",
+        "partition",
+        "proven",
+        "queued",
+        "reached",
+        "reconfirming",
+        "settled_at",
+        "tally",
+        "topic_head",
+        "waits_old",
+        "window",
+    )
+
+    def __init__(self, partition: "Partition", index: int) -> None:
+        self.partition = partition
+        self.index = index
+        self.topic_head = b""
+        """The destination topic as Produce requests carry it."""
+        self.lane: Outlet | None = None
+        self.outbox = new_outbox()
+        """Of ``Batch`` and ``Hole``."""
+        self.in_flight = new_outbox()
+        """Of ``Batch``: sent, and not answered yet."""
+        self.acknowledged = IN_DOUBT
+        """The base offset that the next answer must have. All offsets below are at the destination."""
+        self.reached = -1
+        """The position as last known, for those who watch; nothing is decided by it. -1: never known."""
+        self.queued = False
+        """True if the lane has it among those with something to send."""
+        self.frames = 0
+        """Frames that its batches keep from being reused."""
+        self.parked = 0
+        """Bytes that wait behind a hole in a frame of their own (``relay.holes.parking``); 1 if it waits for another
+        reason. Nothing is fetched until it is 0: all is acknowledged, and the lane is not stalled."""
+        self.window = 1
+        """Batches that may be under way: see ``widen``."""
+        self.checking = False
+        """True until the first batch after the last resync is acknowledged. It is read back then."""
+        self.proven = False
+        """True once that batch was read back as it was sent. Until then the window stays at 1."""
+        self.freshness = Freshness()
+        """Of what was acknowledged last, and of what waits."""
+        self.old = True
+        """True if the destination may have forgotten our producer id, or may forget it while what waits is sent. The
+        window is then 1: a broker that has forgotten the id takes batch k + 1 in the place of a failed k."""
+        self.waits_old = False
+        """True if that is so because of what waits, whatever is acknowledged until more is fetched."""
+        self.confirmed_at = 0.0
+        """When the log end was last known to be where the next batch belongs, by the monotonic clock, in s. Kept only
+        while ``old``: then only the log end tells a batch from a repeat."""
+        self.settled_at = 0.0
+        """See ``Location``."""
+        self.filling = False
+        """True while markers are written for the hole at the head of the outbox. Nothing is under way then."""
+        self.reconfirming = False
+        """True while the destination's log end is being looked at."""
+        self.filled = 0
+        """Offsets filled by this process since the partition was adopted; with ``offsets: mapped``, offsets passed."""
+        self.tally = Tally()
+        self.copied: Copied | None = None
+        """With ``offsets: mapped``: what was acknowledged since the takeover, and where it is."""
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def start(self, location: Location, topic_head: bytes) -> None:
+        """Takes its place: the next batch belongs at ``location.offset``."""
+        self.acknowledged = location.offset
+        self.topic_head = topic_head
+        self.window = 1
+        self.checking = True
+        self.proven = False
+        self.old, self.waits_old = True, False
+        self.confirmed_at = time.monotonic()
+        self.settled_at = location.settled_at
+        self.freshness.clear()
+        self.filled += self.tally.located(location.offset, self.filled, location.holes_from)
+        if self.copied is not None:
+            self.copied.jumps.clear()
+
+    def drop(self) -> None:
+        """Drops what waits. What is under way stays until it is answered, and is not believed then."""
+        if self.acknowledged >= 0:
+            self.reached = self.acknowledged
+            self.tally.dropped(self.acknowledged, self.in_flight, self.outbox)
+        self.acknowledged = IN_DOUBT
+        self.parked = 0
+        if self.in_flight and self.in_flight[-1][3] is None:
+            # The rest of its record set is in the outbox, and the last batch there has the frame. The bytes under way
+            # may not be sent yet: they keep the frame until their answer, or it would be received into meanwhile.
+            self._hand_over()
+        while self.outbox:
+            self.let_go(self.outbox.popleft())
+
+    def begin_again(self) -> None:
+        """Nothing was copied, and the copy begins elsewhere now: offsets below do not count as copied."""
+        self.tally = Tally()
+
+    def inherit(self, offset: int) -> None:
+        """The former owner copied up to here, by its commit; -1: not known."""
+        self.reached = offset
+
+    def keep_account(self, copied: Copied | None) -> None:
+        """With ``offsets: mapped``: where acknowledged batches are noted from now on; None: nowhere."""
+        self.copied = copied
+
+    @property
+    def position(self) -> int:
+        """All source offsets below are at the destination, as far as was ever known; -1: never known."""
+        return self.acknowledged if self.acknowledged >= 0 else self.reached
+
+    @property
+    def counts(self) -> Counts:
+        """Records, batches and bytes replicated since the partition was adopted."""
+        return self.tally.counts(self.acknowledged, self.filled, (self.in_flight, self.outbox))
+
+    # -- the lane ------------------------------------------------------------------------------------------------------
+
+    def pin_to(self, lane: Outlet | None) -> None:
+        """All its batches go to this lane from now on; None: to none."""
+        self.lane = lane
+
+    def offer(self) -> bool:
+        """Offers what waits to the lane. Returns False if nothing does, or it is pinned to none."""
+        if not self.outbox or self.lane is None:
+            return False
+        self.lane.offer(self)
+        return True
+
+    def withhold(self) -> None:
+        """Sends nothing until it is offered again."""
+        if self.lane is not None:
+            self.lane.withhold(self)
+
+    def leave(self) -> None:
+        """Leaves its lane; nothing of it is under way."""
+        if self.lane is not None:
+            self.lane.detach(self)
+
+    def line_up(self) -> bool:
+        """Returns True if it joins those that have something to send: not while the log's end is being looked at, which
+        would be found to have moved."""
+        if self.queued or self.reconfirming or len(self.in_flight) >= self.window:
+            return False
+        self.queued = True
+        return True
+
+    def stand_back(self) -> None:
+        """It is not among those that have something to send any more."""
+        self.queued = False
+
+    def landed(self, copied: Copied, base_offset: int) -> Batch:
+        """With ``offsets: mapped``: the oldest batch under way was appended at ``base_offset``. Returns the batch."""
+        batch: Batch = self.in_flight.popleft()
+        copied.landed(base_offset, batch[2])
+        self.acknowledged = copied.source
+        self.let_go(batch)
+        return batch
+
+    def pop_unbelieved(self) -> None:
+        """The answer for the oldest batch under way came, or will never come, and does not count."""
+        if self.in_flight:
+            self.let_go(self.in_flight.popleft())
+
+    def let_go(self, batch: Batch | Hole) -> None:
+        """The batch has left its queue, and needs its frame no more."""
+        frame = batch[3]
+        if frame is not None:
+            self.frames -= 1
+            frame.release()
+
+    def hold(self, frame: Frame) -> None:
+        """The last batch in the outbox has this frame, in which others may have batches, too."""
+        frame.hold()
+        self.frames += 1
+
+    def _hand_over(self) -> None:
+        """The frame of the record set that is partly under way goes to the last batch under way."""
+        while self.outbox:
+            frame = self.outbox.popleft()[3]
+            if frame is not None:
+                head, payload, records, _ = self.in_flight.pop()
+                self.in_flight.append(Batch(head, payload, records, frame))
+                return
+
+    # -- the window ----------------------------------------------------------------------------------------------------
+
+    def widen(self, most: int, forgotten_ms: float) -> None:
+        """Makes the window as wide as it may be: ``most``, but 1 before anything is proven, and 1 while the destination
+        may have forgotten who we are. ``forgotten_ms``: it may have forgotten whose last batch is older than this."""
+        self.old = self.freshness.least_ms(self.acknowledged) < forgotten_ms
+        self.waits_old = self.old and self.freshness.waits_older(forgotten_ms)
+        self.window = most if self.proven and not self.old else 1
+
+    def prove(self) -> None:
+        """The first batch after the last resync was read back as it was sent."""
+        self.proven = True
+
+    def first_answered(self) -> bool:
+        """Returns True if the answer that just came is the first one after the last resync."""
+        first, self.checking = self.checking, False
+        return first
+
+    def confirm(self) -> None:
+        """The log ends where the next batch belongs, as of now."""
+        self.confirmed_at = time.monotonic()
+
+    def reconfirm(self) -> bool:
+        """The destination's log end is going to be looked at. Returns False if that is under way already."""
+        begins, self.reconfirming = not self.reconfirming, True
+        return begins
+
+    def reconfirmed(self) -> None:
+        """The look has ended."""
+        self.reconfirming = False
+
+    @property
+    def must_settle(self) -> bool:
+        """True if something waits with which the destination may forget who we are, while a repeat of what was sent
+        before the position was found may still arrive: the repeat would be appended once more."""
+        return self.waits_old and time.monotonic() < self.settled_at
+
+    # -- holes ---------------------------------------------------------------------------------------------------------
+
+    def fill(self) -> bool:
+        """Markers are going to be written for the hole at the head. Returns False if that is under way already."""
+        begins, self.filling = not self.filling, True
+        return begins
+
+    def fill_ended(self) -> None:
+        """No more markers are written for it."""
+        self.filling = False
+
+    def pop_hole(self) -> Hole:
+        """The hole at the head of the outbox is filled."""
+        hole = self.outbox.popleft()
+        assert isinstance(hole, Hole), self.partition.name
+        self.acknowledged += hole.records
+        self.filled += hole.records
+        self.let_go(hole)
+        if hole.before.behind_markers().producer_id != hole.before.producer_id:
+            # The markers had the former id: the destination has no entry of the next one until its first batch.
+            self.freshness.another_id(self.acknowledged)
+            self.old, self.window = True, 1
+        return hole
+
+    def pass_jump(self) -> Jump | None:
+        """With ``offsets: mapped``: passes the next source offsets that are not copied, if all before them is
+        acknowledged. Returns them, or None."""
+        jump = self.copied.jump() if self.copied is not None else None
+        if jump is not None:
+            self.acknowledged = jump.end
+            self.filled += jump.end - jump.start
+        return jump
+
+    def park(self, size: int = 0) -> None:
+        """Stops fetching for now (see ``parked``). ``size``: bytes that wait in a frame of their own."""
+        self.frames += size > 0
+        self.parked = max(size, 1)
+
+    def unpark(self) -> None:
+        """Nothing waits and nothing is under way: it may be fetched again."""
+        self.parked = 0
