@@ -59,6 +59,7 @@ COVERED = {
     "demo/units.py": "demo/test_views.py",
     "demo/writers.py": "demo/test_load.py",
     "net/codes.py": "net/test_pulse.py",
+    "net/configs.py": "relay/topics/test_topic_configs.py",
     "net/unreached.py": "net/test_cluster.py",
     "offsetmap/looks.py": "offsetmap/test_alignment_cleaned.py",
     "offsetmap/pins.py": "offsetmap/test_records.py",

@@ -6,7 +6,7 @@ an id changes only when it is taken over or renewed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,8 +21,8 @@ from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unsupported
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 
-TRANSACTION = 1
-"""FindCoordinator's key type."""
+GROUP, TRANSACTION = 0, 1
+"""FindCoordinator's key types."""
 MANY_KEYS_SINCE = 4
 """The FindCoordinator version from which it takes many keys at once (KIP-699)."""
 MOST_IDS = 500
@@ -259,23 +259,38 @@ class Coordinator:
         return node_id
 
     async def _find_many(self, asked: list[_Id]) -> list[Node | NetworkError]:
-        connection = await self._cluster.control_of_any()
-        version = connection.version_of(
-            FindCoordinatorRequest.API_KEY, (1, FindCoordinatorRequest.max_version), "FindCoordinator"
-        )
-        if version < MANY_KEYS_SINCE:
-            requests = [FindCoordinatorRequest(key=one.name, key_type=TRANSACTION) for one in asked]
-            rows = await asyncio.gather(*(connection.call(request, version=version) for request in requests))
-            return [self._found(one.name, row) for one, row in zip(asked, rows, strict=True)]
-        request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[one.name for one in asked])
-        answer = await connection.call(request, version=version)
-        found = {row.key: row for row in answer.coordinators}
-        return [self._found(one.name, found.get(one.name)) for one in asked]
+        return await find_coordinators(self._cluster, TRANSACTION, [one.name for one in asked])
 
-    def _found(self, transactional_id: str, row: Any) -> Node | NetworkError:
-        what = f"{self._cluster.name}: FindCoordinator of {transactional_id}"
-        if row is None:
-            return ConnectionLost(f"{what}: nothing in the answer")
-        if row.error_code:
-            return Refused(what, row.error_code, row.error_message)
-        return Node(row.node_id, row.host, row.port)
+
+async def find_coordinators(cluster: Cluster, key_type: int, keys: Sequence[str]) -> list[Node | NetworkError]:
+    """Returns for each key its coordinator, or why there is none: ``Refused`` by the broker, or left out of its answer.
+
+    Args:
+        cluster: any broker of it is asked; those before Kafka 3.0 once for each key.
+        key_type: ``GROUP`` or ``TRANSACTION``.
+        keys: group ids or transactional ids.
+
+    Raises:
+        Unsupported: the broker has no version that can be asked.
+        NetworkError: no broker answers.
+    """
+    connection = await cluster.control_of_any()
+    version = connection.version_of(
+        FindCoordinatorRequest.API_KEY, (1, FindCoordinatorRequest.max_version), "FindCoordinator"
+    )
+    if version < MANY_KEYS_SINCE:
+        requests = [FindCoordinatorRequest(key=key, key_type=key_type) for key in keys]
+        rows = await asyncio.gather(*(connection.call(request, version=version) for request in requests))
+        found = dict(zip(keys, rows, strict=True))
+    else:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+        found = {row.key: row for row in (await connection.call(request, version=version)).coordinators}
+    return [_coordinator(f"{cluster.name}: FindCoordinator of {key}", found.get(key)) for key in keys]
+
+
+def _coordinator(what: str, row: Any) -> Node | NetworkError:
+    if row is None:
+        return ConnectionLost(f"{what}: nothing in the answer")
+    if row.error_code:
+        return Refused(what, row.error_code, row.error_message)
+    return Node(row.node_id, row.host, row.port)

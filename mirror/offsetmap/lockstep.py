@@ -18,7 +18,7 @@ from mirror.offsetmap.looks import Batch, Gap
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import Identity
-from mirror.records.transactions import Aborted, marker_kind
+from mirror.records.transactions import Aborted
 from mirror.wire.errors import ErrorCode
 
 __all__ = ["Differs", "Found", "LockStep", "Originals", "is_fence", "lost_from"]
@@ -65,9 +65,7 @@ class Originals:
             for header, batch in segment.batches:
                 if header.base_offset > self.offset:
                     self._gaps.append(Gap(self.offset, header.base_offset - self.offset))
-                if header.is_control:
-                    aborted.ends(header, marker_kind(batch))
-                elif header.is_transactional and aborted.drops(header):
+                if aborted.follow(header, batch) or header.is_control:
                     pass
                 elif header.record_count:
                     self._read.append(Found(header, batch, tuple(self._gaps)))

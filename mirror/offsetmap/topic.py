@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import CreateTopicsRequest
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader, no_leader
+from mirror.net.configs import Resource, describe_configs
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
 from mirror.net.log import PartitionLog
 from mirror.offsetmap.chunks import Chunk, joined
@@ -40,7 +41,6 @@ LOST = 1 << 63
 """Above any offset."""
 PAUSE_S = 0.05
 _CREATE_TIMEOUT_MS = 30_000
-_TOPIC_RESOURCE = 2
 _POLICY = "cleanup.policy"
 _COMPACT = "compact"
 SEGMENT_BYTES = 16 << 20
@@ -309,18 +309,14 @@ class State:
             await asyncio.sleep(PAUSE_S)
 
     async def _check_policy(self) -> None:
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=_TOPIC_RESOURCE, resource_name=self.topic, configuration_keys=[_POLICY]
-        )
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
-        for result in (await self._cluster.call(request)).results:
-            # Without the right to describe it, it is taken to be as it was created.
-            for entry in result.configs if not result.error_code else []:
-                if entry.name == _POLICY and entry.value != _COMPACT:
-                    raise StateUnusable(
-                        f"topic {self.topic} at {self._cluster.name} has {_POLICY}={entry.value}, so that what the "
-                        f"mirror must remember would be deleted; set it to {_COMPACT}"
-                    )
+        configs = await describe_configs(self._cluster, Resource.TOPIC, [self.topic], keys=[_POLICY])
+        # Without the right to describe it, it is taken to be as it was created.
+        policy = configs.get(self.topic, {}).get(_POLICY)
+        if policy is not None and policy.value != _COMPACT:
+            raise StateUnusable(
+                f"topic {self.topic} at {self._cluster.name} has {_POLICY}={policy.value}, so that what the mirror "
+                f"must remember would be deleted; set it to {_COMPACT}"
+            )
 
     def _log(self) -> PartitionLog:
         """Returns the partition's log at its current leader."""

@@ -38,6 +38,16 @@ class Aborted:
             self._active.add(coming.pop()[0])
         return header.is_transactional and header.producer_id in self._active
 
+    def follow(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
+        """Returns True if the batch is data of an aborted transaction; takes note of it if it is a marker. For every
+        batch of magic 2, in order; the second time in a row changes nothing."""
+        if not header.is_transactional:
+            return False
+        if header.is_control:
+            self.ends(header, marker_kind(batch))
+            return False
+        return self.drops(header)
+
     def ends(self, header: BatchHeader, kind: int) -> None:
         """Takes note of a marker. An ABORT ends its producer's aborted transaction: what that producer writes next
         belongs to another one."""

@@ -11,7 +11,6 @@ leave the group -> close.
 """
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -26,6 +25,7 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.net.options import ClusterOptions
+from mirror.parent import die_with
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.service import channel as say
@@ -40,7 +40,6 @@ from mirror.service.telemetry.snapshot import Snapshots
 from mirror.service.telemetry.watching import Watching
 from mirror.service.worker_settings import Handover
 
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
 WATCH_S = 0.5
@@ -393,15 +392,6 @@ class Worker:
         self._bug = self._bug or (error if isinstance(error, Exception) else RuntimeError(context["message"]))
 
 
-def die_with(parent_pid: int) -> None:
-    """Has the kernel kill this process when its parent ends, for whatever reason (Linux). That works even if this
-    process is stopped or stuck, and cannot see the end of its channel."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
-        os._exit(EXIT_FAILED)
-
-
 async def _serve(sock: socket.socket) -> int:
     worker = Worker(await Channel.open(sock))
     # SIGINT from a terminal goes to the supervisor, which tells us; SIGTERM may go to all of a service's processes.
@@ -414,7 +404,7 @@ def main(descriptor: int, parent_pid: int) -> None:
     """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the supervisor's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    die_with(parent_pid)
+    die_with(parent_pid, exit_code=EXIT_FAILED)
     code = asyncio.run(_serve(socket.socket(fileno=descriptor)))
     # Everything is reported and closed; whatever librdkafka still waits for is not worth waiting for.
     with suppress(OSError, ValueError):

@@ -1,6 +1,7 @@
 """Two commits in pairs: each is run as it is installed, in turns, and told apart."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,12 @@ def test_in_turns_and_summed_up(
         return dataclasses.replace(measured(costs[build.name].pop(0)), start_cpu_s=0.5 if build.name == "this" else 1.0)
 
     held: Any = (all_workloads()[0], Stored(bytes=1, batches=1, records=1), None, None)
+    compiled: list[Path] = []
     monkeypatch.setattr(pairs, "measure", measure)
+    monkeypatch.setattr(pairs, "compile_package", compiled.append)
     monkeypatch.setattr(lab, "held", lambda: held)
     pairs.compare(tmp_path, 3)
+    assert [each.parent.name for each in compiled] == ["bin", "bin"]
     assert order == ["other", "this", "this", "other", "other", "this"]
     out = capsys.readouterr().out.splitlines()
     assert out[-2] == (
@@ -54,6 +58,20 @@ def test_in_turns_and_summed_up(
         "dearer in 2 of 3"
     )
     assert out[-1].startswith("CPU-s before: medians 1.000 and 0.500, -50.0%")
+
+
+def test_what_changed_is_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module without bytecode costs its compilation at each start, if the environment forbids to write it."""
+    package = tmp_path / "mirror"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "changed.py").write_text("VALUE = 1\n")
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pairs.compile_package(tmp_path / "mirror-program")
+    assert [each.name.split(".")[0] for each in (package / "__pycache__").glob("changed.*.pyc")] == ["changed"]
 
 
 @pytest.mark.parametrize(

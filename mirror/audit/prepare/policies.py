@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 
-from kafka.protocol.admin import DescribeConfigsRequest
-
 from mirror.net.cluster import Cluster
+from mirror.net.configs import Resource, describe_configs
 
-_TOPIC = 2
-"""The resource type of a topic in DescribeConfigs."""
 _POLICY = "cleanup.policy"
 
 
@@ -18,14 +15,7 @@ async def compacted(cluster: Cluster, topics: Iterable[str]) -> frozenset[str]:
     Raises:
         NetworkError: the cluster does not answer.
     """
-    kind = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = [kind(resource_type=_TOPIC, resource_name=name, configuration_keys=[_POLICY]) for name in topics]
-    if not wanted:
-        return frozenset()
-    request = DescribeConfigsRequest(resources=wanted, include_synonyms=False, include_documentation=False)
+    configs = await describe_configs(cluster, Resource.TOPIC, topics, keys=[_POLICY])
     return frozenset(
-        result.resource_name
-        for result in (await cluster.call(request)).results
-        if not result.error_code
-        and any(entry.name == _POLICY and "compact" in (entry.value or "") for entry in result.configs)
+        topic for topic, has in configs.items() if _POLICY in has and "compact" in (has[_POLICY].value or "")
     )

@@ -4,11 +4,10 @@ PySpark relies on the JVM to end when its stdin closes. That fails during startu
 is gone by then (an interrupt, a cleaner of temporary files), its main thread dies and its other threads run forever.
 """
 
-import ctypes
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 
 from mirror.audit.errors import AuditError
+from mirror.parent import death_signal
 
 END_S = 20.0
 """How long a JVM may take to end after its stdin is closed; then it is killed."""
@@ -25,24 +25,8 @@ GOING_S = 10.0
 """How long a JVM may take to exit after its socket closed: the kernel reclaims gigabytes first, which is slow on a busy
 machine."""
 _ANSWERS = (CapturedException, Py4JJavaError)
-_PR_SET_PDEATHSIG = 1
 
 Started = list["subprocess.Popen[Any]"]
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """Returns a function for the child to call, after which the kernel kills the child when the thread that started it
-    ends, for whatever reason (Linux).
-
-    None on other systems, and if the caller is not the main thread: other threads end before the process does.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    try:
-        prctl = ctypes.CDLL(None, use_errno=True).prctl
-    except (OSError, AttributeError):
-        return None
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @contextmanager
@@ -52,7 +36,8 @@ def watched_start() -> Iterator[Started]:
     started: Started = []
     launcher: Any = java_gateway
     popen = launcher.Popen
-    die_with_parent = _die_with_parent()
+    # Other threads end before the process does.
+    die_with_parent = death_signal() if threading.current_thread() is threading.main_thread() else None
 
     def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
         before = options.pop("preexec_fn", None)

@@ -26,7 +26,7 @@ from mirror.records.identity import Identity
 from mirror.records.intact import is_intact
 from mirror.records.restamp import restamp
 from mirror.records.scan import NOT_SEEN, base_offset_at, measure
-from mirror.records.transactions import Aborted, marker_kind
+from mirror.records.transactions import Aborted
 from mirror.relay.hot.native import Outbox
 from mirror.relay.hot.plain import NEVER_MS, PLAIN_ATTRIBUTES, InnerLoop
 from mirror.relay.partition.cursor import Ahead, Mark
@@ -265,13 +265,8 @@ def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int)
 
 def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partition, dropped: Aborted) -> Verdict:
     """Calls ``admit`` with the state of the batch's transaction."""
-    aborted = False
-    if header.magic == MAGIC and header.is_transactional:
-        # A batch behind a gap comes here twice. The second time changes nothing.
-        if header.is_control:
-            dropped.ends(header, marker_kind(batch))
-        else:
-            aborted = dropped.drops(header)
+    # A batch behind a gap comes here twice. The second time changes nothing.
+    aborted = header.magic == MAGIC and dropped.follow(header, batch)
     return admit(header, due, partition.terms, aborted=aborted)
 
 

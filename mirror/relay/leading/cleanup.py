@@ -18,13 +18,14 @@ from contextlib import asynccontextmanager
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from mirror.net.cluster import Cluster
+from mirror.net.configs import Resource
 from mirror.net.errors import Refused
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import Suspended
 from mirror.offsetmap.topic import Memory
 from mirror.reasons import HaltReason
 from mirror.relay.halts import halt
-from mirror.relay.topics.pairing import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, TOPIC_RESOURCE, describe_topics
+from mirror.relay.topics.pairing import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, describe_topics
 from mirror.wire.errors import ErrorCode
 
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
@@ -145,7 +146,7 @@ class Cleanup:
             one.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
             for name, value in values.items()
         ]
-        resource = one(resource_type=TOPIC_RESOURCE, resource_name=self._topic, configs=configs)
+        resource = one(resource_type=Resource.TOPIC, resource_name=self._topic, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         answer = await self._destination.call(request)
         for result in answer.responses:

@@ -17,7 +17,7 @@ from mirror.net.log import Segment
 from mirror.offsetmap.survivors import STEPS
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader
 from mirror.records.opening import NotOpened, Record, opened
-from mirror.records.transactions import Aborted, marker_kind
+from mirror.records.transactions import Aborted
 from mirror.relay.locate.tails import READ_BYTES
 from mirror.wire.errors import ErrorCode
 
@@ -163,7 +163,5 @@ def records_of(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yields the batches of a source segment that hold records for the destination."""
     aborted = Aborted(segment.aborted)
     for header, batch in segment.batches:
-        if header.is_control:
-            aborted.ends(header, marker_kind(batch))
-        elif not aborted.drops(header) and header.record_count:
+        if not aborted.follow(header, batch) and not header.is_control and header.record_count:
             yield header, batch

@@ -4,10 +4,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import CreateTopicsRequest
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Topic
+from mirror.net.configs import Resource, describe_configs
 from mirror.net.errors import NetworkError, Refused
 from mirror.offsetmap.fields import id_shown
 from mirror.reasons import HaltReason
@@ -18,8 +19,6 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, Narrower, narrower, taken_over
 from mirror.wire.errors import ErrorCode, error_name
 
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
 CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 PATIENCE_S = 5.0
@@ -183,13 +182,9 @@ async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str,
     for a broker whose configs we may not describe."""
 
     async def ask(node_id: int) -> dict[str, str]:
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=names
-        )
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
-        answer = await cluster.call(request, node_id=node_id)
-        entries = [entry for result in answer.results if not result.error_code for entry in result.configs]
-        return {entry.name: entry.value for entry in entries if entry.name in names and entry.value}
+        configs = await describe_configs(cluster, Resource.BROKER, [str(node_id)], keys=names, node_id=node_id)
+        has = configs.get(str(node_id), {})
+        return {name: has[name].value for name in names if name in has and has[name].value}
 
     try:
         return await cluster.ask_all(ask, patience_s=PATIENCE_S)
@@ -207,22 +202,7 @@ async def _defaults(cluster: Cluster) -> dict[str, str]:
 async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
     """Returns topic -> config name -> the broker's entry. Topics that we may not describe are left out: for those, only
     brokers judge batches."""
-    if not names:
-        return {}
-    resources = [
-        DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
-        )
-        for name in names
-    ]
-    answer = await cluster.call(
-        DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
-    )
-    return {
-        result.resource_name: {entry.name: entry for entry in result.configs}
-        for result in answer.results
-        if not result.error_code
-    }
+    return await describe_configs(cluster, Resource.TOPIC, names)
 
 
 async def _create(

@@ -3,15 +3,13 @@
 from typing import Any
 
 from kafka.protocol.consumer import LeaveGroupRequest
-from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Refused
+from mirror.net.coordinator import GROUP, find_coordinators
+from mirror.net.errors import NetworkError, Refused
 
-GROUP_KEY = 0
-SEVERAL_KEYS_SINCE = 4
-"""FindCoordinator asks for several groups at once from v4 on, LeaveGroup names several members from v3 on."""
 SEVERAL_MEMBERS_SINCE = 3
+"""The LeaveGroup version from which it names several members."""
 UNKNOWN_MEMBER_ID = 25
 
 
@@ -42,9 +40,7 @@ async def coordinator_of(cluster: Cluster, group_id: str) -> int:
         Refused: there is none at present.
         NetworkError: no broker answers.
     """
-    request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
-    answer = await cluster.call(request)
-    found = answer.coordinators[0] if answer.version >= SEVERAL_KEYS_SINCE else answer
-    if found.error_code:
-        raise Refused(f"{cluster.name}: FindCoordinator of {group_id}", found.error_code)
-    return int(found.node_id)
+    (found,) = await find_coordinators(cluster, GROUP, [group_id])
+    if isinstance(found, NetworkError):
+        raise found
+    return found.node_id

@@ -155,7 +155,7 @@ def _misplaced(header: BatchHeader, due: int, first_due: int, behind: int) -> Ha
 def _is_aborted(header: BatchHeader, batch: memoryview, dropped: Aborted) -> bool:
     if header.magic != 2 or not header.is_transactional:
         return False
-    if header.is_control:
+    if header.is_control:  # written out: what is tested has this from ``Aborted.follow``
         dropped.ends(header, marker_kind(batch))
         return False
     return dropped.drops(header)

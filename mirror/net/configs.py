@@ -1,0 +1,51 @@
+"""Topic and broker configs, by DescribeConfigs."""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest
+
+from mirror.net.cluster import ANY_NODE, Cluster
+
+
+class Resource(IntEnum):
+    """What has configs, by DescribeConfigs' numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+async def describe_configs(
+    cluster: Cluster,
+    kind: Resource,
+    names: Iterable[str],
+    *,
+    keys: list[str] | None = None,
+    node_id: int = ANY_NODE,
+) -> dict[str, dict[str, Any]]:
+    """Returns resource name -> config name -> the broker's entry (``value``, ``config_source``, ``is_default``).
+
+    Args:
+        cluster: which is asked.
+        kind: of the resources.
+        names: topics, or node ids as text. Nothing is asked if there are none.
+        keys: only these configs; None: all. Brokers may send others, too.
+        node_id: of the broker that is asked; by default any.
+
+    A resource that the mirror may not describe is left out.
+
+    Raises:
+        NetworkError: the cluster does not answer.
+    """
+    one = DescribeConfigsRequest.DescribeConfigsResource
+    resources = [one(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names]
+    if not resources:
+        return {}
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
+    answer = await cluster.call(request, node_id=node_id)
+    return {
+        result.resource_name: {entry.name: entry for entry in result.configs}
+        for result in answer.results
+        if not result.error_code
+    }
