@@ -1,5 +1,6 @@
 """A process that ends with its parent."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -50,6 +51,6 @@ def test_it_is_sigkill() -> None:
     asked: list[tuple[int, ...]] = []
     library = type("Library", (), {"prctl": staticmethod(lambda *what: asked.append(what))})
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(parent.ctypes, "CDLL", lambda *_, **__: library)
+        patches.setattr(ctypes, "CDLL", lambda *_, **__: library)
         parent.death_signal()()
     assert asked == [(parent.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)]
