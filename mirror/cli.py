@@ -26,7 +26,7 @@ CONFIG = click.option(
     help="The configuration file (YAML); mirror config reference lists every key.",
 )
 
-AT = click.option("--at", metavar="HOST:PORT", help="Where the mirror listens, if http.listen says port 0.")
+AT = click.option("--at", metavar="HOST:PORT", help="The mirror's address, if http.listen has port 0.")
 
 
 @contextmanager
@@ -120,18 +120,27 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Which it is.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof.
 
-    Exit codes: 0 all well, 1 could not do it or is not ready, 2 a difference or a halted partition, 3 an audit that
-    differs nowhere and proves not all of it, 64 wrong usage, 78 the configuration is wrong.
+    Exit codes: 0 success; 1 it failed, or the mirror is not ready; 2 a difference, or a halted partition; 3 the audit
+    found no difference, but could not prove everything; 64 wrong usage; 78 the configuration is wrong.
     """
 
 
 @main.command()
 @CONFIG
-@click.option("--workers", type=click.IntRange(min=1, max=256), help="Processes that copy; wins over workers.")
+@click.option(
+    "--workers", type=click.IntRange(min=1, max=256), help="Worker processes; takes precedence over the key workers."
+)
 @click.option(
     "--fail-fast",
     is_flag=True,
@@ -159,9 +168,9 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
 @AT
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def status(path: Path, at: str | None, shape: str) -> None:
-    """Show what the mirror that runs here with this configuration does: states, lag, halts, workers.
+    """Show the state of the mirror that runs here with this configuration: partitions, lag, halts, workers.
 
-    Exit codes: 0 all well, 1 no mirror answers or it is not ready, 2 a partition is halted.
+    Exit codes: 0 all is well, 1 no mirror answers or it is not ready, 2 a partition is halted.
     """
     import json
 
@@ -181,7 +190,7 @@ def status(path: Path, at: str | None, shape: str) -> None:
 
 @main.group()
 def partition() -> None:
-    """Single partitions of the mirror that runs here."""
+    """Act on partitions of the mirror that runs here."""
 
 
 @partition.command()
@@ -190,7 +199,7 @@ def partition() -> None:
 @click.argument("topic", required=False)
 @click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every halted partition.")
-@click.option("--accept-gap", is_flag=True, help="Skip what the source has deleted meanwhile, this once.")
+@click.option("--accept-gap", is_flag=True, help="Skip what the source has deleted in the meantime, this once.")
 @click.option(
     "--accept-unproven",
     is_flag=True,
@@ -200,7 +209,7 @@ def partition() -> None:
 @click.option(
     "--accept-settings",
     is_flag=True,
-    help="Go on with a copy that was made under another isolation.level, from here on under that of now.",
+    help="Continue a copy that was made under another isolation.level, from here on under the current one.",
 )
 def resume(
     path: Path,
@@ -210,9 +219,9 @@ def resume(
     everything: bool,
     **accepted: bool,
 ) -> None:
-    """Look at halted partitions anew, after the reason was seen to: one, those of a topic, or --all.
+    """Resume halted partitions, once their reason is dealt with: one, those of a topic, or --all.
 
-    Exit codes: 0 all of them go on, 1 none of them, 2 some are still halted.
+    Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted.
     """
     from mirror.service.http import client
 
@@ -251,7 +260,7 @@ def resume(
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Also write findings and coverage there, as Parquet and JSON.",
+    help="Also write findings and coverage to this folder, as Parquet and JSON.",
 )
 @click.option("--digest", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True)
 @click.option("--limit", type=click.IntRange(min=0), help="Findings shown on the terminal.")
@@ -317,12 +326,12 @@ def _spark_conf(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
 
 @main.group()
 def config() -> None:
-    """Files to start from, as they come with this version."""
+    """Print the files that come with this version: an example, every key, alert rules."""
 
 
 @config.command()
 def example() -> None:
-    """Print the least configuration that works."""
+    """Print the smallest configuration that works."""
     click.echo(_shipped("example"), nl=False)
 
 
@@ -366,7 +375,7 @@ def _mirror_of(path: Path, at: str | None) -> tuple[tuple[str, int], str]:
 
 @main.group()
 def offsets() -> None:
-    """Which offset of the source is which at the destination (offsets: mapped)."""
+    """Translate offsets between source and destination (offsets: mapped)."""
 
 
 @offsets.command()

@@ -38,7 +38,7 @@ def test_help() -> None:
     assert result.exit_code == 0
     for command in ("run", "status", "partition", "audit", "validate", "demo", "sandbox"):
         assert command in result.output
-    assert "64 wrong usage, 78 the configuration is wrong" in " ".join(result.output.split())
+    assert "64 wrong usage; 78 the configuration is wrong" in " ".join(result.output.split())
     for command in ("run", "audit", "validate"):
         result = CliRunner().invoke(main, [command, "--help"])
         assert result.exit_code == 0

@@ -444,7 +444,7 @@ def whole_map(topic: str, ledger: Ledger, side: Side, *, gone_to: int) -> Offset
         raise StateUnusable(
             f"topic {topic} lacks a part of the offset map of {side.name}: {error}; somebody has deleted what stood "
             "there, so offsets of this partition cannot be translated. `mirror status` says whether it has halted, and "
-            "how the map is made anew"
+            "how to rebuild the map"
         ) from error
     return joined_map(topic, chunks)
 

@@ -18,7 +18,7 @@ WAS_COMPACTED = (
 MAY_STAND_ELSEWHERE = (
     "; or it is the copy that stands at a wrong offset, behind markers of a worker that was stopped for longer than "
     "settle.ms: kafka-dump-log on each of the source's replicas says which (if all have the batch at that offset, the "
-    "copy has to be made anew)"
+    "topic has to be copied again)"
 )
 """Added to the detail if the two logs have one batch at different offsets, and nothing tells which one is right."""
 

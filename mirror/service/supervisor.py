@@ -36,7 +36,7 @@ STOP_MARGIN_S = 25.0
 """Time beyond the drain for a worker to leave its group and report its end; after that it is killed."""
 MISCONFIGURED = frozenset({"SameCluster"})
 """Failures that only another configuration can fix."""
-RELOAD = "reloading is not supported yet: a restart reads the configuration anew; nothing stops"
+RELOAD = "reloading is not supported yet: a restart reads the configuration again; nothing stops"
 ONCE = frozenset({"topic_unknown", "topic_gone"})
 """Events that every worker finds out by itself, and that are logged once."""
 

@@ -87,7 +87,7 @@ class Rewriting:
             self._owner.log.warning(
                 "state_lost",
                 topic=self._state.topic,
-                detail=f"{self._state.topic} was deleted, made anew or cut, and has lost what was written down there; "
+                detail=f"{self._state.topic} was deleted, recreated or cut, and has lost what was written down there; "
                 "what is known of the partitions here is written again",
                 remedy="find out who did that, and let nobody but the mirror write to mirror-internal.* or delete from "
                 "it: what no running worker knows is lost",

@@ -70,7 +70,7 @@ class Books:
             self._owner.log.warning(
                 "state_lost",
                 topic=self.state.topic,
-                detail="the flow has copied before, and this topic had nothing of it: it was deleted or made anew "
+                detail="the flow has copied before, and this topic had nothing of it: it was deleted or recreated "
                 "while the mirror was stopped; what was skipped or halted before is not known any more",
             )
 

@@ -90,7 +90,7 @@ async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
     harmless = known.pinned and (unseen.cleaned or unseen.source_start >= unseen.end)
     if note is None and known.replaced:
         detail = (
-            "the source topic was made anew, and what the destination holds is of the one before, as far as is known"
+            "the source topic was recreated, and as far as is known, the destination holds records of the former one"
         )
         raise halt(HaltReason.UNPROVEN, _told(known, unseen, detail))
     if note is None:

@@ -188,7 +188,7 @@ class Locator:
         except NetworkError:
             partition.claim.identify(*before)
             raise
-        detail = f"{'; '.join(others)}; nothing of it was copied, so it begins anew"
+        detail = f"{'; '.join(others)}; nothing of it was copied, so the copy begins again"
         self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def _resync(self, partition: Partition, here: SourceLog, there: PartitionLog, *, settle: bool) -> Found:
@@ -340,7 +340,7 @@ class Locator:
         owner = partition.claim.ownership
         name = transactional_id(self._settings.flow, partition)
         if owner is None:
-            raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} is not to be had")
+            raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} could not be taken over")
         return ByTransactions(lambda: self.coordinator.abort_empty(name, owner, partition.topic, partition.index))
 
     def rules(self, partition: Partition) -> Rules:

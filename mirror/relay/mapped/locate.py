@@ -266,7 +266,7 @@ class _Look:
         partition.queue.keep_account(copied)
         partition.claim.remember_before(None)
         if start.remade:
-            detail = f"{start.remade}; nothing of it was copied, so it begins anew"
+            detail = f"{start.remade}; nothing of it was copied, so the copy begins again"
             self._log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
         if partition.claim.accept_settings and level not in ("", copied.isolation_level):
             self._locator.tell_level(partition, level, copied.source)
@@ -288,7 +288,7 @@ class _Look:
             raise halt(
                 HaltReason.MAP_LOST,
                 f"{self._rules.name} was copied up to source offset {due}, and from where both logs begin, the map can "
-                f"be made anew up to {coming.header.base_offset} only: what is behind that would be there twice",
+                f"be rebuilt only up to {coming.header.base_offset}: what is behind that would be there twice",
             )
         if due < start.source:
             lost = due, start.source
@@ -435,8 +435,8 @@ class _Look:
         if self._remaking:
             return halt(
                 HaltReason.MAP_LOST,
-                f"{self._rules.name}: the map cannot be made anew, as both logs do not begin at the same record any "
-                f"more: {error}",
+                f"{self._rules.name}: the map cannot be rebuilt, because the two logs no longer begin at the same "
+                f"record: {error}",
             )
         return await differs(self._sides, step.alignment, error, self._noted)
 

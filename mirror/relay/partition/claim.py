@@ -133,7 +133,7 @@ class Claim:
         self.ownership = ownership
 
     def renew(self, before: Ownership, after: Ownership) -> None:
-        """The coordinator gave us ``after``, unless the partition was taken over anew since ``before``."""
+        """The coordinator gave us ``after``, unless the partition was taken over again since ``before``."""
         if self.ownership == before:
             self.ownership = after
 

@@ -484,7 +484,7 @@ async def test_a_map_that_cannot_be_made_anew(trims: Iterator[list[FakeCluster]]
             await until(lambda: len(flow.log.of("halted")) == 2)
             (*_, last) = flow.log.of("halted")
             assert last["reason"] == "checkpoint_lost"
-            assert "both logs do not begin at the same record" in last["detail"]
+            assert "the two logs no longer begin at the same record" in last["detail"]
             assert destination.log("t").end == end
 
 

@@ -383,7 +383,7 @@ async def test_a_source_made_anew_that_begins_where_the_copy_ends(restarted: boo
                 assert await _resumed(flow) == "unproven"
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == "unproven"
-            assert "the source topic was made anew" in flow.partition().halted.detail  # type: ignore[union-attr]
+            assert "the source topic was recreated" in flow.partition().halted.detail  # type: ignore[union-attr]
             assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
             await until(lambda: flow.partition().queue.acknowledged == 90)
             assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 0, 60, "unproven")]

@@ -251,7 +251,7 @@ def test_hung_up(tmp_path: Path) -> None:
         process.wait_event("waiting")
         process.process.send_signal(signal.SIGHUP)
         line = process.wait_event("not_reloaded", level="warning")
-        assert "a restart reads the configuration anew" in line["detail"]
+        assert "a restart reads the configuration again" in line["detail"]
         os.kill(process.of("worker_started")[0]["pid"], signal.SIGHUP)
         process.wait_event("not_reloaded", worker=1)
         assert process.stop() == 0
