@@ -199,7 +199,11 @@ def partition() -> None:
 @click.argument("topic", required=False)
 @click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every halted partition.")
-@click.option("--accept-gap", is_flag=True, help="Skip what the source has deleted in the meantime, this once.")
+@click.option(
+    "--accept-gap",
+    is_flag=True,
+    help="Skip what the source has deleted or lacks, this once; the halt's remedy says what that means there.",
+)
 @click.option(
     "--accept-unproven",
     is_flag=True,

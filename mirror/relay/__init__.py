@@ -2,7 +2,7 @@
 
 ::
 
-    Fetcher (source broker) ── forward() ──▶ Partition.outbox ── Lane (connection) of a Sink (destination broker)
+    Fetcher (source broker) ── forward() ──▶ Queue.outbox ────── Lane (connection) of a Sink (destination broker)
         ▲                                        │ acknowledged in order
         └──────── Relay: locate, doubt, halt ◀───┘
 

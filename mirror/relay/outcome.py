@@ -1,7 +1,7 @@
 """Outcomes of work on a partition beside its data path: done, or the partition halts, or its position is in doubt.
 
-``attempted`` turns the exceptions of such work into an outcome, and ``Relay.act`` acts on it: nothing else decides what
-an exception means for a partition.
+``attempted`` turns the exceptions of such work into an outcome, and ``Relay.act`` acts on it. Locating has rules of its
+own for them (``relay.locate.seeking``): a position that cannot be found now is looked for again.
 """
 
 from collections.abc import Awaitable

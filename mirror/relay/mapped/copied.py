@@ -46,7 +46,7 @@ class Between(NamedTuple):
 
 
 class Mark(Protocol):
-    """The last batch of a record set. See ``relay.partition.Mark``."""
+    """The last batch of a record set. See ``relay.partition.cursor.Mark``."""
 
     @property
     def next_offset(self) -> int:

@@ -1,7 +1,7 @@
 """The claim of this process on a partition: who owns it, what was written down of it, and what is in doubt.
 
-Locating writes here (``relay.locate``, ``relay.mapped``, ``relay.durable``), with the methods; nothing outside this
-module assigns the attributes (``tests/relay/partition/test_owners.py``).
+Mostly locating changes it (``relay.locate``, ``relay.mapped``, ``relay.durable``); the lane and the relay report doubt.
+All use the methods; nothing outside this module assigns the attributes (``tests/relay/partition/test_owners.py``).
 """
 
 from typing import NamedTuple
@@ -89,7 +89,8 @@ class Claim:
         self.before: Before | None = None
         """With ``offsets: mapped``: the destination before a fence that no checkpoint follows yet."""
         self.accept_gap = False
-        """An operator has said: skip what the source has deleted, this once."""
+        """An operator has said: skip what the source has deleted or lacks, this once. With ``offsets: mapped``, also:
+        choose where several positions fit, and rebuild a lost map."""
         self.accept_unproven = False
         """An operator has said: what stands at the destination is a copy, though nothing shows it; this once."""
         self.accept_settings = False

@@ -1,7 +1,7 @@
 """The source's side of a partition: what to fetch next, and what is known of the source's log.
 
-The fetcher and what it calls (``relay.source``, ``relay.hot.forward``, ``relay.holes``) read the attributes, and change
-them with the methods. Nothing outside this module assigns them (``tests/relay/partition/test_owners.py``).
+Mostly the fetcher and what it calls change it (``relay.source``, ``relay.hot.forward``, ``relay.holes``), with the
+methods. Nothing outside this module assigns the attributes (``tests/relay/partition/test_owners.py``).
 """
 
 import math

@@ -13,7 +13,7 @@ class Location(NamedTuple):
     """Where a partition continues, by the destination's log."""
 
     offset: int
-    """The destination's log end, which is the next source offset to copy."""
+    """The next source offset to copy. With exact offsets it is the destination's log end."""
     identity: Identity
     last_epoch: int
     """Leader epoch of the source batch before ``offset``. -1: not known; the broker then cannot detect truncation."""

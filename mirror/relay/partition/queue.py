@@ -1,8 +1,9 @@
 """The destination's side of a partition: what waits to be sent, what is under way, and what was acknowledged.
 
 The lane's. The compiled code reads and writes these attributes by name (``hot/c/_gather.c``, ``_acks.c``); the same in
-Python is in ``relay.hot.gather`` and ``relay.hot.acks``. All others change them with the methods
-(``tests/relay/partition/test_owners.py``).
+Python is in ``relay.hot.gather`` and ``relay.hot.acks``. Nobody else assigns them
+(``tests/relay/partition/test_owners.py``); ``relay.hot.forward`` appends to the outbox, and ``relay.holes.parking``
+replaces what waits in it.
 """
 
 import time
@@ -121,7 +122,8 @@ class Queue:
         self.in_flight = new_outbox()
         """Of ``Batch``: sent, and not answered yet."""
         self.acknowledged = IN_DOUBT
-        """The base offset that the next answer must have. All offsets below are at the destination."""
+        """The next source offset to be acknowledged: all below are at the destination. With exact offsets, the next
+        answer must have it as its base offset; with ``offsets: mapped``, one from ``copied.destination`` on."""
         self.reached = -1
         """The position as last known, for those who watch; nothing is decided by it. -1: never known."""
         self.queued = False

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Attributes of mirror.relay.partition.Partition, and what a frame can. */
+/* Attributes of mirror.relay.partition.queue.Queue, and what a frame can. */
 static PyObject *name_topic_head, *name_index, *name_acknowledged, *name_in_flight, *name_frames, *name_window,
     *name_outbox, *name_queued, *name_release;
 

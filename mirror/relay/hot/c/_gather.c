@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Attributes of mirror.relay.partition.Partition. */
+/* Attributes of mirror.relay.partition.queue.Queue. */
 static PyObject *name_outbox, *name_in_flight, *name_topic_head, *name_window, *name_queued;
 
 int gather_prepare(void)
