@@ -158,7 +158,7 @@ class MappedRun(Run):
         until = self.loop.time() + PATIENCE_S
         while not done():
             if self.loop.time() > until:
-                left = [(each.name, each.phase.value, each.acknowledged) for each in self.alive[0].partitions]
+                left = [(each.name, each.phase.value, each.queue.acknowledged) for each in self.alive[0].partitions]
                 raise Violation(f"{otherwise}: {left}")
             await asyncio.sleep(0.2)
             self.check_workers()

@@ -186,7 +186,7 @@ async def test_two_mirrors(
             else:
                 await until(lambda: any(each.log.of("halted") or each.log.of("resync") for each in flows))
             return
-        await until(lambda: all(each.halted or each.acknowledged >= 20 for each in partitions))
+        await until(lambda: all(each.halted or each.queue.acknowledged >= 20 for each in partitions))
         halted = [each for each in partitions if each.halted]
         assert halted
         assert {each.halted.reason for each in halted if each.halted} == {"other_flow"}
