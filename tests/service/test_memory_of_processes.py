@@ -3,6 +3,7 @@ of Kafka's that is not used."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,7 +53,11 @@ def test_it_goes_on_as_the_supervisor(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ran: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, command: ran.append([program, *command]))
     become: Callable[..., object] = supervisor.become  # here it returns, since nothing follows
-    become(told, commands=Commands(config=str(path)))
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        become(told, commands=Commands(config=str(path)))
+    finally:
+        signal.signal(signal.SIGHUP, before)  # it is ignored now, and would be by all that later tests start from here
     ((program, *command),) = ran
     assert program == command[0] == sys.executable
     assert command[-1] == f"mirror run -c {path}"
