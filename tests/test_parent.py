@@ -30,11 +30,16 @@ def test_it_ends_with_its_parent_also_while_it_is_stopped() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = psutil.Process(int(parent.stdout.readline()))
-    child.suspend()
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    child.wait(60)
+    try:
+        child.suspend()
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        child.wait(60)
+    finally:
+        parent.kill()
+        if child.is_running():
+            child.kill()
 
 
 def test_a_parent_that_is_gone_already() -> None:

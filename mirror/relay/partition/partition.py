@@ -187,9 +187,7 @@ class Partition:
         """
         self.move("resumed")
         self.halted = None
-        self.claim.resume(
-            accept_gap=accept_gap, accept_unproven=accept_unproven, accept_settings=accept_settings
-        )  # fmt: skip
+        self.claim.resume(accept_gap=accept_gap, accept_unproven=accept_unproven, accept_settings=accept_settings)
 
     def stop(self) -> None:
         """The relay lets it go."""
