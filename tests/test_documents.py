@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BROKERS = ROOT / "docs" / "BROKERS.md"
+DESIGN = ROOT / "docs" / "DESIGN.md"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CODE = sorted(
     path
@@ -58,6 +59,55 @@ def not_there(text: str) -> list[str]:
         if not (ROOT / path).exists() or (name and name not in names_in(ROOT / path)):
             missing.append(found[0])
     return missing
+
+
+# Names in DESIGN.md: they are shorter.
+
+SHORT = re.compile(r"`(?:([\w/]+\.py)(?:::)?)?(\w+(?:\.\w+)*)?`")
+"""In backticks: a file, whose first folders may be left out, and a name in it; or a name alone."""
+
+
+@cache
+def defined() -> dict[Path, frozenset[str]]:
+    """File -> the classes and functions in it, and ``Class.member`` with the attributes that the class assigns."""
+    return {path: frozenset(_defined_in(path)) for path in CODE if path.suffix == ".py"}
+
+
+def _defined_in(path: Path) -> Iterator[str]:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.ClassDef):
+            yield node.name
+            yield from (f"{node.name}.{member}" for member in _members(node))
+
+
+def _members(node: ast.ClassDef) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield part.name
+        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+            yield part.attr
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+
+
+def unknown_names(text: str) -> list[str]:
+    """Files that no file's path ends with, names that the file before them does not have, and members of classes of ours
+    that the class does not have."""
+    every = defined()
+    classes = {name for names in every.values() for name in names if "." not in name and name[0].isupper()}
+    wrong = []
+    for found in SHORT.finditer(outside_code(text)):
+        file, name = found.groups()
+        if file:
+            files = [path for path in every if f"/{path.relative_to(ROOT)}".endswith(f"/{file}")]
+            right = bool(files) and (not name or any(name in every[path] for path in files))
+        else:
+            right = not name or name.partition(".")[0] not in classes or any(name in names for names in every.values())
+        if not right:
+            wrong.append(found[0].strip("`"))
+    return wrong
 
 
 # Sections and links.
@@ -128,6 +178,12 @@ def test_what_brokers_md_names_is_there() -> None:
     assert len(ENTRY.findall(text)) >= FACTS
 
 
+def test_what_design_md_names_is_there() -> None:
+    text = DESIGN.read_text(encoding="utf-8")
+    assert not_there("\n".join(re.findall(r"`tests/[^`]+`", text))) == []
+    assert unknown_names(text) == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_resolve(document: Path) -> None:
     assert broken_links(document, document.read_text(encoding="utf-8")) == []
@@ -157,6 +213,13 @@ def test_a_name_that_is_not_there_is_seen(named: str) -> None:
     there = "`tests/test_documents.py::test_links_resolve`, `chaos/scenarios/brokers.py::quota`, `mirror/relay/sink.py`"
     assert not_there(there) == []
     assert not_there(f"{there}: see `{named}`.") == [named]
+
+
+@pytest.mark.parametrize("named", ["relay/nowhere.py", "relay/sink.py::Lane.nothing", "sink.py::nothing", "Lane.nothing"])
+def test_a_short_name_that_is_not_there_is_seen(named: str) -> None:
+    there = "`relay/sink.py`, `sink.py::Lane._why_halt`, `Queue.acknowledged`, `Lane`, `asyncio.sleep`, `kafka.protocol`"
+    assert unknown_names(there) == []
+    assert unknown_names(f"{there}: see `{named}`.") == [named]
 
 
 COMPLETE = """### A fact

@@ -113,7 +113,7 @@ async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
 
 def _newest(copied: Iterable[LastCopied], accepted: int) -> LastCopied | None:
     counting = (one for one in copied if one.offset > accepted or not accepted)
-    return max(counting, key=lambda one: (one.offset, one.leader_epoch), default=None)
+    return max(counting, key=lambda one: one.rank, default=None)
 
 
 def _told(known: Known, unseen: Unseen, detail: str) -> str:

@@ -86,6 +86,15 @@ async def test_a_note_that_proves_too_little() -> None:
     assert await verdict(Source(), known(note, LastCopied(18, 3)), unseen(end=18)) == -1, "the newest counts"
 
 
+async def test_both_sides_lost_their_end_and_less_was_copied_again() -> None:
+    """Another worker's older note reaches further, into what both have lost: the later epoch is the newer note."""
+    lost = LastCopied(18, 2, header_digest(batch(15, leader_epoch=2)), 18)
+    again = batch(12, leader_epoch=3)
+    newer = LastCopied(15, 3, header_digest(again), 15)
+    for notes in ((lost, newer), (newer, lost)):
+        assert await verdict(Source(), known(*notes), unseen(end=15)) == 3
+
+
 async def test_nothing_is_known() -> None:
     """No note, or no ids: a halt, unless the source has nothing left that could be missed."""
     assert await verdict(Source(), known(), unseen()) == "unproven"
