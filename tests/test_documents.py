@@ -93,7 +93,7 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
 
 
 def unknown_names(text: str) -> list[str]:
-    """Files that no file's path ends with, names that the file before them does not have, and members of classes of ours
+    """Files that no path ends with, names that the file before them does not have, and members of classes of ours
     that the class does not have."""
     every = defined()
     classes = {name for names in every.values() for name in names if "." not in name and name[0].isupper()}
@@ -215,9 +215,13 @@ def test_a_name_that_is_not_there_is_seen(named: str) -> None:
     assert not_there(f"{there}: see `{named}`.") == [named]
 
 
-@pytest.mark.parametrize("named", ["relay/nowhere.py", "relay/sink.py::Lane.nothing", "sink.py::nothing", "Lane.nothing"])
+@pytest.mark.parametrize(
+    "named", ["relay/nowhere.py", "relay/sink.py::Lane.nothing", "sink.py::nothing", "Lane.nothing"]
+)
 def test_a_short_name_that_is_not_there_is_seen(named: str) -> None:
-    there = "`relay/sink.py`, `sink.py::Lane._why_halt`, `Queue.acknowledged`, `Lane`, `asyncio.sleep`, `kafka.protocol`"
+    there = (
+        "`relay/sink.py`, `sink.py::Lane._why_halt`, `Queue.acknowledged`, `Lane`, `asyncio.sleep`, `kafka.protocol`"
+    )
     assert unknown_names(there) == []
     assert unknown_names(f"{there}: see `{named}`.") == [named]
 
