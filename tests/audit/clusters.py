@@ -167,10 +167,10 @@ async def _produce(cluster: Cluster, topic: str, partition: int, batch: bytes) -
     assert response.error_code == 0, (response.error_code, response.error_message)
 
 
-def edited(batch: bytes, *, at: int | None = None, **header: int) -> bytes:
-    """The batch with one payload byte flipped, or header fields changed, and the checksum that belongs to it."""
+def edited(batch: bytes, *, at: int | None = None, by: int = 0x01, **header: int) -> bytes:
+    """The batch with one payload byte changed (``by``: which bits), or header fields, and the right checksum."""
     changed = bytearray(BatchHeader.read(batch)._replace(**header).pack() + batch[HEADER_SIZE:])
     if at is not None:
-        changed[at] ^= 0x01
+        changed[at] ^= by
     head = BatchHeader.read(changed)._replace(crc=checksum(changed))
     return head.pack() + bytes(changed[HEADER_SIZE:])

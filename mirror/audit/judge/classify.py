@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mirror.audit.judge.cleaned import Opened, settled
-from mirror.audit.judge.fills import Explained, fill_findings
+from mirror.audit.judge.fills import Explained, with_fills
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 from mirror.records.header import CODEC_MASK, Codec
 
@@ -73,7 +73,7 @@ def named(scene: Scene) -> list[Finding]:
         *_changed(scene.key, source, destination),
         *_overlapping(scene, source, destination),
     ]
-    found += fill_findings(
+    found = with_fills(
         scene.key,
         scene.looked,
         sorted([*scene.holes, *scene.equal]),
@@ -320,7 +320,7 @@ def codec_name(flags: int) -> str:
 
 def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
     """Names the remaining rows: offsets that both sides cover with different borders, or that only one side covers."""
-    key, explained = scene.key, Explained(scene.holes)
+    key = scene.key
     for ours, theirs in _groups(source.values(), destination.values()):
         if ours and theirs:
             yield _finding(
@@ -331,7 +331,7 @@ def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[in
             yield _finding(Kind.MISSING, key, ours, [], "")
         else:
             for row in theirs:
-                yield _finding(Kind.EXTRA, key, [], [row], explained.what_is_there(row.span))
+                yield _finding(Kind.EXTRA, key, [], [row], "")
 
 
 def _groups(

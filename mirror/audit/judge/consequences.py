@@ -8,7 +8,7 @@ explain remains a finding.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from mirror.audit.judge.classify import joined
 from mirror.audit.judge.fills import NO_HOLE
+from mirror.audit.judge.spans import less, merged
 from mirror.audit.model import Bounds, Finding, Hole, Kind, Span, TopicPartition
 
 LOSES = frozenset({Kind.MISSING, Kind.UNFILLED})
@@ -44,20 +45,24 @@ def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = (
         known: its bounds. If the logs' ends differ by exactly what was lost and added, nothing is wrong with the ends.
         holes: the source's; findings before and after a hole are neighbours.
     """
+    holes = list(holes)
     findings = joined(_displaced(found), holes)
     runs = sorted((one for one in findings if one.kind is Kind.MOVED), key=lambda one: -_span(one.source).offsets)
     rest = [one for one in findings if one.kind is not Kind.MOVED]
-    ended = _ended(rest, runs, known)
+    spans = merged(Span(hole.start, hole.end) for hole in holes)
+    ended = _ended(rest, runs, known, spans)
     behind: dict[int, list[Finding]] = defaultdict(list)
-    causes = [*rest, *runs] if len(runs) <= MOST_MOVED else rest
-    ways = _ways(causes)
+    few = len(runs) <= MOST_MOVED
+    causes = [*rest, *runs] if few else rest
+    ways = _ways(causes, spans)
     for run in runs:
-        if len(runs) <= MOST_MOVED:
-            ways = _ways([one for one in causes if one is not run])
+        if few:
+            ways = _ways([one for one in causes if one is not run], spans)
         cause = next((cause for offsets in ways if (cause := offsets.cause_of(run)) is not None), None)
         if cause is None:
             continue
-        causes = [one for one in causes if one is not run]
+        if few:
+            causes = [one for one in causes if one is not run]
         behind[id(cause)].append(run)
     folded = {id(run) for some in behind.values() for run in some}
     kept = [_with(one, _all_behind(one, behind)) for one in findings if id(one) not in folded]
@@ -78,6 +83,15 @@ def _lost(one: Finding) -> Span | None:
     return one.source if one.kind in LOSES or one.kind in REPLACES or _is_compared(one) else None
 
 
+def _lost_count(one: Finding, holes: Sequence[Span]) -> int:
+    """Returns how many offsets that are. Data that is missing on both sides of a hole is one finding, without the hole:
+    that may be filled all the same, and is a finding of its own if it is not."""
+    span = _lost(one)
+    if span is None or one.kind is not Kind.MISSING:
+        return _length(span)
+    return sum(part.offsets for part in less([span], holes))
+
+
 def _added(one: Finding, *, pushed: bool = False) -> Span | None:
     """Returns the destination offsets that this finding adds to the copy. What lies in a hole of the source takes the
     hole's place and adds none; or, if ``pushed``, it pushed the hole's markers on: these are all alike, so both are
@@ -96,15 +110,16 @@ def _is_compared(one: Finding) -> bool:
 class _Offsets:
     """Counts the offsets that causes have lost and added up to some place."""
 
-    def __init__(self, causes: Sequence[Finding], *, pushed: bool = False) -> None:
-        """``pushed``: as for ``_added``."""
+    def __init__(self, causes: Sequence[Finding], holes: Sequence[Span], *, pushed: bool = False) -> None:
+        """``holes``: the source's, merged. ``pushed``: as for ``_added``."""
         self._pushed = pushed
-        lost = [(span.end, span.offsets, one) for one in causes if (span := _lost(one))]
+        lost = [(span.end, _lost_count(one, holes), one) for one in causes if (span := _lost(one))]
         added = [(span.end, span.offsets, one) for one in causes if (span := _added(one, pushed=pushed))]
         self._lost, self._added = (sorted(some, key=lambda entry: entry[0]) for some in (lost, added))
         self._sums = [
             list(accumulate((n for _, n, _ in some), initial=0)) for some in (self._lost, self._added)
         ]  # fmt: skip
+        self._last_shifting = [self._shifting(some) for some in (self._lost, self._added)]
 
     def balance(self, source: int, destination: int) -> int:
         """Returns the offsets added minus the offsets lost before these offsets."""
@@ -121,28 +136,31 @@ class _Offsets:
         if self.balance(ours.start, theirs.start) != _shift(run):
             return None
         lost, added = self._before(ours.start, theirs.start)
-        found = [
-            *((end + _shift(run), index, one) for index, (end, _, one) in self._last(self._lost, lost)),
-            *((end, index, one) for index, (end, _, one) in self._last(self._added, added)),
-        ]
+        found: list[Entry] = []
+        if (index := self._last_shifting[0][lost]) is not None:
+            end, _, one = self._lost[index]
+            found.append((end + _shift(run), index, one))
+        if (index := self._last_shifting[1][added]) is not None:
+            end, _, one = self._added[index]
+            found.append((end, index, one))
         return max(found, key=itemgetter(0, 1))[2] if found else None
 
-    def _last(self, entries: Sequence["Entry"], count: int) -> Iterator[tuple[int, "Entry"]]:
-        """Yields, from the first ``count`` entries, the last one that shifts what is after it, if any."""
-        for index in range(count - 1, -1, -1):
-            one = entries[index][2]
+    def _shifting(self, entries: Sequence["Entry"]) -> list[int | None]:
+        """Returns, for each number of first entries, the index of the last of them that shifts what is after it."""
+        found: list[int | None] = [None]
+        for index, (_, _, one) in enumerate(entries):
             changes = _length(_lost(one)) != _length(_added(one, pushed=self._pushed))
-            if changes or one.kind is Kind.MOVED:
-                yield index, entries[index]
-                return
+            found.append(index if changes or one.kind is Kind.MOVED else found[-1])
+        return found
 
 
 Entry = tuple[int, int, Finding]
+"""The offset behind what was lost or added, a number, and the finding."""
 
 
-def _ways(causes: Sequence[Finding]) -> "tuple[_Offsets, _Offsets]":
+def _ways(causes: Sequence[Finding], holes: Sequence[Span]) -> "tuple[_Offsets, _Offsets]":
     """Returns the two ways to count what was added, the more likely one first."""
-    return _Offsets(causes), _Offsets(causes, pushed=True)
+    return _Offsets(causes, holes), _Offsets(causes, holes, pushed=True)
 
 
 def _length(span: Span | None) -> int:
@@ -162,11 +180,11 @@ def _displaced(findings: Iterable[Finding]) -> list[Finding]:
     return [one for one in found if one.kind is not Kind.MISSING or one.source not in moved]
 
 
-def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds) -> int:
+def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds, holes: Sequence[Span]) -> int:
     """Returns the shift at the logs' ends."""
     difference = known.destination.end - known.source.end
     ends = known.source.end, known.destination.end
-    if runs and any(offsets.balance(*ends) == difference for offsets in _ways(rest)):
+    if runs and any(offsets.balance(*ends) == difference for offsets in _ways(rest, holes)):
         return difference
     last = max(runs, key=lambda run: _span(run.destination).end, default=None)
     if last is None:

@@ -5,7 +5,9 @@ shift: of one marker too many and the thousand holes after it, one is overfilled
 batches with different shifts, such as right after a lost batch, either is possible: what leaves less to report counts.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from mirror.audit.judge.spans import clipped, less, merged, overlapping
 from mirror.audit.model import Finding, Hole, Kind, Span, TopicPartition, What
@@ -26,8 +28,11 @@ REMOVED = (What.GAP, What.EMPTY)
 Moved = tuple[Span, int]
 """The offsets of a moved batch, and its shift: destination offset minus source offset."""
 
+PAIRS = frozenset({Kind.MOVED, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.CORRUPT})
+"""Findings about a batch of each side, the one the other's counterpart."""
 
-def fill_findings(
+
+def with_fills(
     key: TopicPartition,
     looked: Sequence[Span],
     holes: Sequence[Hole],
@@ -37,7 +42,8 @@ def fill_findings(
     *,
     cleaned: bool = False,
 ) -> list[Finding]:
-    """Returns what is overfilled, unfilled or foreign; in about linear time, however many holes differ.
+    """Adds what is overfilled, unfilled or foreign, and what the source has in place of an extra batch; in about linear
+    time, however many holes differ.
 
     Args:
         key: the partition.
@@ -47,44 +53,81 @@ def fill_findings(
         odd: what else the destination has that is not a batch of records.
         found: the partition's findings about batches of records, a batch each.
         cleaned: a log cleaner works on the destination. It removes markers, which makes no difference to consumers.
+
+    Returns:
+        ``found``, with a detail text for extra batches, and the new findings.
     """
     holes, markers, odd, looked = _whole(holes), _whole(markers), _whole(odd), merged(looked)
-    moved = [
-        (finding.source, finding.destination)
-        for finding in found
-        if finding.kind is Kind.MOVED and finding.source and finding.destination
-    ]
-    intruders = [
-        finding.destination
-        for finding in found
-        if finding.destination and finding.kind not in (Kind.MOVED, Kind.MISSING)
-    ]
+    pairs = [(one.source, one.destination) for one in found if one.kind in PAIRS and one.source and one.destination]
     hole_spans = merged(Span(hole.start, hole.end) for hole in holes)
-    at_destination = [(there, there.start - here.start) for here, there in moved]
-    at_source = [(here, there.start - here.start) for here, there in moved]
-    told: list[Finding] = []
-    for hole, shift in _shifted(markers, at_destination, hole_spans, back=True):
-        for span in less(clipped(_moved_by(hole, -shift), looked), hole_spans):
-            there = _moved_by(span, shift)
-            told.append(_finding(Kind.OVERFILLED, key, None, there, "a marker where the source has a record"))
-    told += _odd(key, odd, hole_spans)
     covered = merged(
         [
             *(Span(hole.start, hole.end) for hole in markers),
             *(Span(hole.start, hole.end) for hole in odd if hole.what not in REMOVED),
-            *intruders,
+            *(one.destination for one in found if one.destination and one.kind not in (Kind.MOVED, Kind.MISSING)),
         ]
     )
-    removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED) if cleaned else []
-    for hole, shift in _shifted(holes, at_source, covered):
+    extra = {one.destination.start: one for one in found if one.kind is Kind.EXTRA and one.destination}
+    there = _There(markers, odd, [one.destination for one in extra.values() if one.destination])
+    at_destination = [(there, there.start - here.start) for here, there in pairs]
+    overfilled: list[Finding] = []
+    astray: list[Span] = []
+    explained = Explained(holes)
+    for part, shift in _shifted(there.all, at_destination, hole_spans, back=True):
+        here = _moved_by(part, -shift)
+        if there.is_marker(part):
+            for span in less(clipped(here, looked), hole_spans):
+                detail = "a marker where the source has a record"
+                overfilled.append(_finding(Kind.OVERFILLED, key, None, _moved_by(span, shift), detail))
+        elif part.start in extra:
+            extra[part.start] = replace(extra[part.start], detail=explained.what_is_there(here))
+        elif list(less([here], hole_spans)):
+            astray.append(Span(part.start, part.end))
+    at_source = [(here, there.start - here.start) for here, there in pairs]
+    return [
+        *(extra[one.destination.start] if one.kind is Kind.EXTRA and one.destination else one for one in found),
+        *overfilled,
+        *_odd(key, odd, merged(astray)),
+        *_unfilled(key, _shifted(holes, at_source, covered), looked, covered, odd if cleaned else ()),
+    ]
+
+
+class _There:
+    """What the destination has where a hole of the source may be: ``all`` of it, in order."""
+
+    def __init__(self, markers: Iterable[Hole], odd: Iterable[Hole], extra: Iterable[Span]) -> None:
+        sides = [
+            *((hole, True) for hole in markers),
+            *((hole, False) for hole in odd),
+            *((Hole(span.start, span.end, What.DATA), False) for span in extra),
+        ]
+        sides.sort(key=lambda side: side[0])
+        self.all = [hole for hole, _ in sides]
+        self._are_markers = [is_marker for _, is_marker in sides]
+
+    def is_marker(self, part: Hole) -> bool:
+        """Returns True for a part of a marker that the mirror wrote."""
+        return self._are_markers[bisect_right(self.all, part.start, key=lambda hole: hole.start) - 1]
+
+
+def _unfilled(
+    key: TopicPartition,
+    holes: Iterable[tuple[Hole, int]],
+    looked: Sequence[Span],
+    covered: Sequence[Span],
+    odd: Iterable[Hole],
+) -> Iterator[Finding]:
+    """Yields the offsets of the source's holes that nothing covers at the destination. ``odd``: of these, what a log
+    cleaner leaves is its work."""
+    removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED)
+    for hole, shift in holes:
         for span in less(clipped(_moved_by(hole, shift), looked), covered):
             for part in less([span], removed):
                 detail = f"the source has {NAMES[hole.what]} here, no marker fills it"
-                told.append(_finding(Kind.UNFILLED, key, _moved_by(part, -shift), None, detail))
+                yield _finding(Kind.UNFILLED, key, _moved_by(part, -shift), None, detail)
             for part in clipped(span, removed):
                 detail = "the destination's log cleaner has removed markers"
-                told.append(_finding(Kind.CLEANED, key, None, part, detail))
-    return told
+                yield _finding(Kind.CLEANED, key, None, part, detail)
 
 
 class Explained:
@@ -111,10 +154,11 @@ class Explained:
         return f"the source has {' and '.join(names)} here" if names else ""
 
 
-def _odd(key: TopicPartition, odd: Iterable[Hole], holes: Sequence[Span]) -> Iterator[Finding]:
+def _odd(key: TopicPartition, odd: Iterable[Hole], astray: Sequence[Span]) -> Iterator[Finding]:
+    """``astray``: the offsets among these for which the source has no hole."""
     for hole in odd:
         span = Span(hole.start, hole.end)
-        where = "" if not list(less([span], holes)) else NO_HOLE
+        where = NO_HOLE if clipped(span, astray) else ""
         match hole.what:
             case What.FOREIGN:
                 yield _finding(Kind.FOREIGN, key, None, span, f"a control batch that the mirror did not write{where}")

@@ -155,7 +155,8 @@ def _markers(
     for index, crc, may in zip(np.flatnonzero(control).tolist(), found["crc"].tolist(), may_fill.tolist(), strict=True):
         batch = _bytes(body, places[index])
         if checksum(batch) != crc:
-            whats.append((index, What.DAMAGED))
+            # With offsets of its own, no marker counts: it is a damaged copy if the map has it, else somebody else's.
+            whats.append((index, What.DATA if rules.mapped else What.DAMAGED))
         else:
             whats.append((index, What.CONTROL if may and marker_kind(batch) == ABORT else What.FOREIGN))
     return whats

@@ -122,6 +122,24 @@ def test_a_foreign_marker() -> None:
     assert found.detail.endswith("where the source has a record")
 
 
+def test_what_stands_in_a_hole_of_what_was_moved() -> None:
+    """One offset was added in front, so that all behind it lies by +1: a foreign marker and copied aborted data are in
+    the holes that the source has one offset before, not among its records."""
+    foreign = next(found for found in findings("AB|CD", "A|B!CD") if found.kind is Kind.FOREIGN)
+    assert (foreign.destination, foreign.detail) == (Span(5, 6), "a control batch that the mirror did not write")
+    copied = next(found for found in findings("ABbCD", "A|BbCD") if found.kind is Kind.EXTRA)
+    assert (copied.destination, copied.detail) == (Span(5, 7), "the source has aborted data here")
+    among = next(found for found in findings("ABCDE", "A|BCzDE") if found.kind is Kind.EXTRA)
+    assert (among.destination, among.detail) == (Span(7, 9), "")
+
+
+def test_what_stands_in_a_hole_beside_a_changed_batch_that_was_moved() -> None:
+    """The changed batch tells the shift as well as an equal one."""
+    assert [(found.kind, found.detail) for found in findings("ABC|DE", "A|BZ!DE") if found.kind is Kind.FOREIGN] == [
+        (Kind.FOREIGN, "a control batch that the mirror did not write")
+    ]
+
+
 def test_offsets_that_nothing_covers() -> None:
     assert told("A|B", "A.B") == [(Kind.UNFILLED, Span(2, 3), None)]
     assert told("ABC", "A..C") == [(Kind.MISSING, Span(2, 4), None)]
