@@ -5,12 +5,12 @@ import signal
 import sys
 from types import FrameType
 
-from bench.console import Progress, no_arguments
 from bench.errors import BenchError
 from bench.goals import complaints
 from bench.plan import __doc__ as plan_text
 from bench.plan import from_environment
 from bench.run import report, run
+from lab.console import Progress, no_arguments
 from mirror.sandbox import SandboxError
 
 

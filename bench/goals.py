@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from bench.plan import Workload
-from bench.results import Results, Row
+from bench.report.results import Results, Row
 
 __all__ = ["MM2_S", "Verdict", "compares", "complaints", "verdicts"]
 

@@ -14,14 +14,16 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import floor, loading, plan, room
-from bench.clusters import Side, pair
-from bench.copying import measure
+from bench import plan
+from bench.copiers import floor
+from bench.copiers.copying import measure
+from bench.copiers.programs import programs
+from bench.copiers.shallow import Mirror
+from bench.data import loading, room
+from bench.data.clusters import Side, pair
+from bench.data.stored import Stored
 from bench.errors import BenchError, exit_code_of
 from bench.measure import Measured, median
-from bench.programs import programs
-from bench.shallow import Mirror
-from bench.stored import Stored
 
 __all__ = ["held", "hold", "main", "try_out"]
 

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 
 from bench import lab
-from bench.copying import Job, measure
+from bench.copiers.copying import Job, measure
+from bench.copiers.programs import Programs, programs
+from bench.copiers.shallow import Mirror
 from bench.errors import BenchError, exit_code_of
 from bench.measure import Measured, Window
-from bench.programs import Programs, programs
-from bench.shallow import Mirror
 
 __all__ = ["Build", "compare", "compile_package", "main"]
 

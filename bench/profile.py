@@ -17,15 +17,16 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import lab, loading, plan, room
-from bench.clusters import Side, pair
-from bench.copying import measure
+from bench import lab, plan
+from bench.copiers.copying import measure
+from bench.copiers.programs import Program, Programs, programs
+from bench.copiers.shallow import Mirror
+from bench.data import loading, room
+from bench.data.clusters import Side, pair
+from bench.data.stored import Stored
 from bench.errors import BenchError, exit_code_of
 from bench.measure import Step
 from bench.plan import Workload
-from bench.programs import Program, Programs, programs
-from bench.shallow import Mirror
-from bench.stored import Stored
 
 __all__ = ["hottest", "main"]
 

@@ -4,21 +4,24 @@ written after each."""
 import os
 from collections.abc import Callable
 
-from bench import chart, exactness, floor, idle, jvm, latency, loading, machine, mm2, results, room, table
 from bench import goals as bounds
-from bench.clusters import BROKER_SETTINGS, Side, pair
-from bench.console import Progress
-from bench.copying import Copier, measure
+from bench.cases import exactness, idle, latency
+from bench.copiers import floor, jvm, mm2
+from bench.copiers.copying import Copier, measure
+from bench.copiers.mm1 import MirrorMaker1
+from bench.copiers.mm2 import MirrorMaker2
+from bench.copiers.programs import Programs, programs
+from bench.copiers.shallow import Mirror
+from bench.data import loading, room
+from bench.data.clusters import BROKER_SETTINGS, Side, pair
+from bench.data.stored import Stored
 from bench.errors import BenchError
 from bench.measure import Measured
-from bench.mm1 import MirrorMaker1
-from bench.mm2 import MirrorMaker2
 from bench.plan import Case, Plan, Workload
-from bench.programs import Programs, programs
-from bench.results import Cost, Latency, Results, Row
-from bench.shallow import Mirror
-from bench.stored import Stored
-from chaos.proxy import Proxy
+from bench.report import chart, machine, results, table
+from bench.report.results import Cost, Latency, Results, Row
+from lab.console import Progress
+from lab.proxy import Proxy
 
 __all__ = ["report", "run"]
 

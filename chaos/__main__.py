@@ -1,15 +1,15 @@
-"""``python -m chaos``: see ``chaos.plan`` for the environment variables."""
+"""``python -m chaos``: see ``chaos.suite.plan`` for the environment variables."""
 
 import os
 import signal
 import sys
 from types import FrameType
 
-from bench.console import Progress, no_arguments
 from chaos.errors import ChaosError
-from chaos.plan import __doc__ as plan_text
-from chaos.plan import from_environment
-from chaos.run import run
+from chaos.suite.plan import __doc__ as plan_text
+from chaos.suite.plan import from_environment
+from chaos.suite.run import run
+from lab.console import Progress, no_arguments
 from mirror.sandbox import SandboxError
 
 

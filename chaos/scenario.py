@@ -13,8 +13,8 @@ A scenario is one function that does the damage:
 When it is called, the stream and the mirror run and copying goes on (unless it asked for a ``bare`` stage). When it
 returns, the harness ends the stream, waits until the mirror has caught up, stops it and compares both sides.
 
-``struck`` is the evidence that each repetition needs (``chaos.evidence``); one that lacks some is repeated, at most
-``TRIES`` times, and does not count. No scenario is without evidence.
+``struck`` is the evidence that each repetition needs (``lab.evidence``); one that lacks some is repeated, at
+most ``TRIES`` times, and does not count. No scenario is without evidence.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chaos.errors import ChaosError
-from chaos.evidence import Evidence
-from chaos.topics import USUAL, TopicPlan
+from chaos.producers.topics import USUAL, TopicPlan
+from lab.evidence import Evidence
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 __all__ = ["SCENARIOS", "TRIES", "Act", "Scenario", "Shape", "scenario"]
 
@@ -44,7 +44,7 @@ class Shape:
         destination_version: the destination's, if it is another one.
         proxied: True if the mirror reaches both sides through proxies that fail on demand.
         authorized: True if both sides use Kafka's own authorizer, to which the mirror is another host than everybody
-            else (``chaos.rights``); proxied, too.
+            else (``chaos.play.rights``); proxied, too.
     """
 
     brokers: int = 3

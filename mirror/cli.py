@@ -95,7 +95,7 @@ class _Main(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name == "sandbox":
-            from mirror.sandbox.cli import sandbox
+            from mirror.sandbox.standing.cli import sandbox
 
             return sandbox
         if name == "demo":

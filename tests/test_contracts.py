@@ -16,15 +16,18 @@ BREAKING = {
     "layers, siblings": ("mirror/service/exits.py", "import mirror.audit.model"),
     "layers, a module in none of them": ("mirror/stray.py", ""),
     "audit": ("mirror/audit/model.py", "import mirror.relay.halts"),
-    "sandbox": ("mirror/sandbox/ports.py", "import mirror.wire.errors"),
+    "sandbox": ("mirror/sandbox/children/ports.py", "import mirror.wire.errors"),
     "pure, I/O": ("mirror/wire/errors.py", "import socket"),
     "pure, time": ("mirror/records/header.py", "import time"),
     "pure, threads": ("mirror/records/admit.py", "import threading"),
     "pure, processes": ("mirror/records/filler.py", "import subprocess"),
     "pure, the system": ("mirror/records/scan.py", "import os"),
-    "harnesses, bench": ("mirror/cli.py", "import bench.table"),
-    "harnesses, chaos": ("mirror/audit/model.py", "import chaos.plan"),
-    "harnesses, tests": ("mirror/sandbox/ports.py", "import tests.patience"),
+    "harnesses, bench": ("mirror/cli.py", "import bench.report.table"),
+    "harnesses, chaos": ("mirror/audit/model.py", "import chaos.suite.plan"),
+    "harnesses, lab": ("mirror/cli.py", "import lab.console"),
+    "lab, what uses it": ("lab/console.py", "import chaos.errors"),
+    "lab, each other": ("bench/errors.py", "import chaos.errors"),
+    "harnesses, tests": ("mirror/sandbox/children/ports.py", "import tests.patience"),
 }
 
 
@@ -46,7 +49,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages and their configuration, to be changed."""
     root = tmp_path_factory.mktemp("contracts")
     shutil.copy(ROOT / "pyproject.toml", root)
-    for name in ("mirror", "bench", "chaos", "tests"):
+    for name in ("mirror", "bench", "chaos", "lab", "tests"):
         shutil.copytree(ROOT / name, root / name, ignore=lambda _, names: [
             each for each in names if "." in each and not each.endswith(".py")
         ])  # fmt: skip

@@ -18,12 +18,12 @@ DESIGN = ROOT / "docs" / "DESIGN.md"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CODE = sorted(
     path
-    for part in ("mirror", "bench", "chaos", "tests")
+    for part in ("mirror", "bench", "chaos", "lab", "tests")
     for path in (ROOT / part).rglob("*")
     if path.suffix in (".py", ".c", ".h")
 )
 
-NAMED = re.compile(r"(?<![\w./-])((?:mirror|tests|chaos|bench|docs|scripts)/[\w./-]*\w)(?:::([\w.-]+))?")
+NAMED = re.compile(r"(?<![\w./-])((?:mirror|tests|chaos|bench|lab|docs|scripts)/[\w./-]*\w)(?:::([\w.-]+))?")
 """A path, and a test or scenario in it."""
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 CITATION = re.compile(r"\bdocs/[\w.-]*?\w\.md(?:#[\w-]+)?")
@@ -232,7 +232,7 @@ It is so.
 
 - Seen on: 4.3.0
 - Code: `mirror/relay/sink.py`
-- Shown by: `tests/net/test_log.py::test_produce`, and
+- Shown by: `tests/net/logs/test_log.py::test_produce`, and
   more
 """
 
@@ -243,8 +243,8 @@ It is so.
         ("- Seen on: 4.3.0\n", ""),
         ("- Code: `mirror/relay/sink.py`\n", ""),
         ("`mirror/relay/sink.py`", "everywhere"),
-        ("`tests/net/test_log.py::test_produce`", "experience"),
-        ("`tests/net/test_log.py::test_produce`", UNSHOWN),
+        ("`tests/net/logs/test_log.py::test_produce`", "experience"),
+        ("`tests/net/logs/test_log.py::test_produce`", UNSHOWN),
         ("4.3.0", "no version here"),
     ],
 )

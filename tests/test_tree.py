@@ -23,10 +23,10 @@ COVERED = {
     "relay/partition/queue.py": "relay/partition/test_partition.py",
     "relay/settings.py": "service/config/test_load.py",
     "relay/stats.py": "service/telemetry/test_exposition.py",
-    "sandbox/errors.py": "sandbox/test_cli.py",
+    "sandbox/errors.py": "sandbox/standing/test_cli.py",
     "sandbox/settings.py": "sandbox/test_arguments.py",
-    "sandbox/state.py": "sandbox/test_cli.py",
-    "sandbox/versions.py": "sandbox/test_arguments.py",
+    "sandbox/standing/state.py": "sandbox/standing/test_cli.py",
+    "sandbox/kafka/versions.py": "sandbox/test_arguments.py",
     "service/exits.py": "test_cli.py",
     "service/config/errors.py": "service/config/test_document.py",
     "service/telemetry/rows.py": "service/telemetry/test_fleet.py",
@@ -51,16 +51,16 @@ COVERED = {
     "audit/spark/java.py": "audit/test_command.py",
     "audit/spark/jvm.py": "audit/spark/test_session.py",
     "audit/spark/progress.py": "audit/spark/test_looking.py",
-    "demo/children.py": "demo/test_daemon.py",
-    "demo/dashboard.py": "demo/test_views.py",
-    "demo/ends.py": "demo/test_demo.py",
-    "demo/proof.py": "demo/test_daemon.py",
-    "demo/screen.py": "demo/test_views.py",
-    "demo/units.py": "demo/test_views.py",
-    "demo/writers.py": "demo/test_load.py",
-    "net/codes.py": "net/test_pulse.py",
+    "demo/watch/children.py": "demo/watch/test_daemon.py",
+    "demo/show/dashboard.py": "demo/show/test_views.py",
+    "demo/watch/ends.py": "demo/test_demo.py",
+    "demo/watch/proof.py": "demo/watch/test_daemon.py",
+    "demo/show/screen.py": "demo/show/test_views.py",
+    "demo/show/units.py": "demo/show/test_views.py",
+    "demo/data/writers.py": "demo/data/test_load.py",
+    "net/health/codes.py": "net/health/test_pulse.py",
     "net/configs.py": "relay/topics/test_topic_configs.py",
-    "net/unreached.py": "net/test_cluster.py",
+    "net/health/unreached.py": "net/test_cluster.py",
     "offsetmap/looks.py": "offsetmap/test_alignment_cleaned.py",
     "offsetmap/pins.py": "offsetmap/test_records.py",
     "offsetmap/survivors.py": "offsetmap/test_alignment_cleaned.py",
@@ -82,13 +82,13 @@ COVERED = {
     "relay/watch/asking.py": "relay/watch/test_idle.py",
     "relay/watch/renewal.py": "relay/mapped/test_expiry.py",
     "sandbox/broker.py": "sandbox/test_cluster.py",
-    "sandbox/ivy.py": "sandbox/test_jars.py",
-    "sandbox/java.py": "sandbox/test_jars.py",
+    "sandbox/kafka/ivy.py": "sandbox/kafka/test_jars.py",
+    "sandbox/kafka/java.py": "sandbox/kafka/test_jars.py",
     "sandbox/jvm.py": "audit/test_independent.py",
-    "sandbox/keeper.py": "sandbox/test_cli.py",
+    "sandbox/standing/keeper.py": "sandbox/standing/test_cli.py",
     "sandbox/kraft.py": "sandbox/test_arguments.py",
-    "sandbox/process.py": "sandbox/test_guardian.py",
-    "sandbox/requests.py": "sandbox/test_probe.py",
+    "sandbox/children/process.py": "sandbox/children/test_guardian.py",
+    "sandbox/standing/requests.py": "sandbox/test_probe.py",
     "sandbox/zookeeper.py": "sandbox/test_cluster.py",
     "service/channel.py": "service/test_child.py",
     "service/selection.py": "service/config/test_kinds.py",
@@ -138,10 +138,11 @@ def test_nothing_is_covered_that_is_not_there() -> None:
 
 
 def test_no_folder_is_a_heap() -> None:
-    """A dozen modules at most, but for those that are yet to be divided."""
+    """A dozen modules at most."""
+    packages = [ROOT / name for name in ("mirror", "bench", "chaos", "lab")]
     crowded = {
         str(folder.relative_to(ROOT)): len(files)
-        for folder in (ROOT / "mirror", *(path for path in (ROOT / "mirror").rglob("*") if path.is_dir()))
+        for folder in (*packages, *(path for package in packages for path in package.rglob("*") if path.is_dir()))
         if len(files := [path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 12
     }
-    assert set(crowded) <= {"mirror/demo", "mirror/net", "mirror/sandbox"}, crowded
+    assert crowded == {}

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from chaos.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_ELSEWHERE, MOVED
 from chaos.nemeses.places import SIDES, side_of
 from chaos.nemeses.schedule import Strike, nemesis
-from chaos.placing import lead_elsewhere, move
-from chaos.sides import Name, Side
+from chaos.play.placing import lead_elsewhere, move
+from chaos.play.sides import Name, Side
+from lab.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, LED_ELSEWHERE, MOVED
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 
 @nemesis("broker-kill", places=SIDES, struck=BROKER_KILLED)

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from chaos.errors import ChaosError
-from chaos.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RECREATED, RETAINED, TRIMMED_BEHIND
+from chaos.judging.reading import read
 from chaos.nemeses.places import GROUP, MIRRORS
 from chaos.nemeses.processes import up
 from chaos.nemeses.schedule import Strike, nemesis
-from chaos.placing import make, widen
-from chaos.probes import topic_id
-from chaos.raw import batches
-from chaos.reading import read
-from chaos.sides import Name, Side
+from chaos.play.placing import make, widen
+from chaos.play.sides import Name, Side
+from chaos.producers.raw import batches
+from chaos.producers.writing import write
 from chaos.waiting import until
-from chaos.writing import write
+from chaos.witness.probes import topic_id
+from lab.evidence import COMPACTED_BOTH, OVERTAKEN, PARTITION_ADDED, RECREATED, RETAINED, TRIMMED_BEHIND
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 DATA_S = 60.0
 """Longest wait for evidence that comes with the data, while brokers are away."""

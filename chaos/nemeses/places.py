@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from chaos.evidence import Record
-from chaos.mirrors import MirrorProcess
 from chaos.nemeses.schedule import Strike
-from chaos.sides import Side
+from chaos.play.mirrors import MirrorProcess
+from chaos.play.sides import Side
+from lab.evidence import Record
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 __all__ = ["GROUP", "MIRRORS", "SIDES", "TOPICS", "mirror_of", "record_of", "side_of"]
 

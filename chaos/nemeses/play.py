@@ -7,13 +7,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chaos.evidence import STRUCK, Evidence, Record
 from chaos.nemeses.places import record_of
 from chaos.nemeses.schedule import NEMESES, Strike
-from chaos.trials import SETTLE_S
+from chaos.play.trials import SETTLE_S
+from lab.evidence import STRUCK, Evidence, Record
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 __all__ = ["moments", "play"]
 

@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from chaos.evidence import (
+from chaos.nemeses.places import GROUP, MIRRORS, mirror_of
+from chaos.nemeses.schedule import Strike, nemesis
+from chaos.play.mirrors import MirrorProcess
+from chaos.waiting import until
+from chaos.witness.groups import member_ids
+from lab.evidence import (
     JOINED_AND_LEFT,
     MIRROR_KILLED,
     MIRROR_RESTARTED,
@@ -11,14 +16,9 @@ from chaos.evidence import (
     WORKER_FROZEN,
     WORKER_KILLED,
 )
-from chaos.groups import member_ids
-from chaos.mirrors import MirrorProcess
-from chaos.nemeses.places import GROUP, MIRRORS, mirror_of
-from chaos.nemeses.schedule import Strike, nemesis
-from chaos.waiting import until
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 __all__ = ["up"]
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from chaos.errors import ChaosError
-from chaos.evidence import Evidence
+from lab.evidence import Evidence
 
 if TYPE_CHECKING:
-    from chaos.stage import Stage
+    from chaos.play.stage import Stage
 
 __all__ = ["NEMESES", "Act", "Nemesis", "Strike", "draw", "nemesis"]
 

@@ -12,7 +12,7 @@ from chaos.scenarios import disk  # isort: skip
 from chaos.scenarios import numbers  # isort: skip
 from chaos.scenarios import mapped  # isort: skip
 from chaos.scenarios import promises  # isort: skip
-from chaos.scenarios import nemesis  # isort: skip
+from chaos.nemeses import scenarios as nemesis  # isort: skip
 
 __all__ = [
     "brokers",

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from chaos.evidence import (
+from chaos.play.placing import move
+from chaos.play.sides import Side
+from chaos.play.stage import Stage
+from chaos.producers.topics import EVERYONE, HOLES, TopicPlan
+from chaos.producers.writing import write
+from chaos.scenario import Shape, scenario
+from chaos.waiting import until
+from chaos.witness.probes import above_watermark
+from lab.evidence import (
     BROKER_KILLED,
     BROKER_RESTARTED,
     LOG_CUT_BACK,
@@ -11,16 +19,8 @@ from chaos.evidence import (
     THROTTLED,
     TOO_FEW_REPLICAS,
 )
-from chaos.placing import move
-from chaos.probes import above_watermark
-from chaos.proxy import Frame, watch_answer
-from chaos.proxy.answers import entries
-from chaos.scenario import Shape, scenario
-from chaos.sides import Side
-from chaos.stage import Stage
-from chaos.topics import EVERYONE, HOLES, TopicPlan
-from chaos.waiting import until
-from chaos.writing import write
+from lab.proxy import Frame, watch_answer
+from lab.proxy.answers import entries
 
 GROUP = "Brokers"
 PROXIED = Shape(proxied=True)

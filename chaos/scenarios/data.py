@@ -6,7 +6,18 @@ from itertools import pairwise
 from confluent_kafka import Producer
 
 from chaos.errors import ChaosError
-from chaos.evidence import (
+from chaos.play.mirrors import FLOW
+from chaos.play.segments import flip
+from chaos.play.sides import Side
+from chaos.play.stage import Stage
+from chaos.producers.raw import Stored, answer_at, batches
+from chaos.producers.topics import PLAIN, TopicPlan
+from chaos.producers.writing import add, transactional, write
+from chaos.scenario import Shape, scenario
+from chaos.scenarios.brokers import await_too_few
+from chaos.waiting import until
+from chaos.witness.probes import known_as, producers
+from lab.evidence import (
     BROKER_KILLED,
     BROKER_RESTARTED,
     COMPACTED,
@@ -20,19 +31,8 @@ from chaos.evidence import (
     TRIMMED,
     WORKER_KILLED,
 )
-from chaos.mirrors import FLOW
-from chaos.probes import known_as, producers
-from chaos.proxy import Direction, hold_request, watch_request
-from chaos.proxy.answers import carries, entries
-from chaos.raw import Stored, answer_at, batches
-from chaos.scenario import Shape, scenario
-from chaos.scenarios.brokers import await_too_few
-from chaos.segments import flip
-from chaos.sides import Side
-from chaos.stage import Stage
-from chaos.topics import PLAIN, TopicPlan
-from chaos.waiting import until
-from chaos.writing import add, transactional, write
+from lab.proxy import Direction, hold_request, watch_request
+from lab.proxy.answers import carries, entries
 from mirror.records.identity import Identity, producer_id
 from mirror.relay.durable.writer import FIRST_NOTE_S
 

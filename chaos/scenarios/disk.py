@@ -14,18 +14,18 @@ from typing import NamedTuple
 from confluent_kafka import Producer
 
 from chaos.errors import ChaosError
-from chaos.evidence import DAMAGED
-from chaos.proxy import Direction
-from chaos.raw import Stored, answer_at, batches
-from chaos.reading import Reading, read
+from chaos.judging.reading import Reading, read
+from chaos.play.segments import flip
+from chaos.play.sides import Name, Offsets, Side
+from chaos.play.stage import Stage
+from chaos.producers.raw import Stored, answer_at, batches
+from chaos.producers.topics import PLAIN, TopicPlan
+from chaos.producers.writing import add, transactional
 from chaos.scenario import scenario
 from chaos.scenarios.data import GROUP, SHAPE
-from chaos.segments import flip
-from chaos.sides import Name, Offsets, Side
-from chaos.stage import Stage
-from chaos.topics import PLAIN, TopicPlan
 from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
-from chaos.writing import add, transactional
+from lab.evidence import DAMAGED
+from lab.proxy import Direction
 from mirror.records.header import HEADER_SIZE
 
 PARTITIONS = 24

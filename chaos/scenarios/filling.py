@@ -4,7 +4,15 @@ offsets before a source's first record are filled."""
 import time
 from collections.abc import Callable, Iterable
 
-from chaos.evidence import (
+from chaos.play.sides import Side
+from chaos.play.stage import Stage
+from chaos.producers.raw import plant
+from chaos.producers.topics import HOLES, TopicPlan
+from chaos.scenario import scenario
+from chaos.scenarios.brokers import COMES_S, GROUP, PROXIED
+from chaos.waiting import until
+from chaos.witness.probes import above_watermark, known_as
+from lab.evidence import (
     ABOVE_WATERMARK,
     BROKER_FROZEN,
     BROKER_KILLED,
@@ -16,16 +24,8 @@ from chaos.evidence import (
     START_NOT_KEPT,
     WORKER_KILLED,
 )
-from chaos.probes import above_watermark, known_as
-from chaos.proxy import Fault, Frame, hold_request, watch_request
-from chaos.proxy.answers import carries, entries
-from chaos.raw import plant
-from chaos.scenario import scenario
-from chaos.scenarios.brokers import COMES_S, GROUP, PROXIED
-from chaos.sides import Side
-from chaos.stage import Stage
-from chaos.topics import HOLES, TopicPlan
-from chaos.waiting import until
+from lab.proxy import Fault, Frame, hold_request, watch_request
+from lab.proxy.answers import carries, entries
 from mirror.records.filler import filler_batch
 from mirror.records.identity import Identity
 

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chaos.errors import ChaosError
-from chaos.evidence import (
+from chaos.play.sides import Side
+from chaos.play.stage import Stage
+from chaos.producers.raw import batches, write_marker
+from chaos.producers.topics import TopicPlan
+from chaos.producers.writing import write
+from chaos.scenario import scenario
+from chaos.scenarios.data import FRESH, GROUP, QUIET, QUIETLY, SHAPE, identity_of, quiet_beside_a_stream
+from chaos.waiting import until
+from chaos.witness.probes import config, topic_id
+from lab.evidence import (
     BY_HAND,
     DELETED,
     OVERTAKEN,
@@ -16,15 +25,6 @@ from chaos.evidence import (
     WORKER_FROZEN,
     WORKER_KILLED,
 )
-from chaos.probes import config, topic_id
-from chaos.raw import batches, write_marker
-from chaos.scenario import scenario
-from chaos.scenarios.data import FRESH, GROUP, QUIET, QUIETLY, SHAPE, identity_of, quiet_beside_a_stream
-from chaos.sides import Side
-from chaos.stage import Stage
-from chaos.topics import TopicPlan
-from chaos.waiting import until
-from chaos.writing import write
 
 # -- a destination that changes batches ------------------------------------------------------------------------------
 

@@ -1,15 +1,15 @@
 """Mapped offsets: batches are appended at the end of the destination's log, beside other writers' records."""
 
-from chaos.evidence import FRAME_CUT, LATE, OPEN_TRANSACTION, STATE_SWEPT, WORKER_KILLED
-from chaos.probes import known_as
-from chaos.proxy import Frame, cut_answer, hold_request
-from chaos.proxy.answers import carries
+from chaos.play.stage import Stage
+from chaos.producers.topics import PLAIN
+from chaos.producers.writing import add, transactional
 from chaos.scenario import scenario
 from chaos.scenarios.data import OLD, SHAPE, await_swept, is_open
 from chaos.scenarios.network import COMES_S, PROXIED, WIRED
-from chaos.stage import Stage
-from chaos.topics import PLAIN
-from chaos.writing import add, transactional
+from chaos.witness.probes import known_as
+from lab.evidence import FRAME_CUT, LATE, OPEN_TRANSACTION, STATE_SWEPT, WORKER_KILLED
+from lab.proxy import Frame, cut_answer, hold_request
+from lab.proxy.answers import carries
 
 GROUP = "Data"
 MAPPED = {"offsets": "mapped"}

@@ -6,7 +6,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from chaos.errors import ChaosError
-from chaos.evidence import (
+from chaos.play.stage import Stage
+from chaos.producers.topics import PLAIN, TopicPlan
+from chaos.producers.writing import transaction, transactional, write
+from chaos.scenario import Shape, scenario
+from chaos.waiting import until
+from lab.evidence import (
     CONNECTIONS_CUT,
     DELAYED,
     FRAME_CUT,
@@ -21,7 +26,7 @@ from chaos.evidence import (
     WORKER_KILLED,
     WRONG_ANSWER,
 )
-from chaos.proxy import (
+from lab.proxy import (
     Direction,
     Fault,
     Proxy,
@@ -31,12 +36,7 @@ from chaos.proxy import (
     cut_request,
     hold_request,
 )
-from chaos.proxy.answers import entries
-from chaos.scenario import Shape, scenario
-from chaos.stage import Stage
-from chaos.topics import PLAIN, TopicPlan
-from chaos.waiting import until
-from chaos.writing import transaction, transactional, write
+from lab.proxy.answers import entries
 from mirror.relay.locate.seeking import REFRESH_AT_MOST_EVERY_S
 
 GROUP = "Network"

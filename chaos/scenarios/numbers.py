@@ -4,13 +4,13 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from chaos.errors import ChaosError
-from chaos.evidence import ANOTHER_PRODUCER, WORKER_KILLED, WRAPPED
-from chaos.raw import batches, plant
+from chaos.play.stage import Stage
+from chaos.producers.raw import batches, plant
+from chaos.producers.topics import TopicPlan
+from chaos.producers.writing import BATCH_RECORDS, transaction, transactional, write
 from chaos.scenario import scenario
 from chaos.scenarios.data import FRESH, GROUP, QUIET, SHAPE, identity_of
-from chaos.stage import Stage
-from chaos.topics import TopicPlan
-from chaos.writing import BATCH_RECORDS, transaction, transactional, write
+from lab.evidence import ANOTHER_PRODUCER, WORKER_KILLED, WRAPPED
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity
 

@@ -2,7 +2,15 @@
 
 import time
 
-from chaos.evidence import (
+from chaos.play.mirrors import MirrorProcess
+from chaos.play.sides import Name, Offsets
+from chaos.play.stage import Stage
+from chaos.producers.topics import EVERYONE, HOLES
+from chaos.scenario import Shape, scenario
+from chaos.waiting import until
+from chaos.witness.groups import committed, forget, members
+from chaos.witness.probes import markers_since
+from lab.evidence import (
     BOTH_BEGIN,
     BOTH_COPY,
     HOLE_PASSED,
@@ -15,15 +23,7 @@ from chaos.evidence import (
     WORKER_FROZEN,
     WORKER_KILLED,
 )
-from chaos.groups import committed, forget, members
-from chaos.mirrors import MirrorProcess
-from chaos.probes import markers_since
-from chaos.proxy import Frame, hold_answer
-from chaos.scenario import Shape, scenario
-from chaos.sides import Name, Offsets
-from chaos.stage import Stage
-from chaos.topics import EVERYONE, HOLES
-from chaos.waiting import until
+from lab.proxy import Frame, hold_answer
 
 GROUP = "Processes"
 SESSION_MS = 3_000

@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from chaos.errors import ChaosError
-from chaos.evidence import HALF_READ, MANY_TRANSACTIONS, WORKER_KILLED
-from chaos.groups import committed
-from chaos.probes import markers_since
+from chaos.play.sides import Name, Side
+from chaos.play.stage import Stage
+from chaos.producers.topics import TopicPlan
 from chaos.scenario import scenario
-from chaos.sides import Name, Side
-from chaos.stage import Stage
-from chaos.topics import TopicPlan
 from chaos.waiting import until
-from mirror.demo.writers import KAFKA_TOOLS
-from mirror.sandbox import jars
+from chaos.witness.groups import committed
+from chaos.witness.probes import markers_since
+from lab.evidence import HALF_READ, MANY_TRANSACTIONS, WORKER_KILLED
+from mirror.demo.data.writers import KAFKA_TOOLS
 from mirror.sandbox.jvm import Jvm
+from mirror.sandbox.kafka import jars
 
 GROUP = "Promises"
 _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

@@ -5,18 +5,18 @@ from contextlib import contextmanager
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from chaos.evidence import RIGHT_MISSED, WORKER_KILLED
-from chaos.proxy import Frame, watch_answer
-from chaos.proxy.answers import entries
-from chaos.rights import CLUSTER, Right, withdrawn
+from chaos.play.rights import CLUSTER, Right, withdrawn
+from chaos.play.sides import Side
+from chaos.play.stage import Stage
+from chaos.producers.topics import HOLES, PLAIN, TopicPlan
+from chaos.producers.writing import write
 from chaos.scenario import Shape, scenario
 from chaos.scenarios.data import FRESH, quiet_beside_a_stream
 from chaos.scenarios.mapped import MAPPED
-from chaos.sides import Side
-from chaos.stage import Stage
-from chaos.topics import HOLES, PLAIN, TopicPlan
 from chaos.waiting import until
-from chaos.writing import write
+from lab.evidence import RIGHT_MISSED, WORKER_KILLED
+from lab.proxy import Frame, watch_answer
+from lab.proxy.answers import entries
 
 GROUP = "Rights"
 SHAPE = Shape(proxied=True, authorized=True)

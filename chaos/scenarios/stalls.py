@@ -7,14 +7,14 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from chaos.errors import ChaosError
-from chaos.evidence import BROKER_FROZEN, LANE_HELD
-from chaos.proxy import Direction
+from chaos.play.sides import Name, Side
+from chaos.play.stage import Stage
+from chaos.producers.topics import TopicPlan
 from chaos.scenario import Shape, scenario
 from chaos.scenarios.brokers import GROUP
-from chaos.sides import Name, Side
-from chaos.stage import Stage
-from chaos.topics import TopicPlan
 from chaos.waiting import PATIENCE_S
+from lab.evidence import BROKER_FROZEN, LANE_HELD
+from lab.proxy import Direction
 
 PARTITIONS = 24
 """A third of them at each broker. Each source broker has partitions for every destination broker."""

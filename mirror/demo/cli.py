@@ -7,8 +7,8 @@ from types import FrameType
 
 import click
 
+from mirror.demo.data.topics import parse_size
 from mirror.demo.errors import DemoError
-from mirror.demo.topics import parse_size
 
 __all__ = ["demo"]
 
@@ -42,7 +42,7 @@ def demo(size: int, keep: bool) -> None:
     Exit codes: 0 identical, 1 could not finish, 2 a difference.
     """
     from mirror.demo.demo import Demo, Options
-    from mirror.demo.screen import open_screen
+    from mirror.demo.show.screen import open_screen
     from mirror.sandbox import SandboxError
 
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,7 +1,7 @@
 """The demo from its first step to its last: two clusters, a load, a mirror, an audit.
 
-Everything that it starts and writes belongs to guardians (``mirror.sandbox.process``): it is gone when the demo ends,
-however it ends.
+Everything that it starts and writes belongs to guardians (``mirror.sandbox.children.process``): it is gone when the
+demo ends, however it ends.
 """
 
 import importlib.util
@@ -14,20 +14,21 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirror.demo import dashboard, units
-from mirror.demo.daemon import Daemon, write_config
-from mirror.demo.dashboard import View
-from mirror.demo.ends import Ends, EndsOf, behind, records
+from mirror.demo.data.load import Load
+from mirror.demo.data.topics import ALL_TOPICS, records_for
+from mirror.demo.data.writers import KAFKA_TOOLS
 from mirror.demo.errors import DemoError
-from mirror.demo.events import Progress
-from mirror.demo.load import Load
-from mirror.demo.proof import Audit
-from mirror.demo.screen import Screen
-from mirror.demo.summary import Cost, read_results, render
-from mirror.demo.topics import ALL_TOPICS, records_for
-from mirror.demo.writers import KAFKA_TOOLS
-from mirror.sandbox import Cluster, jars, java, start_together
-from mirror.sandbox.process import Processes
+from mirror.demo.show import dashboard, units
+from mirror.demo.show.dashboard import View
+from mirror.demo.show.screen import Screen
+from mirror.demo.show.summary import Cost, read_results, render
+from mirror.demo.watch.daemon import Daemon, write_config
+from mirror.demo.watch.ends import Ends, EndsOf, behind, records
+from mirror.demo.watch.events import Progress
+from mirror.demo.watch.proof import Audit
+from mirror.sandbox import Cluster, start_together
+from mirror.sandbox.children.process import Processes
+from mirror.sandbox.kafka import jars, java
 from mirror.service.commands import Commands
 
 __all__ = ["Demo", "Options"]

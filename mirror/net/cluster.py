@@ -20,8 +20,8 @@ from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connection import READ_AHEAD, Asked, Connection, connect
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
+from mirror.net.health.unreached import Unreached
 from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.net.unreached import Unreached
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from mirror.wire.versions import NULL_UUID

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from mirror.net.buffers import Frame
-from mirror.net.codes import error_codes
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
+from mirror.net.health.codes import error_codes
 from mirror.net.options import ConnectionOptions
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.header import LAST_CORRELATION_ID, SIZE, request_header

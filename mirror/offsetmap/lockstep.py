@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from mirror.net.errors import Refused
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.alignment import Alignment, Differs, NeverArrived
 from mirror.offsetmap.looks import Batch, Gap
 from mirror.offsetmap.runs import OffsetMap

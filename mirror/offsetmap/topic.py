@@ -21,7 +21,7 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader, no_leader
 from mirror.net.configs import Resource, describe_configs
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.chunks import Chunk, joined
 from mirror.offsetmap.records import Entry, Flow, Ledger, Side, StateError
 from mirror.offsetmap.runs import MapError, OffsetMap

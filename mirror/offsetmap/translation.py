@@ -6,7 +6,7 @@ It only reads, and is for ``mirror offsets translate`` and the audit.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.lockstep import Differs, LockStep
 from mirror.offsetmap.records import Side

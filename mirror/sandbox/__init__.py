@@ -8,9 +8,9 @@
 Stands alone: imports nothing else of the project. Needs Linux, Java 17 and, to fetch Kafka's jars once, pyspark.
 """
 
-from . import jars
-from .broker import Broker
-from .cluster import Cluster, start_together
-from .errors import SandboxError
+from mirror.sandbox.broker import Broker
+from mirror.sandbox.cluster import Cluster, start_together
+from mirror.sandbox.errors import SandboxError
+from mirror.sandbox.kafka import jars
 
 __all__ = ["Broker", "Cluster", "SandboxError", "jars", "start_together"]

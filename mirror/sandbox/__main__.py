@@ -1,6 +1,6 @@
 """``python -m mirror.sandbox``: the same as ``mirror sandbox``."""
 
-from .cli import sandbox
+from mirror.sandbox.standing.cli import sandbox
 
 if __name__ == "__main__":
     sandbox(prog_name="python -m mirror.sandbox")

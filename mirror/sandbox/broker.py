@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import logs, probe
-from .errors import SandboxError
-from .process import Process, Processes
+from mirror.sandbox import logs, probe
+from mirror.sandbox.children.process import Process, Processes
+from mirror.sandbox.errors import SandboxError
 
 __all__ = ["Broker"]
 

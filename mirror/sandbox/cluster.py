@@ -11,13 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import classes, jars, kraft, settings, zookeeper
-from .broker import START_TIMEOUT_S, Broker
-from .errors import SandboxError
-from .jvm import Jvm
-from .ports import Reservation
-from .process import Process, Processes
-from .versions import DEFAULT, release
+from mirror.sandbox import kraft, settings, zookeeper
+from mirror.sandbox.broker import START_TIMEOUT_S, Broker
+from mirror.sandbox.children.ports import Reservation
+from mirror.sandbox.children.process import Process, Processes
+from mirror.sandbox.errors import SandboxError
+from mirror.sandbox.jvm import Jvm
+from mirror.sandbox.kafka import classes, jars
+from mirror.sandbox.kafka.versions import DEFAULT, release
 
 __all__ = ["MOST_BROKERS", "Cluster", "start_together"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from . import java, logs
+from mirror.sandbox import logs
+from mirror.sandbox.kafka import java
 
 __all__ = ["Jvm"]
 

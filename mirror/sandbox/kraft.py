@@ -6,11 +6,11 @@ import base64
 import uuid
 from pathlib import Path
 
-from . import logs
-from .broker import Broker
-from .errors import SandboxError
-from .jvm import Jvm
-from .process import Processes
+from mirror.sandbox import logs
+from mirror.sandbox.broker import Broker
+from mirror.sandbox.children.process import Processes
+from mirror.sandbox.errors import SandboxError
+from mirror.sandbox.jvm import Jvm
 
 __all__ = ["format_storage", "new_cluster_id", "properties"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import SandboxError
+from mirror.sandbox.errors import SandboxError
 
 __all__ = ["check", "proxied_listener", "small_cluster", "tls_listener"]
 

@@ -6,10 +6,10 @@ import socket
 import time
 from pathlib import Path
 
-from . import logs
-from .errors import SandboxError
-from .jvm import Jvm
-from .process import Process, Processes
+from mirror.sandbox import logs
+from mirror.sandbox.children.process import Process, Processes
+from mirror.sandbox.errors import SandboxError
+from mirror.sandbox.jvm import Jvm
 
 __all__ = ["properties", "start"]
 

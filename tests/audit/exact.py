@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirror.net.cluster import Cluster
-from mirror.net.log import Marker, PartitionLog
+from mirror.net.logs.log import Marker, PartitionLog
 from mirror.net.options import ClusterOptions
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity, producer_id

@@ -28,8 +28,8 @@ from mirror.records.opening import opened
 from mirror.records.scan import Place, scan
 from mirror.records.transactions import ABORT, COMMIT
 from mirror.sandbox import Cluster as Sandbox
-from mirror.sandbox import jars
 from mirror.sandbox.jvm import Jvm
+from mirror.sandbox.kafka import jars
 from tests.audit.clusters import create, endpoint, fill
 from tests.audit.exact import transactions
 from tests.records.builders import Record, kafka_batch, raw_batch, sealed

@@ -1,10 +1,10 @@
 """Results to print, draw and judge."""
 
-from bench.machine import Machine
+from bench.data.stored import Stored
 from bench.measure import Measured
 from bench.plan import SYSTEMS, all_workloads
-from bench.results import Cost, Latency, Results, Row, row
-from bench.stored import Stored
+from bench.report.machine import Machine
+from bench.report.results import Cost, Latency, Results, Row, row
 
 COSTS = {"floor": 0.25, "mirror": 0.5, "mm2": 16.0, "mm1": 20.0}
 MACHINE = Machine(

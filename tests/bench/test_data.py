@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import payload, procfs, profile, stored
-from bench.load import records_per_batch, stored_bytes
+from bench import procfs, profile
+from bench.data import payload, stored
+from bench.data.load import records_per_batch, stored_bytes
 from bench.plan import Workload, all_workloads
 from mirror.records.header import HEADER
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from bench.copiers.jvm import WINDOW
 from bench.goals import MM2_S
-from bench.jvm import WINDOW
 from bench.measure import Interval, Measured, Step, Window, median
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from bench import lab, pairs
+from bench.copiers.programs import Programs
+from bench.data.stored import Stored
 from bench.measure import Measured
 from bench.pairs import Build
 from bench.plan import all_workloads
-from bench.programs import Programs
-from bench.stored import Stored
-from mirror.sandbox.process import Processes
+from mirror.sandbox.children.process import Processes
 from tests.bench.samples import measured
 from tests.bench.test_systems import JOB
 

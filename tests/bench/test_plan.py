@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import room
+from bench.data import room
 from bench.errors import BenchError
 from bench.plan import CASES, ROOT, SYSTEMS, from_environment
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import chart, goals, latency, table
+from bench import goals
+from bench.cases import latency
+from bench.data.stored import Stored
 from bench.plan import all_workloads
-from bench.results import load, row, save
-from bench.stored import Stored
+from bench.report import chart, table
+from bench.report.results import load, row, save
 from tests.bench import samples
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bench import room
+from bench.data import room
 from bench.errors import BenchError
 
 GB = 1_000_000_000

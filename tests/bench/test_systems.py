@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import jvm, mm1, mm2, shallow
-from bench.copying import Job
+from bench.copiers import jvm, mm1, mm2, shallow
+from bench.copiers.copying import Job
 from mirror.service.config import load
 
 JOB = Job(topic="bench.16KB-lz4-64p", partitions=64, codec="lz4", source="127.0.0.1:1", destination="127.0.0.1:2")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import bench.run
+from bench.data.stored import Stored
 from bench.errors import BenchError
 from bench.measure import Measured
 from bench.plan import from_environment
-from bench.stored import Stored
 from tests.bench.samples import measured, results
 
 COSTS = {"floor": [2.0, 1.0, 4.0], "mirror": [9.0, 3.0, 6.0], "mm2": [40.0, 60.0, 50.0]}
@@ -29,7 +29,7 @@ def measured_in_turn(
             raise BenchError("stood still", "see the log")
         return measured(COSTS[name][order.count(name) - 1])
 
-    monkeypatch.setattr("bench.floor.measure", lambda *_: one("floor"))
+    monkeypatch.setattr("bench.copiers.floor.measure", lambda *_: one("floor"))
     monkeypatch.setattr("bench.run.measure", lambda copier, *_, **__: one(copier.name))
     plan = dataclasses.replace(
         from_environment({"BENCH_ONLY": only, "BENCH_SYSTEMS": "floor,mirror,mm2"}), repeat=3, out=out
@@ -38,7 +38,7 @@ def measured_in_turn(
     side: Any = SimpleNamespace(segments=lambda *_: [], delete_all=lambda: None)
     progress: Any = SimpleNamespace(step=lambda _: None, line=lambda _: None, detail=lambda _: None)
     held = Stored(batches=1, records=1, bytes=1)
-    monkeypatch.setattr("bench.loading.fill", lambda *_: held)
+    monkeypatch.setattr("bench.data.loading.fill", lambda *_: held)
     made = bench.run._Bench(plan, progress, side, side, SimpleNamespace(), found)  # type: ignore[arg-type]
     made.workload(plan.workloads[0])
     return order, found

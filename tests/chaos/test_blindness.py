@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from chaos import audits
 from chaos.errors import ChaosError
-from chaos.evidence import BROKER_KILLED, Record
-from chaos.mirrors import MirrorProcess
-from chaos.plan import Plan
-from chaos.reading import Isolation, Reading
-from chaos.results import Row
-from chaos.run import run
+from chaos.judging.reading import Isolation, Reading
+from chaos.play.mirrors import MirrorProcess
+from chaos.play.sides import Name, Offsets
+from chaos.play.stage import Stage
+from chaos.producers.topics import TopicPlan
 from chaos.scenario import SCENARIOS, Scenario
-from chaos.sides import Name, Offsets
-from chaos.stage import Stage
-from chaos.topics import TopicPlan
+from chaos.suite import audits
+from chaos.suite.plan import Plan
+from chaos.suite.results import Row
+from chaos.suite.run import run
+from lab.evidence import BROKER_KILLED, Record
 
 TOPICS = (TopicPlan(name="plain", writing="nobody"), TopicPlan(name="halts", writing="nobody"))
 WRITTEN = {0: b"a", 1: b"b", 3: b"c", 4: b"d"}
@@ -154,11 +154,11 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
         wanted = list(names)
         return [read(servers, wanted, isolation) for servers, isolation in views]
 
-    monkeypatch.setattr("chaos.run.Clusters", FakeClusters)
-    monkeypatch.setattr("chaos.stage.read", read)
-    monkeypatch.setattr("chaos.verdict.read", read)
-    monkeypatch.setattr("chaos.verdict.read_together", read_together)
-    monkeypatch.setattr("chaos.trials.Trials.__init__.__kwdefaults__", {"settle_s": 0.0})
+    monkeypatch.setattr("chaos.suite.run.Clusters", FakeClusters)
+    monkeypatch.setattr("chaos.play.stage.read", read)
+    monkeypatch.setattr("chaos.play.verdict.read", read)
+    monkeypatch.setattr("chaos.play.verdict.read_together", read_together)
+    monkeypatch.setattr("chaos.play.trials.Trials.__init__.__kwdefaults__", {"settle_s": 0.0})
     monkeypatch.setattr(audits, "audit", lambda *_, **__: (world.verdict, "said"))
     one = Scenario(
         name="fake", group="-", does="-", act=lambda stage: world.play(stage, tmp_path), struck=(BROKER_KILLED,),
@@ -311,7 +311,7 @@ def test_the_last_word_of_two_mirrors(
 def mapped(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Offsets differ."""
     monkeypatch.setitem(SCENARIOS, "fake", replace(SCENARIOS["fake"], exact=False))
-    monkeypatch.setattr("chaos.stage.Stage.caught_up", lambda *_: None)
+    monkeypatch.setattr("chaos.play.stage.Stage.caught_up", lambda *_: None)
     return world
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from chaos.errors import ChaosError
-from chaos.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
 from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw
+from chaos.nemeses import scenarios as nemesis
 from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
 from chaos.nemeses.play import moments, play
-from chaos.plan import Plan, from_environment
 from chaos.scenario import SCENARIOS
-from chaos.scenarios import nemesis
+from chaos.suite.plan import Plan, from_environment
+from lab.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
 
 SEEDS = range(300)
 MENU = list(NEMESES.values())

@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import Producer
 
 import chaos.scenarios  # noqa: F401 - registers them
-from chaos.clusters import Clusters
-from chaos.evidence import MIRROR_KILLED, WORKER_KILLED
-from chaos.outcome import Outcome
+from chaos.play.sides import Pair
+from chaos.play.stage import Stage
+from chaos.producers.topics import PLAIN, USUAL
 from chaos.scenario import SCENARIOS, Scenario, Shape
-from chaos.sides import Pair
-from chaos.stage import Stage
-from chaos.topics import PLAIN, USUAL
+from chaos.suite.clusters import Clusters
+from chaos.suite.outcome import Outcome
+from lab.evidence import MIRROR_KILLED, WORKER_KILLED
 
 pytestmark = pytest.mark.broker
 _numbers = count(1)

@@ -7,11 +7,11 @@ from itertools import count
 import pytest
 
 import chaos.scenarios  # noqa: F401 - registers them
-from chaos.clusters import Clusters
+from chaos.play.sides import Pair
+from chaos.play.stage import Stage
+from chaos.producers.topics import HOLES
 from chaos.scenario import SCENARIOS, Shape
-from chaos.sides import Pair
-from chaos.stage import Stage
-from chaos.topics import HOLES
+from chaos.suite.clusters import Clusters
 
 pytestmark = pytest.mark.broker
 _numbers = count(1)

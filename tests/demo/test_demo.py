@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.demo.topics import TOPICS
+from mirror.demo.data.topics import TOPICS
 
 pytestmark = pytest.mark.broker
 

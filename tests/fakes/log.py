@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from mirror.records.header import CRC_FROM, HEADER_SIZE, PREFIX_SIZE, SEQUENCES, BatchHeader
 from mirror.wire.errors import ErrorCode
-from tests.simulation.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch
+from tests.simulation.model.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch
 
 DEFAULT_MAX_BATCH = 1_048_588
 """Kafka's default max.message.bytes."""

@@ -7,7 +7,7 @@ import pytest
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
-from tests.simulation.differential import PARTITIONS, TOPIC, Pair, drive
+from tests.simulation.model.differential import PARTITIONS, TOPIC, Pair, drive
 
 STEPS = 60
 

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import addresses, create

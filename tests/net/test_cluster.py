@@ -9,7 +9,6 @@ from unittest.mock import patch
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from mirror.net import unreached
 from mirror.net.cluster import Cluster, Leader, no_leader
 from mirror.net.connection import Connection
 from mirror.net.errors import (
@@ -21,6 +20,7 @@ from mirror.net.errors import (
     Unsupported,
     WrongCluster,
 )
+from mirror.net.health import unreached
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node

@@ -7,7 +7,7 @@ import pytest
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import Refused
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until

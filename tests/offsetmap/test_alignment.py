@@ -11,7 +11,7 @@ from mirror.offsetmap.runs import Run
 from mirror.records.identity import Identity
 from tests.net.scripted import OWN, stepped
 from tests.records.builders import raw_batch
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 OTHER = 8
 

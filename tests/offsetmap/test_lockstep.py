@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.lockstep import Differs, Found, LockStep, Originals, lost_from
 from mirror.offsetmap.runs import Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL

@@ -9,7 +9,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.net.cluster import Cluster
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.pins import Halt, Pin
 from mirror.offsetmap.records import Chunk, Flow, Ledger, Order, Side
 from mirror.offsetmap.runs import OffsetMap, Run

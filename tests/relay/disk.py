@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mirror.net.errors import Damaged
-from mirror.net.log import Segment
-from mirror.net.reading import verified
+from mirror.net.logs.log import Segment
+from mirror.net.logs.reading import verified
 from mirror.records.header import HEADER_SIZE, PREFIX, PREFIX_SIZE, BatchHeader, CorruptBatch
 from mirror.records.scan import NOT_SEEN
 

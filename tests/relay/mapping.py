@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException
 
 from mirror.net.cluster import Cluster
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.lockstep import Originals
 from mirror.offsetmap.records import Side
 from mirror.offsetmap.runs import OffsetMap

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox import Cluster, SandboxError, kraft, settings
-from mirror.sandbox.versions import release
+from mirror.sandbox.kafka.versions import release
 
 
 @pytest.mark.parametrize("brokers", [-1, 0, 4])

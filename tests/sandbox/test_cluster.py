@@ -10,11 +10,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from bench import certificates
+from bench.data import certificates
 from mirror.sandbox import Cluster, SandboxError, cluster, probe, start_together
-from mirror.sandbox.ports import Reservation
-
-from .support import DEADLINE_S, alive, consume, create_topic, eventually, listening_addresses, produce
+from mirror.sandbox.children.ports import Reservation
+from tests.sandbox.support import DEADLINE_S, alive, consume, create_topic, eventually, listening_addresses, produce
 
 pytestmark = pytest.mark.broker
 

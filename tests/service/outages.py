@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.proxy import Proxy
+from lab.proxy import Proxy
 from mirror.sandbox import Cluster
 from mirror.sandbox.cluster import start_together
 from tests.patience import KEEPING

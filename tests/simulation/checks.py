@@ -13,9 +13,9 @@ from mirror.reasons import HaltReason, is_durable
 from mirror.relay.halts import Halted
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from tests.simulation.broker import Stored
-from tests.simulation.network import Trace
-from tests.simulation.site import TOPIC, Site, Unknown
+from tests.simulation.model.broker import Stored
+from tests.simulation.model.network import Trace
+from tests.simulation.model.site import TOPIC, Site, Unknown
 from tests.simulation.source import SourceLog
 from tests.simulation.worker import SETTLE_S, Worker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.site import Site
+from tests.simulation.model.site import Site
 from tests.simulation.source import DAY_MS
 
 if TYPE_CHECKING:

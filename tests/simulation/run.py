@@ -17,12 +17,12 @@ from mirror.relay.partition.phases import Phase
 from tests.simulation import events
 from tests.simulation.checks import Copy
 from tests.simulation.checks import Violation as Violation
-from tests.simulation.clock import Stuck, VirtualLoop, run_virtually
-from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.connection import FETCH_BY_ID, FETCH_VERSION
 from tests.simulation.events import EVENTS as EVENTS
-from tests.simulation.network import Process, Trace, Weather
-from tests.simulation.site import Site
+from tests.simulation.model.clock import Stuck, VirtualLoop, run_virtually
+from tests.simulation.model.cluster import SimulatedCluster
+from tests.simulation.model.connection import FETCH_BY_ID, FETCH_VERSION
+from tests.simulation.model.network import Process, Trace, Weather
+from tests.simulation.model.site import Site
 from tests.simulation.source import DAY_MS, Recipe, SourceLog
 from tests.simulation.worker import Worker, simulated
 

@@ -9,7 +9,7 @@ from mirror.net.buffers import OVERHEAD
 from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL
 from mirror.records.identity import MAX_EPOCH
 from tests.records.builders import raw_batch
-from tests.simulation.broker import ABORT, COMMIT, PartitionModel, Stored, marker_batch
+from tests.simulation.model.broker import ABORT, COMMIT, PartitionModel, Stored, marker_batch
 
 START_MS = 1_800_000_000_000
 """What the clock says when a run begins."""

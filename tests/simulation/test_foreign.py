@@ -14,9 +14,9 @@ from mirror.records.identity import MIRROR_BIT
 from mirror.relay.holes import parking
 from mirror.relay.locate.compare import Comparison
 from tests.records.builders import raw_batch
-from tests.simulation.broker import Stored
 from tests.simulation.checks import Copy, Violation
-from tests.simulation.clock import VirtualLoop, run_virtually
+from tests.simulation.model.broker import Stored
+from tests.simulation.model.clock import VirtualLoop, run_virtually
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.source import Recipe
 from tests.simulation.worker import simulated

@@ -8,11 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from mirror.relay.partition.queue import Queue
-from tests.simulation import mapped_run, run
-from tests.simulation.clock import VirtualLoop
-from tests.simulation.mapped_run import MappedRun
-from tests.simulation.mapped_source import Taste
-from tests.simulation.network import Weather
+from tests.simulation import run
+from tests.simulation.mapped import run as mapped_run
+from tests.simulation.mapped.run import MappedRun
+from tests.simulation.mapped.source import Taste
+from tests.simulation.model.clock import VirtualLoop
+from tests.simulation.model.network import Weather
 from tests.simulation.run import Outcome, Run, Violation
 from tests.simulation.source import Recipe
 

@@ -33,10 +33,10 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics import verdicts
 from mirror.relay.topics.pairing import Pair
 from mirror.relay.watch import idle
-from tests.simulation.clock import VirtualLoop
-from tests.simulation.cluster import SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
-from tests.simulation.connection import PRODUCE_VERSION
-from tests.simulation.network import Trace
+from tests.simulation.model.clock import VirtualLoop
+from tests.simulation.model.cluster import SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
+from tests.simulation.model.connection import PRODUCE_VERSION
+from tests.simulation.model.network import Trace
 from tests.simulation.source import DAY_MS, START_MS
 
 SETTLE_S = 0.3

@@ -8,8 +8,8 @@ from pathlib import Path
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from mirror.sandbox import jars
 from mirror.sandbox.jvm import Jvm
+from mirror.sandbox.kafka import jars
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 START_MS = round(time.time() * 1_000) - 600_000

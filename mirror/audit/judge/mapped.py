@@ -15,7 +15,7 @@ from mirror.audit.model import AuditRequest, Bounds, Finding, Kind, Span, TopicP
 from mirror.audit.prepare.plan import Task, copied
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.lockstep import Differs
 from mirror.offsetmap.records import Side as MapSide
 from mirror.offsetmap.records import StateError

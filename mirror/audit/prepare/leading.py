@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from mirror.audit.model import Bounds, Finding, Kind, Span
 from mirror.net.cluster import Cluster
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.records.filler import filler_id, is_filler
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Topic, no_leader
 from mirror.net.errors import NetworkError
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import HALTED, LastCopied, Note
 from mirror.offsetmap.topic import Memory

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mirror.net.cluster import Cluster
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.offsetmap.records import Checkpoint, Entry

@@ -16,7 +16,7 @@ A damaged base offset between two true gaps may leave the order right. Nobody ca
 import asyncio
 
 from mirror.net.errors import Damaged, Refused, Unreachable
-from mirror.net.log import SourceLog
+from mirror.net.logs.log import SourceLog
 from mirror.offsetmap.lockstep import Originals
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from mirror.net.errors import NetworkError, Refused
-from mirror.net.log import Marker
+from mirror.net.logs.log import Marker
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay.halts import halt

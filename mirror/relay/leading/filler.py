@@ -25,7 +25,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from mirror.net.errors import Refused, Unreachable
-from mirror.net.log import Producer
+from mirror.net.logs.log import Producer
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_batch, is_filler, stride
 from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, BatchHeader, Codec

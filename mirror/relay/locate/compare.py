@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.net.errors import Refused, Unreachable
-from mirror.net.log import Segment
+from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins

@@ -10,7 +10,7 @@ from typing import Any
 from mirror.net.cluster import Cluster, Leader, Topic, no_leader
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import NetworkError, Refused, Unreachable, Unsupported
-from mirror.net.log import PartitionLog, SourceLog
+from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, UnderReplicated, Unreachable
-from mirror.net.log import Marker, Producer, Segment
+from mirror.net.logs.log import Marker, Producer, Segment
 from mirror.reasons import HaltReason
 from mirror.records.admit import Fill, Terms, admit
 from mirror.records.header import BatchHeader

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, Unreachable
-from mirror.net.log import Segment
+from mirror.net.logs.log import Segment
 from mirror.offsetmap.survivors import STEPS
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader
 from mirror.records.opening import NotOpened, Record, opened

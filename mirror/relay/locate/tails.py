@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, Unreachable
-from mirror.net.log import Segment
+from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, same_owner

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from mirror.net.coordinator import Ownership
-from mirror.net.log import PartitionLog, SourceLog
+from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.lockstep import is_fence, lost_from
 from mirror.offsetmap.records import Checkpoint, Chunk, Ledger

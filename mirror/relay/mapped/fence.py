@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable
-from mirror.net.log import Marker, PartitionLog, Producer
+from mirror.net.logs.log import Marker, PartitionLog, Producer
 from mirror.offsetmap.records import Checkpoint, Remembered, Side
 from mirror.offsetmap.topic import Memory
 from mirror.relay.holes.markers import NOT_PERMITTED

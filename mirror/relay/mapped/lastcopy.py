@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog, SourceLog
+from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.alignment import Alignment, Differs
 from mirror.offsetmap.looks import Batch, Fit, fit
 from mirror.offsetmap.pins import LastCopied, header_digest

@@ -13,7 +13,7 @@ from typing import Any
 
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog, Producer, SourceLog
+from mirror.net.logs.log import PartitionLog, Producer, SourceLog
 from mirror.offsetmap.alignment import Ambiguous, Differs, NeverArrived
 from mirror.offsetmap.lockstep import LockStep
 from mirror.offsetmap.pins import LastCopied

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 
 from mirror.net.errors import Damaged, NetworkError, Unreachable
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.mapped.copied import Account, Between, Copied

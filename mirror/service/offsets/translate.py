@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 from mirror.net.cluster import Cluster, no_leader
 from mirror.net.errors import Refused
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.runs import Place
 from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import Translation, translation

@@ -10,8 +10,8 @@ from typing import Any
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Asked
 from mirror.net.errors import NetworkError
-from mirror.net.pulse import Pulse
-from mirror.net.unreached import Unreached
+from mirror.net.health.pulse import Pulse
+from mirror.net.health.unreached import Unreached
 from mirror.relay.assignment import Key
 from mirror.relay.locate.resync import Log
 from mirror.relay.relay import Relay

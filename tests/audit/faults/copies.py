@@ -18,7 +18,7 @@ from tests.audit.faults.segments import Unit, bases
 from tests.records.builders import Record as Written
 from tests.records.builders import kafka_batch
 from tests.records.cleaner import cleaned
-from tests.simulation.broker import ABORT, marker_batch
+from tests.simulation.model.broker import ABORT, marker_batch
 
 OWNER = MIRROR_BIT + 12_345
 """The producer id under which copies are written."""

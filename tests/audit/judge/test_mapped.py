@@ -13,7 +13,7 @@ from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, S
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import copied
 from mirror.net.cluster import Cluster
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.records import Checkpoint, Chunk, Order
 from mirror.offsetmap.records import Side as MapSide

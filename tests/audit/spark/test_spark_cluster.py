@@ -18,7 +18,7 @@ import pytest
 import mirror
 from mirror.audit.errors import AuditError
 from mirror.audit.spark.cluster_session import Found, _check, _is_loopback, _packed
-from mirror.demo import children
+from mirror.demo.watch import children
 from mirror.sandbox import Cluster
 from tests.audit.clusters import copy, create, fill
 

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock, patch
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.pins import Note
 from mirror.offsetmap.records import Entry
 from mirror.relay.durable.due import Due

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import NetworkError
-from mirror.net.log import Marker, PartitionLog
+from mirror.net.logs.log import Marker, PartitionLog
 from mirror.offsetmap.records import Halt, Ledger
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.partition.phases import Phase
@@ -15,7 +15,7 @@ from tests.fakes.loop import until
 from tests.records.builders import raw_batch
 from tests.relay.flows import batches, clusters, fill, mirroring
 from tests.relay.noting import FIRST, ledger, noted, recreate
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 
 async def test_a_halt_stays_for_whoever_takes_the_partition_over() -> None:

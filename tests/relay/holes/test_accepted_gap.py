@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirror.net.log import Marker, PartitionLog
+from mirror.net.logs.log import Marker, PartitionLog
 from mirror.offsetmap.topic import Memory
 from mirror.relay.locate import position
 from mirror.relay.mapped import locate as mapped_mode
@@ -22,7 +22,7 @@ from tests.relay.flows import Log, batches, clusters, mirroring
 from tests.relay.locate.test_cleaned import alter, headers
 from tests.relay.mapping import mapping, payloads
 from tests.relay.noting import ledger
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 FIRST = ("t", 0)
 

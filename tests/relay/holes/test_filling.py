@@ -14,7 +14,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.relay.flows import Flow, batch, clusters, mirroring
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 ANOTHER = 4_000
 """The producer id of a transactional producer at the source."""

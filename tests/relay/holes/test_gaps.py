@@ -26,7 +26,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 from tests.records.builders import raw_batch
 from tests.relay.disk import CannotRead, Disk
-from tests.simulation.broker import ABORT, COMMIT, marker_batch
+from tests.simulation.model.broker import ABORT, COMMIT, marker_batch
 
 LOOP = InnerLoop(9)
 MOST_ANSWERS = 200

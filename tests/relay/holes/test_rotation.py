@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.net.log import Segment
+from mirror.net.logs.log import Segment
 from mirror.records.identity import MAX_EPOCH, Identity, producer_id
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.locate import tails
@@ -15,7 +15,7 @@ from mirror.relay.locate.resync import Rules, continued
 from mirror.relay.locate.tails import look_back
 from mirror.wire.errors import ErrorCode
 from tests.records.builders import raw_batch
-from tests.simulation.broker import Answer, PartitionModel
+from tests.simulation.model.broker import Answer, PartitionModel
 
 OWNER = producer_id(flow="f", cluster_id="c", topic="t", partition=0)
 LAST = Identity(OWNER, MAX_EPOCH, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import NetworkError
-from mirror.net.log import Producer
+from mirror.net.logs.log import Producer
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import BatchHeader
 from mirror.records.identity import producer_id

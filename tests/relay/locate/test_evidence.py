@@ -2,7 +2,7 @@
 
 import pytest
 
-from mirror.net.leader_requests import EpochEnd
+from mirror.net.logs.leader_requests import EpochEnd
 from mirror.offsetmap.pins import LastCopied, header_digest
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted

@@ -12,7 +12,7 @@ from mirror.relay.locate.compare import Comparison
 from tests.records.builders import sealed
 from tests.relay.flows import batch, batches, copies
 from tests.relay.scenes import Scene, scene
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 
 async def _halts(at: Scene) -> tuple[str, str]:

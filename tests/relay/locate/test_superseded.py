@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.net.log import Marker, PartitionLog
+from mirror.net.logs.log import Marker, PartitionLog
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader, Codec
 from mirror.relay.locate import compare, superseded
@@ -23,7 +23,7 @@ from tests.records.builders import Record, kafka_batch, raw_batch, sealed
 from tests.relay.flows import clusters, mirroring
 from tests.relay.noting import ledger
 from tests.relay.scenes import Scene, scene
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 TIME = 1_700_000_000_000
 DAY_MS = 86_400_000

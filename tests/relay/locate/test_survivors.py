@@ -14,7 +14,7 @@ from tests.records.builders import kafka_batch
 from tests.records.cleaner import SIZE, TIME, cleaned, record, written
 from tests.relay.flows import copies
 from tests.relay.scenes import Scene, scene
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 COMPACTED = Terms(compacted=True, compacted_there=True)
 

@@ -12,7 +12,7 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
 from tests.relay.noting import SIDE, ledger, recreate
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 OTHERS = batches(4, first=0)
 """What somebody else has written to the destination topic before."""

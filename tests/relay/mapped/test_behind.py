@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted

@@ -10,8 +10,8 @@ import pytest
 
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog, Producer
-from mirror.net.reading import Segment
+from mirror.net.logs.log import PartitionLog, Producer
+from mirror.net.logs.reading import Segment
 from mirror.offsetmap.records import Checkpoint, Entry, Ledger, Order, Remembered, Side
 from mirror.offsetmap.topic import Memory
 from mirror.records.header import BatchHeader
@@ -20,7 +20,7 @@ from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.fence import Before, _until_marked, note, noted
 from mirror.relay.partition.partition import Partition
 from tests.records.builders import raw_batch
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 SIDE = Side("orders", 0, "all")
 CHECKPOINT = Checkpoint(

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror.net.cluster import Cluster
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.alignment import Ambiguous
 from mirror.offsetmap.lockstep import Differs
 from mirror.offsetmap.topic import State

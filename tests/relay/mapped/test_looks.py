@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import Refused
-from mirror.net.log import PartitionLog
+from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.lockstep import LockStep
 from mirror.offsetmap.records import Chunk
 from mirror.records.header import HEADER_SIZE, BatchHeader

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.net.log import PartitionLog
-from mirror.net.reading import Segment
+from mirror.net.logs.log import PartitionLog
+from mirror.net.logs.reading import Segment
 from mirror.records.header import BatchHeader
 from mirror.relay.mapped.copied import Between
 from mirror.relay.mapped.strays import Strays, first_own
@@ -20,7 +20,7 @@ from tests.fakes.loop import until
 from tests.records.builders import raw_batch, sealed
 from tests.relay.flows import Flow, batch, clusters, fill, mirroring
 from tests.relay.noting import SIDE, ledger
-from tests.simulation.broker import marker_batch
+from tests.simulation.model.broker import marker_batch
 
 END = 60
 LONG_MS = 600_000

@@ -1,0 +1,102 @@
+"""The cost of exactness: the same data plain, old, in transactions, and over long round trips. Mirror only.
+
+Each case is one topic of 16 KB lz4 batches (or smaller ones, cut by its transactions), copied once. A hole at the
+source becomes a marker at the destination, and data too old for the destination to remember its producer goes one
+batch at a time. Both limit the throughput of a partition by round trips, and these rows show it.
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from bench.copiers.copying import Copier, Job, copy
+from bench.copiers.programs import Programs, python_module
+from bench.copiers.shallow import Mirror
+from bench.data.clusters import Side
+from bench.data.stored import Stored
+from bench.errors import BenchError
+from bench.measure import Measured
+from bench.plan import Case
+from bench.report.results import Cost
+from lab.proxy import Proxy
+
+__all__ = ["Way", "cost", "fill", "measure"]
+
+CODEC = "lz4"
+RECORD_BYTES = 1_000
+BATCH_BYTES = 16_384
+_LOADERS = 2
+_TIMEOUT_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The proxies to both clusters, which can add a round trip."""
+
+    source: Proxy
+    destination: Proxy
+
+    def set(self, round_trip_ms: float, far: Collection[str]) -> None:
+        """Set the added round trip of the sides in ``far`` from now on; other sides get none."""
+        for side, proxy in (("source", self.source), ("destination", self.destination)):
+            proxy.delay(round_trip_ms / 2000 if side in far else 0.0)
+
+
+def fill(case: Case, source: Side, programs: Programs) -> Stored:
+    """Create the case's topic and fill it; returns its contents. Markers count as records unless offsets are mapped.
+
+    Raises:
+        BenchError: a loader failed, or the topic is empty.
+    """
+    source.create(case.topic, case.partitions)
+    loaders = []
+    for number in range(min(_LOADERS, case.partitions)):
+        partitions = list(range(number, case.partitions, _LOADERS))
+        arguments = {
+            "bootstrap_servers": source.bootstrap_servers, "topic": case.topic, "partitions": partitions,
+            "codec": CODEC, "batch_bytes": BATCH_BYTES, "record_bytes": RECORD_BYTES,
+            "total_bytes": case.total_bytes * len(partitions) // case.partitions, "age_s": case.age_s,
+            "records_per_transaction": case.records_per_transaction,
+        }  # fmt: skip
+        loaders.append(programs.start("loader", python_module("bench.data.load", json.dumps(arguments))))
+    try:
+        written = sum(json.loads(loader.wait(_TIMEOUT_S).splitlines()[-1])["records"] for loader in loaders)
+    finally:
+        for loader in loaders:
+            loader.kill()
+    held = source.stored(case.topic, case.partitions)
+    if not held.records:
+        raise BenchError(f"{case.topic} holds nothing", "see the source's log")
+    return dataclasses.replace(held, records=written) if case.flow.get("offsets") == "mapped" else held
+
+
+def measure(
+    case: Case, held: Stored, *, source: Side, destination: Side, way: Way, programs: Programs, flow: Mapping[str, Any]
+) -> Measured:
+    """Copy the case's topic once.
+
+    Raises:
+        BenchError: mirror ended, stood still, or was too quick to be measured.
+    """
+    far = case.far if case.round_trip_ms else ()
+    job = Job(
+        topic=case.topic, partitions=case.partitions, codec=CODEC,
+        source=way.source.bootstrap_servers if "source" in far else source.bootstrap_servers,
+        destination=way.destination.bootstrap_servers if "destination" in far else destination.bootstrap_servers,
+    )  # fmt: skip
+    copier: Copier = Mirror({**flow, **case.flow})
+    way.set(case.round_trip_ms, far)
+    try:
+        return copy(copier, job, held, destination=destination, programs=programs)
+    finally:
+        way.set(0, ())
+
+
+def cost(case: Case, held: Stored, measured: Measured) -> Cost:
+    """Returns a row of the results."""
+    return Cost(
+        case=case.name, what=case.what, partitions=case.partitions, stored_bytes=held.bytes, batches=held.batches,
+        records=held.records, mb_per_s=round(measured.mb_per_s, 2), cpu_s_per_gb=round(measured.cpu_s_per_gb, 3),
+        offsets_per_s=round(held.records * measured.bytes / held.bytes / measured.seconds),
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Measures the time from a record's timestamp until a consumer has it at the destination, at a steady rate."""
+
+import json
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.copiers.copying import Copier, Job
+from bench.copiers.programs import Program, Programs, python_module
+from bench.data.clusters import Side
+from bench.errors import BenchError
+from bench.report.results import Latency
+
+__all__ = ["MB_PER_S", "measure", "percentile", "summary"]
+
+MB_PER_S = 5.0
+SECONDS = 20.0
+TOPIC = "bench.latency"
+PARTITIONS = 8
+_WARM_S = 12.0
+_START_TIMEOUT_S = 120.0
+_KEPT_UP_MS = 2_000
+_SOURCE = "source"
+
+
+def measure(
+    copier: Copier | None, *, source: Side, destination: Side, programs: Programs, say: Callable[[str], None]
+) -> Latency:
+    """Write at the source, copy, and consume at the destination; without a copier consume at the source itself.
+
+    The copier warms up first: records are timed from 12 s after it has caught up, for 20 s.
+
+    Raises:
+        BenchError: the copier ended, or did not catch up.
+    """
+    name = copier.name if copier else _SOURCE
+    for side in (source, destination):
+        side.delete_all()
+        side.create(TOPIC, PARTITIONS)
+    job = Job(
+        topic=TOPIC, partitions=PARTITIONS, codec="none", source=source.bootstrap_servers,
+        destination=destination.bootstrap_servers, prompt=True,
+    )  # fmt: skip
+    writing = {
+        "bootstrap_servers": source.bootstrap_servers, "topic": TOPIC, "partitions": PARTITIONS,
+        "bytes_per_s": MB_PER_S * 1e6,
+    }  # fmt: skip
+    try:
+        with programs.running("writer", python_module("bench.data.steady", json.dumps(writing))) as writer:
+            if copier is None:
+                times = _times(source, [writer], say)
+            else:
+                with programs.running(name, copier.command(job, programs)) as program:
+                    times = _times(destination, [writer, program], say)
+                    copier.end(program)
+    finally:
+        source.delete_all()
+        destination.delete_all()
+    return summary(name, times)
+
+
+def summary(system: str, times_ms: list[float]) -> Latency:
+    """Returns a row of the results."""
+    ordered = sorted(times_ms)
+    return Latency(
+        system=system, mb_per_s=MB_PER_S, samples=len(ordered), median_ms=round(percentile(ordered, 50), 1),
+        p99_ms=round(percentile(ordered, 99), 1), max_ms=round(ordered[-1], 1),
+    )  # fmt: skip
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """Returns the smallest value that ``share`` of 100 do not exceed. ``ordered`` is not empty."""
+    return ordered[max(0, -(-len(ordered) * round(share * 100) // 10_000) - 1)]
+
+
+def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> list[float]:
+    """Returns the latency in milliseconds of every record that arrives while it is measured."""
+    consumer = Consumer({
+        "bootstrap.servers": side.bootstrap_servers, "group.id": "bench-latency", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, "log_level": 2,
+    })  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        _catch_up(consumer, running, say)
+        _collect(consumer, running, _WARM_S)
+        say(f"measuring for {SECONDS:.0f} s")
+        times = _collect(consumer, running, SECONDS)
+    finally:
+        consumer.close()
+    if not times:
+        raise running[-1].failure(f"brought no record within {SECONDS:.0f} s")
+    return times
+
+
+def _catch_up(consumer: Consumer, running: list[Program], say: Callable[[str], None]) -> None:
+    say("catching up")
+    deadline_at = time.monotonic() + _START_TIMEOUT_S
+    while not (times := _collect(consumer, running, 0.5)) or times[-1] > _KEPT_UP_MS:
+        if time.monotonic() > deadline_at:
+            late = f"{times[-1] / 1000:.0f} s late" if times else "bringing nothing"
+            raise running[-1].failure(f"was {late} after {_START_TIMEOUT_S:.0f} s at {MB_PER_S:g} MB/s")
+
+
+def _collect(consumer: Consumer, running: list[Program], seconds: float) -> list[float]:
+    for program in running:
+        program.check()
+    times: list[float] = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        message = consumer.poll(0.1)
+        if message is None:
+            continue
+        if message.error():
+            raise BenchError(f"the consumer failed: {message.error()}", "see the broker's log")
+        times.append(time.time() * 1000 - message.timestamp()[1])
+    return times

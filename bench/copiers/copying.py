@@ -1,0 +1,160 @@
+"""Runs one copier on one loaded topic and measures it."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from bench.copiers.programs import Program, Programs
+from bench.data.clusters import SPARING, Side
+from bench.data.stored import Stored
+from bench.errors import BenchError
+from bench.measure import Interval, Measured, Step, Window
+from bench.plan import Workload
+
+__all__ = ["Copier", "Job", "copy", "follow", "measure"]
+
+LOOK_EVERY_S = 0.2
+_STALL_S = 90.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One topic to copy from one cluster to another.
+
+    Attributes:
+        topic: its name on both sides.
+        partitions: their number on both sides.
+        codec: compression of its batches, as Kafka names it.
+        source: bootstrap servers.
+        destination: likewise.
+        prompt: True if latency counts, not throughput.
+        tls: the clusters whose ``source`` or ``destination`` above speaks TLS.
+        ca: PEM file with the CA to trust there.
+    """
+
+    topic: str
+    partitions: int
+    codec: str
+    source: str
+    destination: str
+    prompt: bool = False
+    tls: tuple[str, ...] = ()
+    ca: Path | None = None
+
+
+class Copier(Protocol):
+    """A system that copies topics between clusters."""
+
+    @property
+    def name(self) -> str:
+        """The name in tables and selections."""
+
+    @property
+    def window(self) -> Window:
+        """The part of its copy that is measured."""
+
+    @property
+    def supervises(self) -> bool:
+        """True if the program that is started only supervises those that copy."""
+
+    @property
+    def speaks_tls(self) -> bool:
+        """True if it can be measured on workloads with ``tls``."""
+
+    def command(self, job: Job, programs: Programs) -> list[str]:
+        """Write its settings; returns the command that runs it in the foreground."""
+
+    def end(self, program: Program) -> None:
+        """End it.
+
+        Raises:
+            BenchError: it did not end cleanly.
+        """
+
+
+def measure(
+    copier: Copier, workload: Workload, held: Stored, *, source: Side, destination: Side, programs: Programs,
+    watch: Callable[[Program, str], None] = lambda program, text: None,
+) -> Measured:  # fmt: skip
+    """Copy a topic into an empty one of the same name, and delete the copy.
+
+    Args:
+        copier: the system to measure.
+        workload: the topic's workload.
+        held: the topic's contents at the source.
+        source: the cluster to copy from.
+        destination: the cluster to copy to.
+        programs: starts the copier.
+        watch: called at every look with the program and a line on how far it is.
+
+    Raises:
+        BenchError: the copier ended, stood still, or was too quick to be measured.
+    """
+    job = Job(
+        topic=workload.topic, partitions=workload.partitions, codec=workload.codec, tls=workload.tls, ca=source.ca,
+        source=_servers(source, workload), destination=_servers(destination, workload),
+    )  # fmt: skip
+    return copy(copier, job, held, destination=destination, programs=programs, watch=watch, config=SPARING)
+
+
+def _servers(side: Side, workload: Workload) -> str:
+    return side.tls_servers if side.name in workload.tls else side.bootstrap_servers
+
+
+def copy(
+    copier: Copier, job: Job, held: Stored, *, destination: Side, programs: Programs,
+    watch: Callable[[Program, str], None] = lambda program, text: None, config: Mapping[str, str] | None = None,
+) -> Measured:  # fmt: skip
+    """Like ``measure``, for a job. ``config``: settings of the topic at the destination.
+
+    Raises:
+        BenchError: as ``measure``.
+    """
+    destination.delete_all()
+    destination.create(job.topic, job.partitions, config)
+    started_at = time.monotonic()
+    try:
+        command = copier.command(job, programs)
+        with programs.running(copier.name, command, supervises=copier.supervises) as program:
+            interval = follow(program, Interval(held.records, held.bytes, copier.window), job, held, destination, watch)
+            result = interval.result(peak_rss_bytes=program.peak_rss_bytes(), started_at=started_at)
+            copier.end(program)
+    finally:
+        destination.delete_all()
+    if result is None:
+        raise BenchError(
+            f"{copier.name} moved nothing of {job.topic} between the first and the last look at the destination",
+            "if it was that quick, give it more bytes (BENCH_SCALE); else the machine is too busy to measure on",
+        )
+    return result
+
+
+def follow(
+    program: Program, interval: Interval, job: Job, held: Stored, destination: Side,
+    watch: Callable[[Program, str], None],
+) -> Interval:  # fmt: skip
+    """Look at the destination until the interval is over; returns the interval.
+
+    Raises:
+        BenchError: the program ended, or stood still.
+    """
+    most, moved_at = 0, time.monotonic()
+    while True:
+        program.check()
+        before_s = program.cpu_s()
+        copied = destination.records(job.topic, job.partitions)
+        at = time.monotonic()
+        # The broker's answer dates from some moment between the two readings: so does their mean.
+        step = interval.look(at, copied, (before_s + program.cpu_s()) / 2)
+        watch(program, f"{step.value}, {max(0, copied) / held.records:.0%}")
+        if step is Step.DONE:
+            return interval
+        if copied > most:
+            most, moved_at = copied, at
+        elif at - moved_at > _STALL_S:
+            raise program.failure(
+                f"stood still for {_STALL_S:.0f} s at {most} of {held.records} records of {job.topic}"
+            )
+        time.sleep(LOOK_EVERY_S)

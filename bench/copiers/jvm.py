@@ -1,0 +1,65 @@
+"""Shared by both MirrorMakers: the JVM, its warm-up, and the tuning of their consumers and producers.
+
+Fetches and batches are large, since that is cheapest; the codec is that of the data, so that the destination holds
+what the source does. For latency the same, but fetches do not wait for bytes and producers linger for 5 ms only.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.measure import Window
+from mirror.sandbox.kafka import java
+
+__all__ = ["OPTIONS", "WINDOW", "command", "consumer", "producer", "render", "tls"]
+
+OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Djava.awt.headless=true",
+           "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")  # fmt: skip
+WINDOW = Window(warm_s=20.0, latest_fraction=0.5, longest_s=20.0)
+"""If all is copied sooner, the second half."""
+
+
+def command(classpath: str, main: str, *arguments: str) -> list[str]:
+    """Returns the command that runs a class."""
+    return [java.find(), *OPTIONS, "-cp", classpath, main, *arguments]
+
+
+def consumer(*, prompt: bool) -> dict[str, str]:
+    """Returns the settings of the consumer at the source."""
+    return {
+        "fetch.max.bytes": "52428800",
+        "max.partition.fetch.bytes": "4194304",
+        "fetch.min.bytes": "1" if prompt else "1048576",
+        "fetch.max.wait.ms": "500",
+        "max.poll.records": "5000",
+        "receive.buffer.bytes": "1048576",
+        "check.crcs": "true",
+    }
+
+
+def producer(codec: str, *, prompt: bool) -> dict[str, str]:
+    """Returns the settings of the producer at the destination."""
+    return {
+        "compression.type": codec,
+        "acks": "all",
+        "enable.idempotence": "true",
+        "batch.size": "262144",
+        "linger.ms": "5" if prompt else "100",
+        "buffer.memory": "134217728",
+        "max.request.size": "8388608",
+        "send.buffer.bytes": "1048576",
+    }
+
+
+def tls(ca: Path | None) -> dict[str, str]:
+    """Returns the settings of any client of a cluster that speaks TLS; ``ca``: PEM file with the CA to trust."""
+    return {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
+
+
+def render(properties: Mapping[str, str]) -> str:
+    """Returns the text of a Java properties file."""
+    escaped = (f"{_escape(key)}={_escape(value)}\n" for key, value in properties.items())
+    return "".join(escaped)
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\")

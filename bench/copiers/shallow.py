@@ -1,0 +1,60 @@
+"""``mirror run`` as a system to measure: a real process with the configuration that an operator would write."""
+
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.copiers.copying import Job
+from bench.copiers.programs import Program, Programs
+from bench.measure import Window
+
+__all__ = ["Mirror", "config"]
+
+WHOLE = Window(longest_s=10.0)
+"""From the first data at the destination until all is there, or for 10 s: there is as much data as a JVM needs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mirror:
+    """See ``copying.Copier``.
+
+    Attributes:
+        flow: further settings of its flow; none in a complete run, which measures the defaults.
+    """
+
+    flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str = "mirror"
+    window: Window = WHOLE
+    supervises: bool = True
+    speaks_tls: bool = False
+
+    def command(self, job: Job, programs: Programs) -> list[str]:
+        """Write its configuration; returns the command that runs it."""
+        path = programs.write("mirror.yaml", json.dumps(config(job, self.flow), indent=2))
+        return [str(Path(sys.executable).with_name("mirror")), "run", "--fail-fast", "-c", str(path)]
+
+    def end(self, program: Program) -> None:
+        """Stop it as an operator would.
+
+        Raises:
+            BenchError: its exit code is not 0, or it did not end in time.
+        """
+        code = program.stop()
+        if code != 0:
+            raise program.failure("did not stop in time" if code is None else f"stopped with exit code {code}")
+
+
+def config(job: Job, flow: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns its whole configuration. (JSON is YAML.)"""
+    return {
+        "clusters": {
+            "source": {"bootstrap.servers": job.source},
+            "destination": {"bootstrap.servers": job.destination},
+        },
+        "flows": {"source->destination": {"topics": [re.escape(job.topic)], **flow}},
+        "http.listen": "127.0.0.1:0",
+    }

@@ -1,0 +1,1 @@
+"""Clusters of a run, and the data in them."""

@@ -1,0 +1,161 @@
+"""The two clusters of a run, one real broker each, and the harness's requests to them."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from bench.data import certificates, stored
+from bench.errors import BenchError
+from lab.proxy import Proxy
+from mirror.sandbox import Cluster
+
+__all__ = ["BROKER_SETTINGS", "SPARING", "Side", "pair"]
+
+KAFKA_VERSION = "4.3.0"
+HEAP_MB = 1536
+BROKER_SETTINGS = {
+    "log.retention.ms": "-1",
+    "log.segment.bytes": "268435456",
+    "log.segment.delete.delay.ms": "200",
+    "log.retention.check.interval.ms": "1000",  # copied data is deleted soon (SPARING)
+    "message.max.bytes": "10485760",
+    "auto.create.topics.enable": "false",
+    "broker.session.timeout.ms": "60000",  # a busy machine must not cost a broker its leaderships
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+"""In addition to the sandbox's; all others keep Kafka's defaults."""
+
+SPARING = {"segment.bytes": "16777216", "retention.bytes": "16777216"}
+"""For a copy that nobody reads: the destination keeps only the end of each partition, so that all fits in memory."""
+
+_TIMEOUT_S = 120.0
+_LOOK_TIMEOUT_S = 5.0
+_INTERNAL = "__"
+
+
+class Side:
+    """One cluster with its one broker.
+
+    Attributes:
+        name: the cluster's name.
+        bootstrap_servers: of its plain-text listener.
+        tls_servers: of its TLS listener.
+        ca: PEM file with the CA of that listener.
+        data_dir: the broker's data folder.
+    """
+
+    def __init__(
+        self, name: str, bootstrap_servers: str, data_dir: Path, tls_servers: str = "", ca: Path | None = None
+    ) -> None:
+        self.name = name
+        self.bootstrap_servers = bootstrap_servers
+        self.tls_servers = tls_servers
+        self.ca = ca
+        self.data_dir = data_dir
+        self._admin = self._client()
+
+    @classmethod
+    def of(cls, cluster: Cluster, ca: Path | None = None) -> Self:
+        """Returns the side of a running cluster."""
+        data_dir = cluster.brokers[0].data_dir
+        return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.tls_bootstrap_servers, ca)
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until each partition has its leader.
+
+        Raises:
+            BenchError: the broker refused.
+        """
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        try:
+            self._admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+        except KafkaException as error:
+            raise BenchError(
+                f"the {self.name} cluster did not create {topic}: {error}", "see its broker's log"
+            ) from error
+        self._await(lambda: self._is_led(topic, partitions), f"{topic} to have leaders")
+
+    def delete_all(self) -> None:
+        """Delete every topic except Kafka's internal ones, and wait until they are gone from the disk.
+
+        Raises:
+            BenchError: some were still there after ``_TIMEOUT_S``.
+        """
+        topics = [
+            topic for topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics if not topic.startswith(_INTERNAL)
+        ]
+        if topics:
+            for future in self._admin.delete_topics(topics, operation_timeout=_TIMEOUT_S).values():
+                with contextlib.suppress(KafkaException):  # deleted already; the disk shows whether it is
+                    future.result(_TIMEOUT_S)
+        self._await(lambda: not any(self._folders(topic) for topic in topics), f"{', '.join(topics)} to be gone")
+
+    def records(self, topic: str, partitions: int) -> int:
+        """Returns the sum of the end offsets of all partitions; -1 if it is not known at the moment."""
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        total = 0
+        for future in self._admin.list_offsets(asked, request_timeout=_LOOK_TIMEOUT_S).values():
+            try:
+                total += future.result(_LOOK_TIMEOUT_S).offset
+            except (KafkaException, TimeoutError):
+                return -1
+        return total
+
+    def _client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+
+    def _is_led(self, topic: str, partitions: int) -> bool:
+        """Returns True if every partition has a leader. Asks with a new client, which replaces the old one: one that
+        had known a deleted topic of this name saw no leaders for two minutes. Whether the broker or the client's own
+        memory was wrong is not known."""
+        self._admin = self._client()
+        return self.records(topic, partitions) >= 0
+
+    def segments(self, topic: str, partitions: int) -> list[Path]:
+        """Returns the topic's log segments on the broker's disk."""
+        return stored.segments(self.data_dir, topic, partitions)
+
+    def stored(self, topic: str, partitions: int) -> stored.Stored:
+        """Returns the topic's contents, read back from the batch headers in its segments."""
+        return stored.read(self.segments(topic, partitions))
+
+    def _folders(self, topic: str) -> list[Path]:
+        return list(self.data_dir.glob(f"{topic}-*"))
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        deadline_at = time.monotonic() + _TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline_at:
+                raise BenchError(
+                    f"waited {_TIMEOUT_S:.0f} s in vain for {what} on the {self.name} cluster", "run it again"
+                )
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def pair(ways: tuple[Proxy, Proxy] | None = None) -> Iterator[tuple[Side, Side]]:
+    """Start a source and a destination; both are removed with their data at the end.
+
+    Args:
+        ways: proxies to the source and the destination, in addition to the direct way.
+    """
+    with contextlib.ExitStack() as started:
+        sides = []
+        keys = started.enter_context(certificates.made())
+        for number, name in enumerate(("source", "destination")):
+            cluster = started.enter_context(
+                Cluster(
+                    name, version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB,
+                    proxied=ways[number].ports if ways else (), tls=keys.keystore,
+                )
+            )  # fmt: skip
+            if ways:
+                ways[number].attach(cluster)
+            sides.append(Side.of(cluster, keys.ca))
+        yield sides[0], sides[1]

@@ -1,0 +1,230 @@
+"""The results of a run: rows, as JSON, written after every workload, so that an interruption loses nothing."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.data.stored import Stored
+from bench.measure import DEFINITION, Measured, median
+from bench.plan import SYSTEMS, Workload
+from bench.report.machine import Machine
+
+__all__ = ["Cost", "Latency", "Results", "Row", "load", "row", "save"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One system on one workload. Figures are None if it failed; ``error`` then says how.
+
+    Attributes:
+        system: floor, mirror, mm2 or mm1.
+        workload: its name.
+        size: batch size by name: 1KB, 16KB or 1MB.
+        codec: compression.
+        partitions: of the topic.
+        tls: the clusters that copiers spoke TLS to: ``source``, ``destination`` or both.
+        batch_mean_bytes: mean size of a stored batch at the source, read back from the headers.
+        stored_bytes: of the topic at the source.
+        records: likewise.
+        cpu_s_per_gb: CPU-seconds of the copying process per 10^9 stored bytes.
+        floor_ratio: the same divided by the floor's on this workload; None without a floor.
+        mb_per_s: 10^6 stored bytes per second.
+        peak_rss_mb: 10^6 bytes.
+        measured_bytes: copied in the interval that was measured.
+        measured_s: its length.
+        start_cpu_s: CPU-seconds before it.
+        all_s: from the start of the process to the end of the interval.
+        runs_cpu_s_per_gb: of every run, if there were several, in the order of the turns.
+        warm_s: seconds of warm-up that were left out, the least of all runs.
+        shortest_s: the shortest interval of all runs.
+        error: what went wrong.
+    """
+
+    system: str
+    workload: str
+    size: str
+    codec: str
+    partitions: int
+    batch_mean_bytes: float
+    stored_bytes: int
+    records: int
+    cpu_s_per_gb: float | None = None
+    floor_ratio: float | None = None
+    mb_per_s: float | None = None
+    peak_rss_mb: float | None = None
+    measured_bytes: int | None = None
+    measured_s: float | None = None
+    start_cpu_s: float | None = None
+    all_s: float | None = None
+    runs_cpu_s_per_gb: tuple[float, ...] = ()
+    warm_s: float | None = None
+    shortest_s: float | None = None
+    tls: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Time from a record's timestamp until a consumer has it, at a steady rate. Figures are None if it failed.
+
+    Attributes:
+        system: mirror, mm2, mm1, or ``source``: a consumer at the source itself, the base of the others.
+        mb_per_s: the rate.
+        samples: records timed.
+        median_ms: half of them were quicker.
+        p99_ms: 99 in 100 were quicker.
+        max_ms: the slowest.
+        error: what went wrong.
+    """
+
+    system: str
+    mb_per_s: float
+    samples: int = 0
+    median_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One case of the cost of exactness. Figures are None if it failed.
+
+    Attributes:
+        case: its name.
+        what: the case in words.
+        partitions: of the topic.
+        stored_bytes: of the topic at the source; likewise batches, and records, a marker counted as one of each.
+        mb_per_s: 10^6 stored bytes per second.
+        offsets_per_s: records and markers per second.
+        cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes.
+        core_percent: of one core, while nobody writes; only for idle cases, which lack the three figures above.
+        peak_rss_mb: 10^6 bytes, of all of mirror's processes; likewise.
+        error: what went wrong.
+    """
+
+    case: str
+    what: str
+    partitions: int
+    stored_bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    mb_per_s: float | None = None
+    offsets_per_s: int | None = None
+    cpu_s_per_gb: float | None = None
+    core_percent: float | None = None
+    peak_rss_mb: float | None = None
+    error: str | None = None
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Results:
+    """A whole run.
+
+    Attributes:
+        kind: full, quick or selection.
+        machine: the machine of the run.
+        settings: of brokers and systems, by their own names.
+        rows: in the order in which they were measured.
+        latency: likewise.
+        costs: of exactness, likewise.
+        complete: True if the run came to its end.
+    """
+
+    kind: str
+    machine: Machine
+    settings: dict[str, Any]
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    latency: list[Latency] = dataclasses.field(default_factory=list)
+    costs: list[Cost] = dataclasses.field(default_factory=list)
+    complete: bool = False
+
+    def workloads(self) -> list[str]:
+        """Returns the names, in the order of the rows."""
+        return list(dict.fromkeys(row.workload for row in self.rows))
+
+    def systems(self) -> list[str]:
+        """Returns the names, in the order of tables."""
+        had = {row.system for row in self.rows}
+        return [system for system in SYSTEMS if system in had]
+
+    def find(self, system: str, workload: str) -> Row | None:
+        """Returns a row, or None."""
+        return next((row for row in self.rows if (row.system, row.workload) == (system, workload)), None)
+
+    def to_json(self) -> str:
+        """Returns the text of ``compare.json``."""
+        return json.dumps(
+            {
+                "definition": DEFINITION,
+                "kind": self.kind,
+                "complete": self.complete,
+                "machine": dataclasses.asdict(self.machine),
+                "settings": self.settings,
+                "rows": [dataclasses.asdict(row) for row in self.rows],
+                "latency": [dataclasses.asdict(row) for row in self.latency],
+                "costs": [dataclasses.asdict(row) for row in self.costs],
+            },
+            indent=1,
+        )
+
+
+def row(
+    system: str, workload: Workload, held: Stored, *, runs: Sequence[Measured] = (), floor: Row | None = None,
+    error: str | None = None,
+) -> Row:  # fmt: skip
+    """Returns a row made from the run with the median, or from the error."""
+    made = Row(
+        system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
+        tls=workload.tls, batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes,
+        records=held.records, error=error,
+    )  # fmt: skip
+    if not runs:
+        return made
+    measured = median(runs)
+    cost = measured.cpu_s_per_gb
+    base = cost if system == "floor" else floor.cpu_s_per_gb if floor else None
+    return dataclasses.replace(
+        made,
+        cpu_s_per_gb=round(cost, 4),
+        floor_ratio=round(cost / base, 3) if base else None,
+        mb_per_s=round(measured.mb_per_s, 1),
+        peak_rss_mb=round(measured.peak_rss_bytes / 1e6, 1),
+        measured_bytes=measured.bytes,
+        measured_s=round(measured.seconds, 3),
+        start_cpu_s=round(measured.start_cpu_s, 3),
+        all_s=round(measured.all_seconds, 2),
+        runs_cpu_s_per_gb=tuple(round(run.cpu_s_per_gb, 4) for run in runs) if len(runs) > 1 else (),
+        warm_s=round(min(run.warm_s for run in runs), 1),
+        shortest_s=round(min(run.seconds for run in runs), 1),
+    )
+
+
+def save(results: Results, folder: Path) -> Path:
+    """Write ``compare.json`` atomically; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "compare.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(results.to_json() + "\n")
+    os.replace(partial, path)
+    return path
+
+
+def load(path: Path) -> Results:
+    """Read ``compare.json`` back."""
+    data = json.loads(path.read_text())
+    return Results(
+        kind=data["kind"],
+        machine=Machine(**data["machine"]),
+        settings=data["settings"],
+        rows=[
+            Row(**{**row, **{name: tuple(row.get(name, ())) for name in ("runs_cpu_s_per_gb", "tls")}})
+            for row in data["rows"]
+        ],
+        latency=[Latency(**row) for row in data["latency"]],
+        costs=[Cost(**row) for row in data.get("costs", [])],
+        complete=data["complete"],
+    )

@@ -1,0 +1,156 @@
+"""Random nemeses, several at once, from a seed: see ``chaos.nemeses``."""
+
+import re
+from collections.abc import Sequence
+
+from chaos.judging.halting import Halting
+from chaos.nemeses import NEMESES as ALL
+from chaos.nemeses import draw
+from chaos.nemeses.data import before_it_is_remade
+from chaos.nemeses.play import play
+from chaos.play.sides import Name
+from chaos.play.stage import Stage
+from chaos.producers.topics import EVERYONE, GAPS, MORE_JAVA, NEMESES
+from chaos.scenario import Shape, scenario
+from chaos.scenarios.mapped import MAPPED
+from chaos.waiting import NOW_AND_THEN_S, until
+from lab.evidence import STRUCK
+
+GROUP = "Nemeses"
+OVERFILLED = "overfilled"
+LOSING = ("overtaken", "retention")
+"""Nemeses that delete records before they are copied: a flow goes on after the gap only if it is told to."""
+USUAL = [one for one in ALL.values() if one.name not in LOSING]
+EVERY = list(ALL.values())
+TOPICS = (*EVERYONE, *MORE_JAVA, *NEMESES)
+TOP = {"session.timeout.ms": 4_000}
+"""Some frozen workers are out of the group before they wake, some are not."""
+FLOW = {"refresh.topics.interval.ms": 2_000}
+GOES_ON = {**FLOW, "on.gap": "continue"}
+OLDER, NEWER = "3.9.2", "4.3.0"
+BROKERS = (
+    ("log.cleaner.backoff.ms", "300"),
+    ("log.initial.task.delay.ms", "500"),
+    ("log.retention.check.interval.ms", "1000"),
+)
+SHAPE = Shape(source=BROKERS, destination=BROKERS)
+STRUCK_ALL = (STRUCK.times(len(USUAL)),)
+WHAT = (
+    "several at once, drawn from a seed: workers and supervisors killed, frozen and restarted, a third mirror that "
+    "comes and goes; brokers of both sides killed, frozen and restarted, leaders and partitions moved; partitions "
+    "added, copied records deleted at the source, compaction at both sides, a source topic deleted and made again"
+)
+
+
+def _play(stage: Stage) -> None:
+    for _ in stage.repeat():
+        before_it_is_remade(stage)
+        stage.start_mirror(workers=1)
+        menu = EVERY if any(plan.name == f"{stage.prefix}-{LOSING[0]}" for plan in stage.topics) else USUAL
+        schedule = draw(stage.draw, menu, len(menu))
+        stage.figure(f"seed {stage.draw}: {'; '.join(map(str, schedule))}")
+        play(stage, schedule)
+        stage.pair.heal()
+        stage.recovered()
+        for topic, _ in list(stage.halts.expected):
+            stage.halts.expect(topic)
+
+
+@scenario(
+    "nemeses-exact", group=GROUP, full=10, quick=1, shape=SHAPE, topics=TOPICS, top=TOP, flow=FLOW, workers=2,
+    struck=STRUCK_ALL, acknowledged=True, does=WHAT,
+)  # fmt: skip
+def exact(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-mapped", group=GROUP, full=10, quick=1, shape=SHAPE, topics=TOPICS, top=TOP, flow={**FLOW, **MAPPED},
+    workers=2, exact=False, struck=STRUCK_ALL, acknowledged=True, does="mapped: the same",
+)  # fmt: skip
+def mapped(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-gaps", group=GROUP, full=5, quick=1, shape=SHAPE, topics=(*TOPICS, *GAPS), top=TOP, flow=GOES_ON,
+    workers=2, struck=(STRUCK.times(len(EVERY)),), acknowledged=True,
+    does="the same with on.gap: continue, while the source deletes records that were not copied, by order and by "
+    "retention: what is told as skipped is what is missing",
+)  # fmt: skip
+def gaps(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-gaps-mapped", group=GROUP, full=5, quick=1, shape=SHAPE, topics=(*TOPICS, *GAPS), top=TOP,
+    flow={**GOES_ON, **MAPPED}, workers=2, exact=False, struck=(STRUCK.times(len(EVERY)),), acknowledged=True,
+    does="mapped: the same",
+)  # fmt: skip
+def gaps_mapped(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-from-3.9", group=GROUP, full=5, quick=1, topics=TOPICS, top=TOP, flow=FLOW, workers=2,
+    shape=Shape(source=BROKERS, destination=BROKERS, version=OLDER, destination_version=NEWER),
+    struck=STRUCK_ALL, acknowledged=True, does=f"as nemeses-exact, from Kafka {OLDER} to {NEWER}",
+)  # fmt: skip
+def from_older(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-to-3.9", group=GROUP, full=5, quick=1, topics=TOPICS, top=TOP, flow={**FLOW, **MAPPED}, workers=2,
+    shape=Shape(source=BROKERS, destination=BROKERS, version=NEWER, destination_version=OLDER),
+    exact=False, struck=STRUCK_ALL, acknowledged=True, does=f"mapped: the same from Kafka {NEWER} to {OLDER}",
+)  # fmt: skip
+def to_older(stage: Stage) -> None:
+    _play(stage)
+
+
+@scenario(
+    "nemeses-transaction", group=GROUP, full=5, quick=1, shape=SHAPE, topics=TOPICS, top=TOP,
+    flow={**FLOW, "fill": "transaction"}, workers=2, struck=STRUCK_ALL, acknowledged=True,
+    does="as nemeses-exact with fill: transaction: holes are filled by transactions that end aborted. Where a leader "
+    "dies meanwhile, the coordinator may repeat a marker: that partition halts, its copy is right up to there",
+)  # fmt: skip
+def by_transactions(stage: Stage) -> None:
+    holed = {plan.name for plan in stage.topics if plan.writing in ("transactional", "java", "copier")}
+    names = [name for name in stage.names if name[0] in holed]
+    for name in names:
+        stage.halts.tolerate(name, OVERFILLED)
+    _play(stage)
+    _filled(stage, names)
+
+
+def _filled(stage: Stage, names: Sequence[Name]) -> None:
+    """Wait until each partition is copied, and may not halt any more, or has halted at a repeated marker, where its
+    copy ends."""
+    due = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
+    halted: dict[Name, str] = {}
+
+    def done() -> bool:
+        stage.look()
+        halted.update({name: one.detail for mirror in stage.mirrors for name, one in mirror.halts.items()})
+        ends = stage.destination.ends(names)
+        return bool(ends) and all(name in halted or ends[name] >= due[name] for name in names)
+
+    until(done, lambda: f"what has holes to be copied, or to halt; {stage.told()}", every_s=NOW_AND_THEN_S)
+    ends = until(lambda: stage.destination.ends(names), "the destination's ends")
+    for name in names:
+        if name not in halted:
+            stage.halts.no_more(name)
+            continue
+        at = int(re.findall(r"at offset (\d+)", halted[name])[0])  # the first offset in either wording is the marker's
+        stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=ends[name] - at)
+        stage.figure(f"{name[0]}-{name[1]}: a marker was repeated at offset {at}")
+
+
+@scenario(
+    "nemeses-gaps-from-3.9", group=GROUP, full=5, quick=1, topics=(*TOPICS, *GAPS), top=TOP, flow=GOES_ON, workers=2,
+    shape=Shape(source=BROKERS, destination=BROKERS, version=OLDER, destination_version=NEWER),
+    struck=(STRUCK.times(len(EVERY)),), acknowledged=True, does=f"as nemeses-gaps, from Kafka {OLDER} to {NEWER}",
+)  # fmt: skip
+def gaps_from_older(stage: Stage) -> None:
+    _play(stage)

@@ -1,0 +1,77 @@
+"""Waits until a stage's destination has what its source has committed by now."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from chaos.judging.reading import Reading, read
+from chaos.play.sides import Name
+from chaos.waiting import NOW_AND_THEN_S, until
+
+if TYPE_CHECKING:
+    from chaos.play.stage import Stage
+
+__all__ = ["caught_up"]
+
+
+def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
+    """See ``Stage.caught_up``; for these partitions.
+
+    Raises:
+        ChaosError: it does not catch up, or ``Stage.look`` found a problem.
+    """
+    if not stage.scenario.exact:
+        _copied_by_count(stage, names)
+        return
+    wanted = until(lambda: _ends_of_source(stage, names), lambda: f"the source's ends; {stage.told()}")
+    ends: dict[Name, int] = {}
+
+    def there() -> bool:
+        stage.look()
+        ends.update(stage.destination.ends(names))
+        return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
+
+    # Partitions that have caught up go on, too: only those that are still behind count as moving.
+    until(
+        there,
+        lambda: f"the destination to reach {_behind(stage, wanted)}; {stage.told()}",
+        moving=lambda: [ends.get(name) for name, end in wanted.items() if ends.get(name, -1) < end],
+        every_s=NOW_AND_THEN_S,
+    )
+
+
+def _ends_of_source(stage: "Stage", names: Sequence[Name]) -> dict[Name, int]:
+    stage.look()
+    return stage.source.ends(names, committed=True)
+
+
+def _behind(stage: "Stage", wanted: Mapping[Name, int]) -> str:
+    ends = stage.destination.ends(list(wanted))
+    return ", ".join(
+        f"{topic}-{index} {end} (is {ends.get((topic, index))})"
+        for (topic, index), end in wanted.items()
+        if ends.get((topic, index), -1) < end
+    )
+
+
+def _copied_by_count(stage: "Stage", names: Sequence[Name]) -> None:
+    """The same if offsets differ: wait for as many records, those of strangers not counted."""
+    here = read(stage.source.bootstrap_servers, names, "read_committed")
+
+    def there() -> bool:
+        stage.look()
+        # A stranger's open transaction hides the records after it from read_committed consumers.
+        found = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
+        return all(_holds_as_many(stage, name, here[name], found[name]) for name in names)
+
+    until(there, lambda: f"as many records at the destination as {_counts(here)}; {stage.told()}")
+
+
+def _holds_as_many(stage: "Stage", name: Name, here: dict[int, bytes], found: dict[int, bytes]) -> bool:
+    """Returns True if as many records are there; if some get deleted, numbers say nothing, and the last one counts."""
+    if name in stage.trimmed or name in stage.survivors:
+        return not here or next(reversed(here.values())) in found.values()
+    return len(found) - stage.strangers[name] >= len(here)
+
+
+def _counts(reading: Reading) -> str:
+    return ", ".join(f"{topic}-{index}: {len(records)}" for (topic, index), records in reading.items())

@@ -1,0 +1,130 @@
+"""The partitions of a stage that have to halt, or may; measures that the others go on meanwhile."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from chaos.errors import ChaosError
+from chaos.judging.halting import Halting
+from chaos.play.mirrors import MirrorProcess
+from chaos.play.sides import Name
+from chaos.waiting import NOW_AND_THEN_S, until
+
+if TYPE_CHECKING:
+    from chaos.play.stage import Stage
+
+__all__ = ["Halts"]
+
+
+class Halts:
+    """The expected and permitted halts of a stage.
+
+    Attributes:
+        expected: partitions that have to halt, each with the halt that is expected.
+        permitted: reasons with which partitions may halt. All other partitions have to go on.
+        passing: reasons with which partitions may halt for a while: they have to go on by themselves.
+        looked_on: True once it was measured that the other partitions go on.
+    """
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+        self.expected: dict[Name, Halting] = {}
+        self.permitted: dict[Name, set[str]] = {}
+        self.passing: dict[Name, set[str]] = {}
+        self.looked_on = False
+        self._alone = False
+
+    def announce(
+        self, topic: str, reason: str, *, ends: tuple[int, int], right: Mapping[int, bytes] | None = None,
+        strangers: int = 0, under_way: int = 0,
+    ) -> None:  # fmt: skip
+        """Permit partition 0 to halt with this reason from now on, and require that in the end; see ``Halting``.
+
+        It may also halt with a reason that was announced before.
+        """
+        self.expected[topic, 0] = Halting(
+            reason=reason, ends=ends, right=right, strangers=strangers, under_way=under_way
+        )
+        self.permitted.setdefault((topic, 0), set()).add(reason)
+
+    def tolerate(self, name: Name, *reasons: str) -> None:
+        """Permit this partition to halt with one of these reasons from now on, or to go on: the act checks it."""
+        self.permitted.setdefault(name, set()).update(reasons)
+
+    def no_more(self, name: Name) -> None:
+        """Forbid halts of a tolerated partition from now on: the cause of its halt is over, and it goes on."""
+        del self.permitted[name]
+
+    def pass_over(self, name: Name, *reasons: str) -> None:
+        """Permit this partition to halt with one of these reasons from now on; the halt has to heal by itself."""
+        self.passing.setdefault(name, set()).update(reasons)
+        self.may_be_alone()
+
+    def may_be_alone(self) -> None:
+        """Permit mirrors from now on to report that all their partitions halted: others have the rest."""
+        self._alone = True
+        for mirror in self._stage.mirrors:
+            self.begun(mirror)
+
+    def begun(self, mirror: MirrorProcess) -> None:
+        """Note that another mirror runs."""
+        if self._alone:
+            mirror.conduct.allow("all_halted")
+
+    def expect(self, topic: str) -> None:
+        """Wait until partition 0, which was announced, has halted, and measure that the others go on.
+
+        The time until then does not count as a recovery.
+        """
+        stage, reason = self._stage, self.expected[topic, 0].reason
+
+        def halted() -> bool:
+            stage.look()
+            said = [mirror.halts.get((topic, 0)) for mirror in stage.mirrors]
+            return any(halt is not None and halt.reason == reason for halt in said)
+
+        until(halted, lambda: f"{topic}-0 to halt with {reason}; {stage.told()}")
+        self.others_go_on()
+
+    def others_go_on(self) -> None:
+        """Measure that every partition that is written to and may not halt goes on, while others have halted.
+
+        Raises:
+            ChaosError: one does not, or nothing has halted.
+        """
+        stage = self._stage
+        names = [(plan.name, index) for plan in stage.topics for index in range(plan.partitions)
+                 if plan.writing != "nobody" and (plan.name, index) not in self.permitted]  # fmt: skip
+        if not names:
+            raise ChaosError("no partition is written to beside the one that halts", "give the scenario a stream")
+        before = until(lambda: stage.destination.ends(names), "the others' ends")
+        halted, began_at = self._now(), time.monotonic()
+        now: dict[Name, int] = {}
+
+        def gone_on() -> bool:
+            stage.look()
+            now.update(stage.destination.ends(names))
+            return bool(now) and all(now[name] > before[name] for name in names)
+
+        until(gone_on, lambda: f"the other partitions to go on; {stage.told()}", every_s=NOW_AND_THEN_S)
+        copied, took_s = sum(now[name] - before[name] for name in names), time.monotonic() - began_at
+        still = halted & self._now()
+        if not still:
+            raise ChaosError(f"nothing was halted while the others went on; {stage.told()}")
+        self.looked_on = True
+        stage.figure(
+            f"{len(still)} halted, {len(names)} others went on by {copied} offsets in {took_s:.1f} s meanwhile"
+        )
+        stage.caught_up()
+
+    def _now(self) -> set[Name]:
+        return {name for mirror in self._stage.mirrors for name in mirror.halts}
+
+    def check(self, mirror: MirrorProcess) -> None:
+        """Raise ``ChaosError`` if a partition halted that may not, or with another reason."""
+        for name, halt in mirror.halts.items():
+            reasons = self.permitted.get(name) or self.passing.get(name)
+            if reasons is None:
+                raise ChaosError(f"halted: {halt}")
+            if halt.reason not in reasons:
+                raise ChaosError(f"{halt}, and {' or '.join(sorted(reasons))} was to be expected")

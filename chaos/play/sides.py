@@ -1,0 +1,371 @@
+"""The two clusters of a scenario, and the operations on them."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from kafka.protocol.admin import AlterClientQuotasRequest, AlterPartitionReassignmentsRequest, ElectLeadersRequest
+
+from chaos.errors import ChaosError
+from chaos.producers.topics import TopicPlan
+from chaos.waiting import until
+from chaos.witness import kernel
+from chaos.witness.ask import ask
+from lab.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, MOVED, Record
+from lab.proxy import Proxy
+from mirror.sandbox import Broker, Cluster
+
+__all__ = ["Name", "Offsets", "Pair", "PartitionView", "Side"]
+
+Name = tuple[str, int]
+"""Topic and partition."""
+
+Offsets = Mapping[Name, int]
+
+_TIMEOUT_S = 30.0
+_LOOK_TIMEOUT_S = 5.0
+_UNCLEAN = 1
+
+
+class PartitionView(NamedTuple):
+    """The leader and the replicas of a partition, by node id; leader -1: none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Side:
+    """One cluster."""
+
+    def __init__(self, cluster: Cluster, network: Proxy | None = None) -> None:
+        self.cluster = cluster
+        self._network = network
+        self.name = cluster.name
+        self.record = Record()
+        """Evidence of the faults that struck its brokers."""
+        self._paused: set[int] = set()
+        self._down: set[int] = set()
+        """Brokers that were killed or stopped on order, and were not started again."""
+        self.admin = AdminClient({
+            "bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 2_000,
+        })  # fmt: skip
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' own addresses, as Kafka's clients take them."""
+        return self.cluster.bootstrap_servers
+
+    @property
+    def mirror_servers(self) -> str:
+        """The bootstrap servers for the mirror: the proxy's, if there is one."""
+        return self._network.bootstrap_servers if self._network else self.bootstrap_servers
+
+    @property
+    def network(self) -> Proxy:
+        """The proxy between the mirror and the brokers; only of a shape that is proxied."""
+        assert self._network is not None, "the scenario's shape is not proxied"
+        return self._network
+
+    @property
+    def records(self) -> list[Record]:
+        """The evidence of faults here: of the brokers' processes, and of the proxy before them."""
+        return [self.record, *([self._network.record] if self._network is not None else [])]
+
+    def take_errors(self) -> list[BaseException]:
+        """Returns the proxy's own errors since the last call."""
+        if self._network is None:
+            return []
+        taken, self._network.errors = self._network.errors, []
+        return taken
+
+    def good_weather(self) -> None:
+        """End all faults of the network."""
+        if self._network is not None:
+            self._network.clear()
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def create(self, plans: Iterable[TopicPlan], **configs: str) -> None:
+        """Create topics and wait until all their replicas are in sync; underscores stand for dots in ``configs``.
+
+        Raises:
+            ChaosError: the cluster refused.
+        """
+        over = {key.replace("_", "."): value for key, value in configs.items()}
+        made = list(plans)
+        brokers = len(self.cluster.brokers)
+        new = [
+            NewTopic(
+                plan.name, num_partitions=plan.partitions, replication_factor=min(plan.replicas, brokers),
+                config={**plan.configs, **over},
+            )
+            for plan in made
+        ]  # fmt: skip
+        for name, future in self.admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                raise ChaosError(f"the {self.name} cluster did not create {name}: {error}") from error
+        self.await_in_sync([plan.name for plan in made])
+        names = [(plan.name, index) for plan in made for index in range(plan.partitions)]
+        until(lambda: self.ends(names), f"the leaders of {names} on the {self.name} cluster")
+
+    def delete(self, topics: Sequence[str]) -> None:
+        """Delete topics; Kafka's errors are ignored, as for topics that do not exist."""
+        if topics:
+            for future in self.admin.delete_topics(list(topics), operation_timeout=_TIMEOUT_S).values():
+                with suppress(KafkaException):
+                    future.result(_TIMEOUT_S)
+
+    def topics(self) -> list[str]:
+        """Returns the names of all topics except Kafka's internal ones."""
+        return [name for name in self.admin.list_topics(timeout=_TIMEOUT_S).topics if not name.startswith("__")]
+
+    def view(self, topics: Sequence[str]) -> dict[Name, PartitionView]:
+        """Returns leader and replicas of every partition; topics that do not exist are left out."""
+        try:
+            found = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=_LOOK_TIMEOUT_S)
+        except KafkaException:
+            return {}
+        out: dict[Name, PartitionView] = {}
+        for name, future in found.items():
+            with suppress(KafkaException, TimeoutError):
+                for one in future.result(_LOOK_TIMEOUT_S).partitions:
+                    leader = one.leader.id if one.leader else -1
+                    out[name, one.id] = PartitionView(
+                        leader, tuple(node.id for node in one.replicas), tuple(node.id for node in one.isr)
+                    )
+        return out
+
+    def await_in_sync(self, topics: Sequence[str]) -> None:
+        """Wait until every replica of these topics is in sync."""
+
+        def in_sync() -> bool:
+            views = self.view(topics)
+            return {name for name, _ in views} == set(topics) and all(
+                view.leader >= 0 and set(view.in_sync) == set(view.replicas) for view in views.values()
+            )
+
+        until(in_sync, lambda: f"replicas in sync on the {self.name} cluster; it has {self.view(topics)}")
+
+    def alter(self, topic: str, **configs: str) -> None:
+        """Change settings of a topic; underscores stand for dots."""
+        self._alter(ConfigResource(ResourceType.TOPIC, topic), configs)
+
+    def _alter(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+        for key, value in configs.items():
+            resource.add_incremental_config(
+                ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            )
+        for future in self.admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values():
+            future.result(_TIMEOUT_S)
+
+    def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
+        """Move partitions to these brokers, and wait until all of them are in sync and one leads."""
+        before = self.view(sorted({topic for topic, _ in replicas}))
+        topics: dict[str, list[Any]] = {}
+        kinds = AlterPartitionReassignmentsRequest.ReassignableTopic
+        for (topic, index), ids in replicas.items():
+            one = kinds.ReassignablePartition(partition_index=index, replicas=list(ids))
+            topics.setdefault(topic, []).append(one)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=30_000, topics=[kinds(name=name, partitions=parts) for name, parts in topics.items()]
+        )
+        self._ask(request, 0)
+
+        def moved() -> dict[Name, PartitionView]:
+            views = self.view(list(topics))
+            there = set(replicas) <= set(views) and all(
+                set(views[name].replicas) == set(ids) == set(views[name].in_sync) and views[name].leader > 0
+                for name, ids in replicas.items()
+            )
+            return views if there else {}
+
+        # The request is not repeated: the broker that is asked may just not have heard of it yet.
+        after = until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
+        self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
+
+    def elect(self, topic: str, index: int, *, kind: int = _UNCLEAN) -> None:
+        """Ask for an election, an unclean one by default; a refusal is ignored: there may be nobody to elect yet."""
+        wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[index])
+        request = ElectLeadersRequest(election_type=kind, topic_partitions=[wanted], timeout_ms=5_000)
+        with suppress(ChaosError, OSError):
+            self._ask(request, 1)
+
+    def limit(self, client_id: str, *, bytes_per_s: float | None) -> None:
+        """Set a client's produce quota; None takes it away."""
+        kinds = AlterClientQuotasRequest.EntryData
+        entry = kinds(
+            entity=[kinds.EntityData(entity_type="client-id", entity_name=client_id)],
+            ops=[kinds.OpData(key="producer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
+        )
+        self._ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
+
+    def _ask(self, request: Any, version: int) -> Any:
+        """Send a request to any broker, which passes on what is for the controller."""
+        answer = ask(self.awake[0].address, request, version)
+        codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
+        if any(codes):
+            raise ChaosError(f"the {self.name} cluster refused {type(request).__name__}: {answer}")
+        return answer
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
+        """Returns the high watermarks (or last stable offsets) of these partitions; empty if any is unknown for now."""
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(names, OffsetSpec.latest(), isolation)
+
+    def starts(self, names: Iterable[Name]) -> dict[Name, int]:
+        """Returns the log start offsets, likewise."""
+        return self._offsets(names, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def _offsets(self, names: Iterable[Name], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Name, int]:
+        asked = {TopicPartition(topic, index): spec for topic, index in names}
+        if not asked:
+            return {}
+        out: dict[Name, int] = {}
+        try:
+            answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=_LOOK_TIMEOUT_S)
+            for one, future in answers.items():
+                out[one.topic, one.partition] = future.result(_LOOK_TIMEOUT_S).offset
+        except (KafkaException, TimeoutError):
+            return {}
+        return out
+
+    def delete_before(self, offsets: Offsets) -> None:
+        """Move the log starts (DeleteRecords).
+
+        Raises:
+            ChaosError: refused.
+        """
+        asked = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
+        for one, future in self.admin.delete_records(asked, request_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                raise ChaosError(f"DeleteRecords of {one.topic}-{one.partition} at {self.name}: {error}") from error
+
+    # -- brokers -------------------------------------------------------------------------------------------------------
+
+    def broker(self, node_id: int) -> Broker:
+        """Returns a broker by its node id."""
+        return self.cluster.brokers[node_id - 1]
+
+    @property
+    def awake(self) -> list[Broker]:
+        """The brokers that run and are not paused."""
+        return [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
+
+    def leader(self, topic: str, index: int = 0) -> Broker:
+        """Returns the broker that leads a partition; waits until there is one."""
+        name = (topic, index)
+
+        def leading() -> int:
+            view = self.view([topic]).get(name)
+            return view.leader if view is not None else 0
+
+        found = until(lambda: max(0, leading()), f"a leader of {topic}-{index} on the {self.name} cluster")
+        return self.broker(found)
+
+    def followers(self, topic: str, index: int = 0) -> list[Broker]:
+        """Returns the brokers that hold the partition's other replicas."""
+        leader = self.leader(topic, index)
+        replicas = self.view([topic])[topic, index].replicas
+        return [self.broker(node_id) for node_id in replicas if node_id != leader.node_id]
+
+    def pause(self, broker: Broker) -> None:
+        """Freeze a broker (SIGSTOP); ``Pair.heal`` undoes it."""
+        self._paused.add(broker.node_id)
+        broker.pause()
+        kernel.await_stopped(broker.pid)
+
+    def resume(self, broker: Broker) -> None:
+        """Let a frozen broker go on (SIGCONT)."""
+        if kernel.stopped(broker.pid):
+            self.record.note(BROKER_FROZEN)
+        broker.resume()
+        self._paused.discard(broker.node_id)
+
+    def kill(self, broker: Broker) -> None:
+        """Kill a broker (-9); its data stay."""
+        pid = broker.pid
+        self._down.add(broker.node_id)
+        broker.kill()
+        if not kernel.alive(pid):
+            self.record.note(BROKER_KILLED)
+
+    def restart(self, broker: Broker) -> None:
+        """Stop a broker cleanly and start it; returns when it serves."""
+        pid = broker.pid
+        self._down.add(broker.node_id)
+        broker.stop()
+        self.start(broker)
+        if not kernel.alive(pid) and broker.pid != pid:
+            self.record.note(BROKER_RESTARTED)
+
+    def start(self, broker: Broker, *, wait: bool = True) -> None:
+        """Start a broker that is down."""
+        broker.start(wait=wait)
+        self._down.discard(broker.node_id)
+
+    def died(self) -> list[str]:
+        """Returns the brokers that are gone though nobody ordered it, in words."""
+        return [
+            f"broker {broker.node_id} of the {self.name} cluster died, and nobody ordered it"
+            for broker in self.cluster.brokers
+            if broker.node_id not in self._down and not broker.running
+        ]
+
+    def bring_up(self) -> None:
+        """Let paused brokers go on, start those that are down, and wait until all are ready."""
+        for broker in self.cluster.brokers:
+            if broker.node_id in self._paused and broker.running:
+                self.resume(broker)
+            elif not broker.running:
+                self.start(broker, wait=False)
+        self._paused.clear()
+        self.await_all()
+
+    def await_all(self) -> None:
+        """Wait until every broker is ready, and sees the others."""
+        everyone = frozenset(broker.node_id for broker in self.cluster.brokers)
+        for broker in self.cluster.brokers:
+            broker.wait_ready(others=everyone)
+
+
+class Pair:
+    """A source and a destination. Whoever makes the clusters starts them."""
+
+    def __init__(self, source: Cluster, destination: Cluster, networks: Sequence[Proxy] = ()) -> None:
+        here, there = networks or (None, None)
+        self.source = Side(source, here)
+        self.destination = Side(destination, there)
+        self.version = (
+            source.version if source.version == destination.version else f"{source.version} to {destination.version}"
+        )
+        self.started_at = time.monotonic()
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Source and destination."""
+        return self.source, self.destination
+
+    def heal(self) -> None:
+        """Restore both sides: every broker up, and a network to rely on."""
+        for side in self.sides:
+            side.good_weather()
+            side.bring_up()

@@ -1,0 +1,400 @@
+"""One scenario on its topics: the stream, the mirror, the operations of an act, and the comparison at the end."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from chaos.errors import ChaosError
+from chaos.judging.keeping import inquest
+from chaos.judging.reading import read
+from chaos.play import verdict
+from chaos.play.catching import caught_up
+from chaos.play.halts import Halts
+from chaos.play.mirrors import MirrorProcess, config_text, known
+from chaos.play.placing import widen
+from chaos.play.sides import Name, Offsets, Pair, Side
+from chaos.play.trials import Trials
+from chaos.producers.streams import Stream
+from chaos.producers.topics import TopicPlan, named
+from chaos.scenario import Scenario
+from chaos.suite.outcome import Outcome
+from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
+from lab.evidence import Evidence, Record
+from mirror.sandbox.children.process import Processes
+
+__all__ = ["Stage"]
+
+_QUICK_PACE = 0.35
+_SLOW, _FAST = 5.0, 100.0
+"""Between these rates, a stream only has to go on."""
+_QUICK_SESSION_MS = 4_000
+"""The members of a killed mirror leave its group after this; a longer timeout would only add waiting."""
+
+
+class Stage:
+    """The environment of an act. A context manager that leaves no process behind; topics stay for the audit.
+
+    Args:
+        scenario: the scenario to play.
+        pair: the clusters.
+        prefix: of the names of its topics.
+        repetitions: of the fault, on this stage.
+        seed: how many repetitions other stages of the scenario have had.
+        tries: how many stages there were before.
+        draw: the seed of random nemeses.
+        workers: of its mirrors, at least.
+        writers: the kinds of producers that write; all by default. Topics of others are left out.
+        quick: True if an act that can be smaller has to be.
+
+    Attributes:
+        source, destination: the two sides.
+        topics: the plans, under their full names.
+        seed, draw: as above.
+        chance: draws moments, victims and so on.
+        stream: the producers; running when the act begins, unless the stage is bare.
+        mirror: the first mirror; likewise.
+        strangers: records that somebody else wrote to the destination, in transactions that end aborted.
+        record: evidence of the fault that the act and the stage have seen.
+        outcome: is filled on the way.
+        halts: partitions that have to halt, or may.
+        trials: the repetitions, and whether the fault struck.
+        since: offsets before which nothing is compared.
+        left: partitions of which only what is left at the destination is compared.
+        trimmed: partitions of which the source has deleted records: likewise what is left there.
+        gaps: per partition, the source's offsets that may be reported as skipped, if they are missing.
+        survivors: partitions that are compacted at both sides: the last record of each key is compared.
+        check_starts: True if the logs have to begin at the same offsets, too.
+    """
+
+    def __init__(
+        self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
+        seed: int = 0, tries: int = 0, draw: int = 0, writers: Container[str] | None = None, quick: bool = False,
+    ) -> None:  # fmt: skip
+        self.scenario = scenario
+        self.pair = pair
+        self.source: Side = pair.source
+        self.destination: Side = pair.destination
+        self.prefix = prefix
+        self.repetitions = repetitions
+        self.quick = quick
+        plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
+        self.topics = named(plans, prefix)
+        self.seed = seed
+        self.draw = draw
+        self.chance = random.Random(f"{scenario.name}/{seed}/{tries}")
+        self.record = Record()
+        self.outcome = Outcome(topics=len(self.topics))
+        self.mirrors: list[MirrorProcess] = []
+        self.streams: list[Stream] = []
+        self._workers = scenario.workers if workers is None else max(workers, scenario.workers)
+        self.check_starts = False
+        self.halts = Halts(self)
+        self.trials = Trials(self)
+        self.since: dict[Name, int] = {}
+        self.left: list[Name] = []
+        self.trimmed: list[Name] = []
+        self.gaps: dict[Name, tuple[int, int]] = {}
+        self.survivors: list[Name] = []
+        self.strangers: Counter[Name] = Counter()
+        self._open = ExitStack()
+        self.processes = Processes()
+        self._open.callback(self.processes.close)
+        self._prepared = False
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything that it started."""
+        self._open.close()
+
+    # -- operations of an act ------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[Name]:
+        """All partitions of the stage."""
+        return [(plan.name, index) for plan in self.topics for index in range(plan.partitions)]
+
+    @property
+    def copied(self) -> list[Name]:
+        """The partitions that neither have to halt nor may."""
+        return [name for name in self.names if name not in self.halts.permitted]
+
+    def topic(self, part: str) -> str:
+        """Returns the full name of the stage's topic whose plan has this name."""
+        return next(plan.name for plan in self.topics if plan.name == f"{self.prefix}-{part}")
+
+    @property
+    def mirror(self) -> MirrorProcess:
+        return self.mirrors[0]
+
+    @property
+    def stream(self) -> Stream:
+        return self.streams[0]
+
+    @property
+    def ended(self) -> int:
+        """Transactions that the stage's producers have ended."""
+        return sum(stream.transactions for stream in self.streams)
+
+    def repeat(self) -> Iterator[int]:
+        """See ``Trials.repeat``."""
+        return self.trials.repeat()
+
+    def seen(self, what: Evidence, count: int = 1) -> None:
+        """Note evidence that the act has seen."""
+        self.record.note(what, count)
+
+    def await_seen(self, what: Evidence, timeout_s: float = 30.0) -> bool:
+        """Wait for evidence, not for ever; returns True if it came. If not, the try did not strike."""
+        return self.soon(lambda: self.trials.seen()[what.name] >= what.least, timeout_s)
+
+    def await_that(self, condition: Callable[[], object], what: Evidence, timeout_s: float = 30.0) -> bool:
+        """Wait for a condition that is evidence, not for ever; returns True if it held. If not, it did not strike."""
+        came = self.soon(condition, timeout_s)
+        self.seen(what, int(came))
+        return came
+
+    def pause(self, seconds: float) -> None:
+        """Let the fault last this long: waits for nothing, but goes on looking."""
+        until_at = time.monotonic() + seconds
+        self.soon(lambda: time.monotonic() >= until_at, seconds)
+
+    def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
+        """Returns True if the condition comes true in this time; it is checked at least once."""
+        deadline_at = time.monotonic() + timeout_s
+        while not (came := bool(condition())) and time.monotonic() < deadline_at:
+            self.look()
+            time.sleep(NOW_AND_THEN_S)
+        return came
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of everything that notes evidence of the fault."""
+        return [self.record, *(mirror.record for mirror in self.mirrors), *self.source.records,
+                *self.destination.records]  # fmt: skip
+
+    @property
+    def group(self) -> str:
+        """The consumer group of the stage's mirrors."""
+        return f"mirror-{self.prefix}"
+
+    def in_group(self, name: str) -> dict[str, object]:
+        """Returns configuration keys that put a mirror into another group."""
+        return known({"group.id": f"{self.group}-{name}"})
+
+    def create_topics(self) -> None:
+        """Create the topics at the source; the mirror creates the destination's."""
+        self.source.create(self.topics)
+
+    def start_stream(self, plans: Sequence[TopicPlan] | None = None, *, rate: float | None = None) -> Stream:
+        """Start producers for all topics, or for some; records go on coming until the act is over."""
+        stream = Stream(
+            self.source.bootstrap_servers, self.topics if plans is None else plans, folder=self.processes.folder,
+            rate=self._rate if rate is None else rate, seed=len(self.streams),
+        )  # fmt: skip
+        self.streams.append(self._open.enter_context(stream))
+        return stream.start()
+
+    @property
+    def pace(self) -> float:
+        """The stream's rate divided by the scenario's: a quick run has fewer records, unless a wait depends on their
+        number."""
+        return _QUICK_PACE if self.quick and _SLOW < self.scenario.rate < _FAST else 1.0
+
+    @property
+    def _rate(self) -> float:
+        return self.scenario.rate * self.pace
+
+    def start_mirror(
+        self,
+        *,
+        flow: Mapping[str, object] | None = None,
+        cluster: Mapping[str, object] | None = None,
+        top: Mapping[str, object] | None = None,
+        source: str | None = None,
+        destination: str | None = None,
+        workers: int | None = None,
+    ) -> MirrorProcess:
+        """Start a mirror of the stage's topics. A second one with other ``top`` keys is like one on another machine.
+
+        Args:
+            flow, cluster, top: configuration keys over those of the scenario.
+            source, destination: bootstrap servers, if not the clusters' own.
+            workers: number of its workers.
+        """
+        config = self.processes.folder / f"mirror-{len(self.mirrors)}.yaml"
+        usual = {
+            "group.id": self.group, "workers": workers or self._workers,
+            # Any free port: several mirrors run here.
+            "http.listen": "127.0.0.1:0",
+            **({"session.timeout.ms": _QUICK_SESSION_MS} if self.quick else {}),
+        }  # fmt: skip
+        text = config_text(
+            source or self._servers(self.source),
+            destination or self._servers(self.destination),
+            [plan.name for plan in self.topics],
+            flow={**self.scenario.flow, **(flow or {})},
+            cluster={**self.scenario.cluster, **(cluster or {})},
+            top=known({**usual, **self.scenario.top, **(top or {})}),
+        )
+        config.write_text(text)
+        mirror = MirrorProcess(config, processes=self.processes)
+        self.mirrors.append(mirror)
+        self.halts.begun(mirror)
+        return mirror
+
+    def _servers(self, side: Side) -> str:
+        """Returns the mirror's bootstrap servers: not the proxy's, if the clusters have it only for other scenarios."""
+        return side.mirror_servers if self.scenario.shape.proxied else side.bootstrap_servers
+
+    def begin(self) -> None:
+        """Create topics, start stream and mirror; returns when copying goes on in every partition."""
+        self.create_topics()
+        self.start_mirror()  # takes longer to begin than the producers
+        self.start_stream()
+        self.flowing()
+
+    def flowing(self) -> None:
+        """Wait until something is copied in every partition that is streamed into; if there is none, in every one that
+        is copied."""
+        quiet = {plan.name for plan in self.topics if plan.writing == "nobody"}
+
+        def some() -> bool:
+            self.look()
+            ends = self.destination.ends([name for name in self.copied if name[0] not in quiet] or self.copied)
+            return bool(ends) and all(end > 0 for end in ends.values())
+
+        until(some, lambda: f"something copied in every partition; {self.told()}", every_s=NOW_AND_THEN_S)
+
+    def moment(self, most_s: float = 1.5) -> None:
+        """Wait for a random time: faults come at any moment."""
+        time.sleep(self.chance.random() * most_s)
+
+    def recovered(self) -> float:
+        """Wait, once the fault is over, until the mirror has copied what the source has now; returns the seconds."""
+        began_at = time.monotonic()
+        self.caught_up()
+        took_s = time.monotonic() - began_at
+        self.outcome.recovered_s.append(round(took_s, 2))
+        return took_s
+
+    def caught_up(self, some: Sequence[Name] = ()) -> None:
+        """Wait until the destination has what the source has committed by now: of all partitions, or of some."""
+        caught_up(self, list(some) or self.copied)
+
+    def holds(self, topic: str, index: int = 0) -> dict[int, bytes]:
+        """Returns the source's records of a partition, before a fault takes them away."""
+        return read(self.source.bootstrap_servers, [(topic, index)], "read_committed")[topic, index]
+
+    def compare_since(self, offsets: Offsets) -> None:
+        """Do not compare records before these offsets: retention or compaction has taken some of one side's. Nor are
+        their topics audited."""
+        self.since.update(offsets)
+
+    def compare_what_is_left(self, names: Sequence[Name]) -> None:
+        """Compare only what the destination's retention has left of these partitions. That is read when both sides are
+        compared: brokers go on deleting for a while after retention was switched off."""
+        self.left.extend(names)
+
+    def widen(self, topic: str) -> Name:
+        """Give a topic one more partition at the source, which is written to from then on; returns its name."""
+        plan = next(plan for plan in self.topics if plan.name == topic)
+        wider = replace(plan, partitions=plan.partitions + 1)
+        widen(self.source, topic, wider.partitions)
+        self.topics = tuple(wider if one is plan else one for one in self.topics)
+        for stream in self.streams:
+            stream.replan(wider)
+        return topic, plan.partitions
+
+    def look(self) -> None:
+        """Read the mirrors' output, and check that every process that should live does.
+
+        Raises:
+            ChaosError: a partition halted that may not; a process died that nobody killed, or printed what is no event.
+        """
+        for stream in self.streams:
+            stream.check()
+        for side in self.pair.sides:
+            if died := side.died():
+                raise ChaosError(", ".join(died))
+        for mirror in self.mirrors:
+            mirror.look()
+            self.halts.check(mirror)
+            if mirror.conduct.problems:
+                raise ChaosError(f"{'; '.join(mirror.conduct.problems[:3])}; {mirror.told()}")
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Count something for the report."""
+        self.outcome.notes[what] = self.outcome.notes.get(what, 0) + count
+
+    def figure(self, text: str) -> None:
+        """Add a measurement, in words, for the report."""
+        self.outcome.figures.append(text)
+
+    def told(self) -> str:
+        """Returns the mirrors' last output."""
+        return "\n".join(mirror.told() for mirror in self.mirrors)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Do what comes before the act, once; ``play`` reports what went wrong."""
+        self._prepared = True
+        try:
+            if not self.scenario.bare:
+                self.begin()
+        except Exception as error:
+            self._failure = error
+
+    def play(self, say: Callable[[str], None] = lambda _: None, *, over: Callable[[], None] = lambda: None) -> Outcome:
+        """Begin, act, and compare; whatever goes wrong is in the outcome.
+
+        Args:
+            say: called with what goes on.
+            over: called when the fault is over and the clusters are as they were: the rest only reads.
+        """
+        out = self.outcome
+        try:
+            if not self._prepared:
+                say("starting stream and mirror")
+                self.prepare()
+            if self._failure is not None:
+                raise self._failure
+            say("fault")
+            self.trials.begin()
+            self.scenario.act(self)
+            verdict.finish(self, say, over)
+        except ChaosError as error:
+            out.problems.append(str(error))
+            if self.scenario.acknowledged:
+                inquest(self)
+        except Exception as error:
+            out.problems.append(f"{type(error).__name__}: {error}; {self.told()}")
+        for mirror in self.mirrors:
+            mirror.look()
+            for what, count in mirror.counts.items():
+                self.note(what, count)
+        return out
+
+    def await_replicas(self) -> None:
+        """Wait until all replicas of the stage's topics are in sync at both sides."""
+        names = [plan.name for plan in self.topics]
+        for side in self.pair.sides:
+            side.await_in_sync(names)
+
+    @property
+    def patience_s(self) -> float:
+        """The longest time of a wait, for acts that wait themselves."""
+        return PATIENCE_S

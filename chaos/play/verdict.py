@@ -1,0 +1,132 @@
+"""The end of a stage: everything stops in order, and both sides are compared."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from chaos.judging.compare import compare, compare_ends, compare_order
+from chaos.judging.halting import judge, judge_order
+from chaos.judging.keeping import keeping, suffix
+from chaos.judging.reading import Isolation, Reading, read, read_together
+from chaos.play.sides import Name
+from chaos.waiting import until
+
+if TYPE_CHECKING:
+    from chaos.play.stage import Stage
+
+__all__ = ["finish", "verify"]
+
+_STABLE_TIMEOUT_S = 120.0
+
+
+def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None]) -> None:
+    """End the streams, let the mirror catch up, stop it, compare; what is wrong goes into the stage's outcome.
+
+    Args:
+        stage: its act is over.
+        say: called with what goes on.
+        over: called when the fault is over and the clusters are as they were.
+    """
+    out = stage.outcome
+    say("ending the stream")
+    for stream in stage.streams:
+        stream.stop()
+    stage.pair.heal()
+    over()
+    _stable(stage)
+    say("catching up")
+    stage.caught_up()
+    for mirror in stage.mirrors:
+        mirror.stop()
+        out.problems += [f"{said}; {mirror.told()}" for said in mirror.conduct.problems]
+    out.problems += [f"the proxy: {error!r}" for side in stage.pair.sides for error in side.take_errors()]
+    say("comparing")
+    verify(stage)
+
+
+def _stable(stage: "Stage") -> None:
+    """Wait until no transaction is open at the source: then the end offset is the same at either isolation level."""
+
+    def stable() -> bool:
+        ends = stage.source.ends(stage.names)
+        return bool(ends) and ends == stage.source.ends(stage.names, committed=True)
+
+    until(stable, "the source's transactions to end", timeout_s=_STABLE_TIMEOUT_S)
+
+
+def verify(stage: "Stage") -> None:
+    """Compare by plain consumers at both isolation levels; check end offsets, halts and the copies before halts."""
+    out, names = stage.outcome, stage.copied
+    if stage.left:
+        stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
+    if trimmed := [name for name in stage.trimmed if name in names]:
+        stage.compare_since(until(lambda: stage.source.starts(trimmed), "the source's log starts"))
+    # Of a partition compacted at both sides, neither has all that the other has.
+    whole = [name for name in names if name not in stage.survivors]
+    method = compare if stage.scenario.exact else compare_order
+    here_at, there_at = stage.source.bootstrap_servers, stage.destination.bootstrap_servers
+    views: list[tuple[str, Isolation]] = [
+        (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
+    ]  # fmt: skip
+    # Strangers' aborted records are no part of the copy, but read_uncommitted consumers get them.
+    read_by = read_together(views[: 2 if stage.strangers else 3], whole)
+    if stage.scenario.exact:
+        here, *found_there = (_since(stage.since, one) for one in read_by)
+    else:
+        here = _since(stage.since, read_by[0])
+        found_there = [suffix(here, one, trimmed) for one in read_by[1:]]
+    comparisons = [method(here, one) for one in found_there]
+    found = next((one for one in comparisons if not one.identical), comparisons[0])
+    out.compared.add(found)
+    out.problems += found.examples
+    if not found.records:
+        out.problems.append("nothing was compared: the source holds no record")
+    if stage.scenario.exact:
+        out.problems += compare_ends("the end", stage.source.ends(names), stage.destination.ends(names))
+    if stage.check_starts:
+        out.problems += compare_ends("the start", stage.source.starts(names), stage.destination.starts(names))
+    if stage.scenario.acknowledged:
+        keeping(stage, names)
+    _halted(stage)
+    spoilt = {topic for topic, _ in (*stage.halts.permitted, *stage.since, *stage.strangers, *stage.survivors)}
+    out.audited += [plan.name for plan in stage.topics if plan.name not in spoilt]
+
+
+def _since(since: Mapping[Name, int], reading: Reading) -> Reading:
+    """Returns the part of a reading that is compared."""
+    return {name: {at: one for at, one in held.items() if at >= since.get(name, 0)} for name, held in reading.items()}
+
+
+def _halted(stage: "Stage") -> None:
+    """Check that all intended halts have come, finally with the right reason, and the copies before them are right."""
+    out = stage.outcome
+    for name, halting in stage.halts.expected.items():
+        told = [mirror.halted_before[name] for mirror in stage.mirrors if name in mirror.halted_before]
+        said = [halt.reason for halt in sorted(told, key=lambda halt: halt.at)]
+        label = f"{name[0]}-{name[1]}"
+        if not said:
+            out.problems.append(f"{label} did not halt")
+        elif said[-1] != halting.reason:
+            out.problems.append(f"{label} halted with {said[-1]} instead of {halting.reason}")
+        out.halted += said[-1:]
+    _prefixes(stage, list(stage.halts.expected))
+    if out.halted and not stage.halts.looked_on:
+        out.problems.append("nobody measured whether the others went on beside what had halted")
+
+
+def _prefixes(stage: "Stage", names: Sequence[Name]) -> None:
+    """Check that the copies of partitions that halted are what the source had, and no more."""
+    out = stage.outcome
+    unknown = [name for name in names if stage.halts.expected[name].right is None]
+    here = read(stage.source.bootstrap_servers, unknown, "read_committed")
+    there = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
+    ends = until(lambda: stage.destination.ends(names), "the ends of what has halted") if names else {}
+    for name in names:
+        halting = stage.halts.expected[name]
+        right = here[name] if halting.right is None else halting.right
+        if not stage.scenario.exact:
+            out.problems += judge_order(name, halting, right, there[name])
+            out.prefixes += len(there[name])
+            continue
+        out.problems += judge(name, halting, right, there[name], ends[name])
+        copied = min(ends[name] - halting.strangers, halting.ends[1])
+        out.prefixes += sum(offset < copied for offset in right)

@@ -1,0 +1,1 @@
+"""The real producers that write while a fault happens, and records written by hand."""

@@ -1,0 +1,1 @@
+"""A run of the failure suite, from its plan to its report."""

@@ -1,0 +1,27 @@
+"""The commit of the code that was run."""
+
+import subprocess
+from pathlib import Path
+
+__all__ = ["CHANGED", "of_now"]
+
+CHANGED = "+changes"
+"""Follows the commit if files differ from it."""
+_ROOT = Path(__file__).resolve().parents[2]
+_WRITTEN = ":!docs/failures.md"
+"""Left out, since a run itself writes it."""
+
+
+def of_now(root: Path = _ROOT) -> str:
+    """Returns the short commit id; ``unknown`` without git."""
+    try:
+        name = _git(root, "rev-parse", "--short", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--", ".", _WRITTEN)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name + CHANGED * bool(changed)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
+    return done.stdout.strip()

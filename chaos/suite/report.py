@@ -1,0 +1,149 @@
+"""Writes docs/failures.md from the rows of what was run."""
+
+from collections.abc import Collection, Sequence
+from itertools import groupby
+from statistics import median
+
+from chaos.suite.results import Row
+
+__all__ = ["markdown", "recovery"]
+
+_HEAD = """\
+# Failures
+
+What was done to `mirror` and to the brokers around it, and what came of it. Written by `make chaos` from what was run;
+do not edit.
+
+A steady stream of real producers (librdkafka and Kafka's own; idempotent and transactional, one transaction in five
+aborted; all codecs) writes to the source while the fault happens. Then the stream ends, the mirror catches up and is
+stopped, and plain consumers read both sides: at the destination, at both isolation levels, there has to be exactly
+what a read_committed consumer gets at the source, at the same offsets, with the same keys, values, headers and
+timestamps, and the logs have to end at the same offset. After that `mirror audit` compares the batches.
+
+* **lost**: records of the source that the destination's partition lacks. **doubled**: more often there than at the
+  source. **misplaced**: at another offset, or not of the source at all.
+* **struck**: how often the fault was seen to strike, by the record of the proxy, of the brokers or of the kernel, of
+  how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence. A
+  death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
+* **nemeses**: faults that are drawn from a seed, several at once. The seed of each schedule is told under *Figures*;
+  `CHAOS_SEED` plays it again. There, what the writers were acknowledged is compared with both sides as well.
+* **halted**: partitions that stopped as they should, with the one right reason; what had been copied of them is the
+  source's, record by record (the records in brackets), and every other partition went on meanwhile (see the figures).
+* **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).
+  Clusters, producers, the mirror and whatever else the machine does share its cores: the last table has its load.
+* **audit**: what `mirror audit` said, and of how many topics: it leaves out those that halted, that somebody else wrote
+  to, or that lost records to retention or a cleaner. *Not run* where the scenario had not held.
+* **held**: yes, if there was nothing else than what was intended.
+"""
+
+
+def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
+    """Returns the whole document. ``names``: of all scenarios that there are."""
+    whole, again = [row for row in rows if not row.again], [row for row in rows if row.again]
+    parts = [_HEAD]
+    parts.append(_summary(whole, names) if whole else "**No complete run**: what follows was played by itself.\n")
+    for group, members in groupby(whole, key=lambda row: row.group):
+        parts.append(f"## {group}\n\n{_table(list(members))}")
+    if again:
+        parts.append(
+            "## Played by itself\n\nAfter the complete run, or without one; it replaces nothing of it.\n\n"
+            f"{_table(again, runs=True)}"
+        )
+    if failed := [row for row in rows if not row.held]:
+        parts.append("## What did not hold\n\n" + "\n".join(_failure(row) for row in failed) + "\n")
+    if measured := [row for row in rows if row.figures]:
+        parts.append("## Figures\n\n" + "\n".join(map(_measured, measured)) + "\n")
+    parts.append("## What shows that the faults struck\n\n" + "\n".join(map(_evidence, rows)) + "\n")
+    parts.append(_provenance(rows))
+    return "\n".join(parts)
+
+
+def recovery(row: Row) -> str:
+    """Returns the median and the worst time to recover."""
+    if not row.recover_s:
+        return ""
+    if len(row.recover_s) == 1:
+        return f"{row.recover_s[0]:.1f}"
+    return f"{median(row.recover_s):.1f} / {max(row.recover_s):.1f}"
+
+
+def _summary(rows: Sequence[Row], names: Collection[str]) -> str:
+    held = sum(row.held for row in rows)
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(row.commit for row in rows) if commit)
+    at = f", at commit {commits}" if commits else ""
+    missing = [name for name in names if name not in {row.scenario for row in rows}]
+    lacking = f" **Not played yet: {', '.join(missing)}.**" if missing else ""
+    halts = sum(sum(row.halted.values()) for row in rows)
+    return (
+        f"**{held} of {len(rows)} scenarios held**{at}, over {sum(row.repetitions for row in rows)} strikes in "
+        f"{sum(row.tries for row in rows)} tries, and "
+        f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
+        f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
+        f"{halts} partitions halted as intended. {_audited(rows)}{lacking}\n"
+    )
+
+
+def _audited(rows: Sequence[Row]) -> str:
+    count = sum(row.audit == "identical" for row in rows)
+    return f"The audit found {count} identical; {sum(row.audit == 'not run' for row in rows)} were not audited."
+
+
+def _table(rows: list[Row], *, runs: bool = False) -> str:
+    """Returns a table; with ``runs``, each row has the commit and the time of its run."""
+    lines = [
+        "| scenario | what happens | struck | records | lost | doubled | misplaced | halted as intended | "
+        "recovery, s | audit | held |",
+        "|---|---|---:|---:|---:|---:|---:|---|---:|---|---|",
+    ]
+    for row in rows:
+        halted = ", ".join(f"{count} {reason}" for reason, count in row.halted.items())
+        halted += f" ({row.prefixes})" if row.prefixes else ""
+        does = f"{row.does} (at {row.commit}, {row.at})" if runs else row.does
+        cells = (
+            f"`{row.scenario}`", does, f"{row.repetitions} of {row.tries}", row.records, row.lost, row.doubled,
+            row.misplaced, halted, recovery(row), _coverage(row), "yes" if row.held else "**no**",
+        )  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _coverage(row: Row) -> str:
+    """Returns the audit's verdict and its coverage."""
+    if row.audit == "not run" or row.audited == row.topics:
+        return row.audit
+    return f"{row.audit}, {row.audited} of {row.topics} topics"
+
+
+def _failure(row: Row) -> str:
+    said = [problem.splitlines()[0][:400] for problem in row.problems[:4]]
+    if row.repetitions < row.wanted:
+        said.append(f"it struck {row.repetitions} times of {row.wanted}")
+    if row.audit not in ("identical", "not run"):
+        said.append(f"audit: {row.audit}")
+    return f"* `{row.scenario}`: " + "; ".join(said)
+
+
+def _evidence(row: Row) -> str:
+    return f"* `{row.scenario}`: " + "; ".join(row.evidence)
+
+
+def _measured(row: Row) -> str:
+    return f"* `{row.scenario}`: " + "; ".join(row.figures)
+
+
+def _provenance(rows: Sequence[Row]) -> str:
+    lines = [
+        "## What was run\n",
+        "| scenarios | command | commit | when, UTC | Kafka | brokers | minutes | load average |",
+        "|---|---|---|---|---|---|---:|---:|",
+    ]
+    key = lambda row: (row.command, row.commit, row.at[:10], row.version, row.brokers)  # noqa: E731 - used twice, here alone
+    for (command, commit, day, version, brokers), members in groupby(sorted(rows, key=key), key=key):
+        found = list(members)
+        minutes = sum(row.seconds for row in found) / 60
+        loads = [row.load for row in found if row.load]
+        load = f"{min(loads):.0f} to {max(loads):.0f}" if loads else ""
+        typed = command.replace("|", "\\|")  # a bar would end the cell
+        cells = (len(found), f"`{typed}`", commit, day, version, f"{brokers} + {brokers}", f"{minutes:.1f}", load)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,324 @@
+"""A run: scenarios grouped by the clusters that they need; each stage is played, compared, audited, and reported.
+
+A quick run has two tracks (``chaos.suite.tracks``): most of a scenario is waiting, for timeouts and for brokers that
+return.
+"""
+
+import datetime
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
+from itertools import count, groupby
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import chaos.scenarios  # noqa: F401 - registers them
+from chaos.errors import ChaosError
+from chaos.play.sides import Pair
+from chaos.play.stage import Stage
+from chaos.play.trials import did_not_strike
+from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
+from chaos.suite import audits, report, results
+from chaos.suite.ahead import Ahead
+from chaos.suite.clusters import Clusters
+from chaos.suite.commit import of_now
+from chaos.suite.outcome import Outcome
+from chaos.suite.plan import Plan
+from chaos.suite.results import Row
+from chaos.suite.tracks import Say, side_by_side
+from mirror.sandbox import SandboxError
+
+__all__ = ["Progress", "run", "serving"]
+
+_FAILING_STAGES = 2
+"""A scenario ends after this many stages that did not hold (one, if quick): more repetitions would only take time."""
+
+_numbers = count(1)
+
+
+class Progress(Protocol):
+    """Shows what goes on: see ``lab.console``."""
+
+    def step(self, text: str, /) -> None:
+        """Show what is being done now."""
+
+    def detail(self, text: str, /) -> None:
+        """Show how far that is."""
+
+    def line(self, text: str, /) -> None:
+        """Show a line that stays on the screen."""
+
+
+def run(plan: Plan, progress: Progress) -> list[Row]:
+    """Carry out a plan; returns its rows. The files are written after each scenario.
+
+    Raises:
+        ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
+    """
+    run_of, old = _begun(plan)
+    done = {row.scenario: row for row in old if not row.again and plan.continues}
+    chosen = [one for one in plan.select(SCENARIOS) if one.name not in done]
+    shapes = {one.name: one.shape for one in chosen}
+    if plan.quick:  # starting clusters takes longer than most scenarios: use as few as possible
+        shapes = {name: serving(shape, shapes.values()) for name, shape in shapes.items()}
+    turn = {shape: at for at, shape in enumerate(dict.fromkeys(shapes.values()))}
+    names = [one.name for one in sorted(chosen, key=lambda one: (turn[shapes[one.name]], one.damages))]
+    rows: dict[str, Row] = {}
+
+    def hear(said: Row | tuple[str, str]) -> None:
+        if isinstance(said, Row):
+            said.commit, said.run, said.again = run_of.commit, run_of.began_at, not plan.is_whole
+            rows[said.scenario] = said
+            known = results.merge(old, rows.values(), SCENARIOS)
+            results.save(known, plan.out / "chaos.json")
+            plan.docs.write_text(report.markdown(known, SCENARIOS))
+        else:
+            how, text = said
+            getattr(progress, how)(text)
+
+    work = partial(_track, plan, shapes)
+    if plan.tracks > 1:
+        side_by_side(work, names, plan.tracks, hear)
+    else:
+        work(iter(names), hear)
+    return [*done.values(), *rows.values()]
+
+
+class _RunOf(NamedTuple):
+    """The values that the rows of a run have in common."""
+
+    commit: str
+    began_at: str
+
+
+def _begun(plan: Plan) -> tuple[_RunOf, list[Row]]:
+    """Returns this run, and the rows that stay beside its own: none for a new complete run."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    commit = of_now()
+    old = results.load(plan.out / "chaos.json")
+    if plan.continues:
+        again = [row for row in old if row.again]
+        old = results.continued(old, command=plan.command, commit=commit)
+        return _RunOf(commit, old[0].run if old else now), old + again
+    return _RunOf(commit, now), [] if plan.is_whole else old
+
+
+def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: Say) -> None:
+    """Play these scenarios, one after the other; reports what goes on, and each row whenever more is known of it."""
+    suite = _Suite(plan, _Saying(say), say)
+    with Clusters() as clusters, closing(suite):
+        for shape, mine in groupby(map(SCENARIOS.__getitem__, names), key=lambda one: shapes[one.name]):
+            suite.shape(shape, mine, clusters)
+
+
+class _Saying:
+    """A ``Progress`` that passes everything on to ``say``."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def step(self, text: str) -> None:
+        self._say(("step", text))
+
+    def detail(self, text: str) -> None:
+        self._say(("detail", text))
+
+    def line(self, text: str) -> None:
+        self._say(("line", text))
+
+
+def serving(shape: Shape, others: Iterable[Shape]) -> Shape:
+    """Returns one shape that serves this one and all others that can share clusters with it."""
+    for other in others:
+        shape = other.joined(shape)
+    return shape
+
+
+class _Suite:
+    """The state of a track."""
+
+    def __init__(self, plan: Plan, progress: Progress, keep: Callable[[Row], None]) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._keep = keep
+        self._unaudited: list[tuple[Row, list[str], audits.Mode]] = []
+        self._ahead = Ahead()
+
+    def close(self) -> None:
+        """End the stage that is prepared ahead, if there is one."""
+        self._ahead.drop()
+
+    def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
+        """Play all scenarios of one shape of clusters, then audit what they left."""
+        for one, following in _followed(scenarios):
+            # A stage that is prepared ahead would disturb an audit in between.
+            self._scenario(one, shape, clusters, following if self._plan.quick and not one.damages else None)
+            if one.damages or not self._plan.quick:
+                self._audit(clusters)
+            if one.damages:
+                clusters.drop()
+        self._audit(clusters)
+
+    def _scenario(self, one: Scenario, shape: Shape, clusters: Clusters, following: Scenario | None) -> None:
+        wanted = self._plan.repetitions(one)
+        row = Row(
+            scenario=one.name, group=one.group, does=one.does, version="", brokers=shape.brokers,
+            command=self._plan.command, at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
+            wanted=wanted, evidence=[str(one) for one in one.struck],
+        )  # fmt: skip
+        began_at = time.monotonic()
+        topics: list[str] = []
+        failing = missed = 0
+        most = 1 if self._plan.quick else _FAILING_STAGES
+        while row.repetitions < wanted and failing < most:
+            self._progress.step(f"{one.name} ({row.repetitions} of {wanted})")
+            before = row.repetitions
+            outcome = self._stage(one, shape, clusters, following, row)
+            _add(row, outcome)
+            topics += outcome.audited
+            failing += bool(outcome.problems)
+            missed = missed + 1 if row.repetitions == before and not outcome.problems else 0
+            if missed == TRIES:
+                row.problems.append(did_not_strike(outcome.missed))
+                break
+        row.seconds = round(time.monotonic() - began_at, 1)
+        row.load = round(os.getloadavg()[0], 1)
+        if topics and not row.problems:
+            self._unaudited.append((row, topics, audits.mode_of(one.flow)))
+        self._tell(row)
+        self._keep(row)
+
+    def _stage(self, one: Scenario, shape: Shape, clusters: Clusters, following: Scenario | None, row: Row) -> Outcome:
+        try:
+            pair = clusters.pair(shape)
+            row.version = pair.version
+            with self._ahead.take(one) or self._made(one, pair, done=row.repetitions, tries=row.tries) as stage:
+
+                def over() -> None:
+                    if following is not None and row.repetitions + stage.outcome.repetitions >= row.wanted:
+                        self._ahead.prepare(self._made(following, pair, done=0, tries=0))
+
+                outcome = stage.play(self._progress.detail, over=over)
+                self._keep_logs(stage)
+            if outcome.problems:
+                pair.heal()
+            return outcome
+        except (SandboxError, ChaosError) as error:
+            self._ahead.drop()
+            clusters.drop()  # in an unknown state
+            self._give_up_audits(str(error))
+            return Outcome(problems=[str(error)])
+
+    def _made(self, one: Scenario, pair: Pair, *, done: int, tries: int) -> Stage:
+        """Returns the stage of a scenario that has this many repetitions and tries behind it."""
+        return Stage(
+            one, pair, prefix=f"{one.name}-{next(_numbers)}",
+            repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
+            seed=done, tries=tries, draw=self._plan.seed + tries, writers=self._plan.writers, quick=self._plan.quick,
+        )  # fmt: skip
+
+    def _keep_logs(self, stage: Stage) -> None:
+        """Keep the mirrors' logs of a stage, for questions that come later."""
+        folder = self._plan.out / "chaos" / stage.prefix
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if stage.outcome.figures:  # of tries that did not strike as well
+            (folder / "figures.txt").write_text("\n".join(stage.outcome.figures) + "\n")
+        if stage.outcome.problems:
+            (folder / "problems.txt").write_text("\n".join(stage.outcome.problems) + "\n")
+        for path in [*stage.processes.folder.glob("*.log"), *stage.processes.folder.glob("*.yaml")]:
+            with suppress(OSError):
+                shutil.copy(path, folder)
+
+    def _audit(self, clusters: Clusters) -> None:
+        """Audit everything that was copied since the last time; then delete the topics."""
+        waiting, self._unaudited = self._unaudited, []
+        if not waiting:
+            return
+        modes = sorted({mode for _, _, mode in waiting} if self._plan.audit else ())
+        # Side by side: one waits for brokers and for Spark to start while the other computes.
+        with (
+            tempfile.TemporaryDirectory(prefix="mirror-chaos-") as folder,
+            ThreadPoolExecutor(max_workers=max(1, len(modes))) as pool,
+        ):
+            begun = [
+                pool.submit(self._audit_mode, [one for one in waiting if one[2] == mode], mode, clusters, Path(folder))
+                for mode in modes
+            ]
+            for one in begun:
+                one.result()
+        topics = [topic for _, names, _ in waiting for topic in names]
+        for side in clusters.current.sides:
+            side.delete(topics)
+        for row, _, _ in waiting:
+            self._keep(row)
+
+    def _give_up_audits(self, why: str) -> None:
+        """Report that the topics to be audited are gone with the clusters."""
+        waiting, self._unaudited = self._unaudited, []
+        for row, _, _ in waiting if self._plan.audit else ():
+            row.problems.append(f"not audited, its clusters had to be given up: {why}")
+            self._tell(row)
+            self._keep(row)
+
+    def _audit_mode(
+        self, waiting: list[tuple[Row, list[str], audits.Mode]], mode: audits.Mode, clusters: Clusters, folder: Path
+    ) -> None:
+        self._progress.step(f"auditing {len(waiting)} scenarios ({', '.join(mode)})")
+        topics = [topic for _, names, _ in waiting for topic in names]
+        verdict, said = audits.audit(
+            clusters.current, topics, folder=folder, mode=mode, say=self._progress.detail
+        )  # fmt: skip
+        self._progress.line(f"audit of {len(topics)} topics: {verdict}")
+        if verdict != audits.IDENTICAL and len(waiting) > 1:
+            for one in waiting:  # find out which of them it is
+                self._audit_mode([one], mode, clusters, folder)
+            return
+        for row, _, _ in waiting:
+            row.audit = verdict
+            if verdict != audits.IDENTICAL:
+                row.problems.append(f"audit: {verdict}: {said}")
+
+    def _tell(self, row: Row) -> None:
+        verdict = "held" if not row.problems and row.repetitions >= row.wanted else "[red]DID NOT HOLD[/]"
+        self._progress.line(
+            f"{row.scenario}: {verdict}; struck {row.repetitions} times in {row.tries} tries, {row.records} records, "
+            f"{row.lost} lost, "
+            f"{row.doubled} doubled, {row.misplaced} misplaced, halted {row.halted or 'none'}, "
+            f"recovery {report.recovery(row) or '-'} s, {row.seconds:.0f} s in all"
+        )
+        for said in [*row.figures, *row.problems]:
+            self._progress.line("  " + said.replace("[", "\\["))
+
+
+def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenario | None]]:
+    """Yields each scenario with the one after it."""
+    rest = iter(scenarios)
+    one = next(rest, None)
+    while one is not None:
+        following = next(rest, None)
+        yield one, following
+        one = following
+
+
+def _add(row: Row, outcome: Outcome) -> None:
+    row.repetitions += outcome.repetitions
+    row.tries += outcome.tries
+    row.prefixes += outcome.prefixes
+    row.audited += len(outcome.audited)
+    row.topics += outcome.topics
+    row.records += outcome.compared.records
+    row.lost += outcome.compared.lost
+    row.doubled += outcome.compared.doubled
+    row.misplaced += outcome.compared.misplaced
+    row.halted = dict(Counter(row.halted) + Counter(outcome.halted))
+    row.notes = dict(Counter(row.notes) + Counter(outcome.notes))
+    row.figures += outcome.figures
+    row.recover_s += outcome.recovered_s
+    row.problems += outcome.problems

@@ -1,0 +1,97 @@
+"""Asks brokers what scenarios have done to them: evidence from the brokers themselves."""
+
+import struct
+from typing import Any
+from uuid import UUID
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, ResourceType
+from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from chaos.play.sides import Side
+from chaos.producers.raw import batches
+from chaos.witness.ask import ask
+from mirror.sandbox import Broker
+
+__all__ = ["above_watermark", "config", "known_as", "log_end", "markers_since", "producers", "topic_id"]
+
+_TIMEOUT_S = 10.0
+_LIST_OFFSETS_VERSION = 5
+_LATEST = -1
+_NO_REPLICA, _A_REPLICA = -1, 1_000_000
+"""A replica id >= 0 in ListOffsets is answered with the log end, not with the high watermark."""
+
+
+def _row(answer: Any) -> Any:
+    return answer.topics[0].partitions[0]
+
+
+def log_end(side: Side, topic: str, index: int = 0) -> int | None:
+    """Returns the end of the leader's log, replicated or not; None while it does not answer."""
+    return _latest(side.leader(topic, index), topic, index, _A_REPLICA)
+
+
+def above_watermark(leader: Broker, topic: str, index: int = 0) -> int:
+    """Returns the number of offsets in a leader's log above its high watermark; 0 if it is not known.
+
+    Only the leader is asked: Kafka's clients may ask a frozen broker, and wait for longer than records stand there. In
+    this order of requests, a log that grows makes the number too small, never too large.
+    """
+    end = _latest(leader, topic, index, _A_REPLICA)
+    watermark = _latest(leader, topic, index, _NO_REPLICA)
+    return 0 if end is None or watermark is None else max(0, end - watermark)
+
+
+def _latest(leader: Broker, topic: str, index: int, replica: int) -> int | None:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    one = kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=_LATEST)
+    request = ListOffsetsRequest(
+        replica_id=replica, isolation_level=0, topics=[kind(name=topic, partitions=[one])], timeout_ms=5_000
+    )
+    try:
+        row = _row(ask(leader.address, request, _LIST_OFFSETS_VERSION, timeout_s=_TIMEOUT_S))
+    except OSError:
+        return None
+    return None if row.error_code else int(row.offset)
+
+
+def producers(side: Side, topic: str, index: int = 0) -> int | None:
+    """Returns how many producers the leader remembers of a partition; None while it does not answer."""
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])]
+    )
+    try:
+        row = _row(ask(side.leader(topic, index).address, request, 0, timeout_s=_TIMEOUT_S))
+    except OSError:
+        return None
+    return None if row.error_code else len(row.active_producers)
+
+
+def markers_since(side: Side, topic: str, offset: int, index: int = 0) -> int:
+    """Returns the number of control batches in a partition from an offset on."""
+    return sum(one.header.is_control for one in batches(side, topic, index, offset=offset))
+
+
+def topic_id(side: Side, topic: str) -> str:
+    """Returns a topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic."""
+    try:
+        found = side.admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+        told = found[topic].result(_TIMEOUT_S).topic_id
+        # Not its text: librdkafka's base64 uses other characters than Kafka's.
+        halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
+        return str(UUID(bytes=struct.pack(">qq", *halves)))
+    except KafkaException:
+        return ""
+
+
+def known_as(side: Side, topic: str) -> frozenset[str]:
+    """Returns the names that requests have for a topic: its name, and its id."""
+    return frozenset({topic, topic_id(side, topic)})
+
+
+def config(side: Side, topic: str, key: str) -> str:
+    """Returns a topic's setting, as the brokers report it."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (found,) = side.admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
+    return str(found.result(_TIMEOUT_S)[key].value)

@@ -1,0 +1,1 @@
+"""The demo's topics and the clients that write to them."""

@@ -1,0 +1,1 @@
+"""Whether clusters and brokers answer."""

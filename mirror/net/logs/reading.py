@@ -1,0 +1,153 @@
+"""Reads a piece of a partition's log off the data path: one Fetch, whole batches, copied.
+
+All of it is verified here, so that callers need not: checksums, and offsets as far as they can be verified.
+"""
+
+from typing import NamedTuple
+
+from mirror.net.cluster import Cluster, Leader
+from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
+from mirror.net.logs import leader_requests
+from mirror.net.logs.leader_requests import LATEST, TRUE_END
+from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
+from mirror.records.intact import is_intact
+from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
+from mirror.wire.errors import UNREADABLE, ErrorCode, error_slug
+from mirror.wire.fetch import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchPartition,
+    TopicKey,
+    fetch_request,
+    read_fetch_response,
+)
+from mirror.wire.primitives import MalformedFrame
+from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
+
+ONE_BATCH = 1
+"""A Fetch brings its first batch whole whatever the limit (KIP-74), so one byte asks for exactly one batch."""
+_WAIT_MS = 100
+
+
+class Segment(NamedTuple):
+    """A piece of a log as it was read. The batches lie in one buffer, which nothing else uses."""
+
+    batches: list[tuple[BatchHeader, memoryview]]
+    """Whole batches with their headers, from the one that holds the offset asked for (or the first behind it)."""
+    aborted: list[tuple[int, int]]
+    """(producer id, first offset) of each aborted transaction that the broker lists; empty unless read committed."""
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+    """-1 if the broker does not say (before Kafka 1.0)."""
+    next_base: int = NOT_SEEN
+    """Base offset of the batch behind the last one, of which only the beginning came; -1 if none of it came."""
+
+
+async def read_segment(
+    cluster: Cluster,
+    topic: str,
+    topic_id: bytes | None,
+    partition: int,
+    leader: Leader,
+    offset: int,
+    *,
+    max_bytes: int = ONE_BATCH,
+    committed: bool = False,
+) -> Segment:
+    """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch. Nothing
+    above the high watermark, or with ``committed`` above the last stable offset.
+
+    Raises:
+        Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
+        Unreadable: the broker fails to read its own log there.
+        Damaged: a checksum is wrong, or offsets are impossible.
+        NetworkError: the broker did not answer.
+    """
+    connection = await cluster.control(leader.node_id)
+    most = FETCH_VERSIONS[1] if topic_id else FETCH_TOPIC_IDS - 1
+    version = connection.version_of(FETCH_KEY, (FETCH_VERSIONS[0], most), "Fetch")
+    key: TopicKey = topic_id if topic_id and version >= FETCH_TOPIC_IDS else topic
+    body = fetch_request(
+        version,
+        [FetchPartition(key, partition, offset, max_bytes, leader.epoch)],
+        max_wait_ms=_WAIT_MS,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+    )
+    frame = memoryview(await connection.ask(FETCH_KEY, version, body, flexible=version >= FETCH_FLEXIBLE))
+    what = f"{topic}-{partition} at {offset}"
+    try:
+        fetched = read_fetch_response(version, frame)
+    except MalformedFrame as error:
+        raise ConnectionLost(f"{connection.name}: {what}: {error}") from error
+    if len(fetched.partitions) != 1:
+        count = len(fetched.partitions)
+        raise ConnectionLost(f"{cluster.name}: Fetch of {what}: {count} partitions in the answer, asked for 1")
+    found = fetched.partitions[0]
+    if found.error or fetched.error:
+        cluster.failed("Fetch", error_slug(found.error or fetched.error))
+        code = found.error or fetched.error
+        if code in UNREADABLE:
+            raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
+        raise Refused(f"{cluster.name}: Fetch of {what}", code)
+    try:
+        batches, next_base = verified(frame[found.start : found.end], offset)
+    except OldFormat as error:
+        raise Refused(f"{cluster.name}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
+    except CorruptBatch as error:
+        raise Damaged(cluster.name, f"{what}: {error}") from error
+    if batches and batches[-1][0].next_offset > (found.last_stable_offset if committed else found.high_watermark):
+        # The broker takes the ends before it reads the log, so batches may lie behind them, but not behind the log end.
+        header = batches[-1][0]
+        end = await leader_requests.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
+        if header.next_offset > end:
+            raise Damaged(cluster.name, f"{what}: a batch ends at offset {header.last_offset}, the log at {end}")
+    return Segment(
+        batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset, next_base
+    )
+
+
+class OldFormat(Exception):
+    """The log has magic 0 or 1 at the offset."""
+
+
+def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
+    """Returns the whole batches from the one that holds ``offset``, and the base offset of the batch that is cut off
+    behind them (-1 if there is none). A broker may answer with batches before ``offset``; these are left out.
+
+    Raises:
+        CorruptBatch: a batch is not intact, or is out of order.
+        OldFormat: the first batch is not of magic 2.
+    """
+    batches: list[tuple[BatchHeader, memoryview]] = []
+    at = reached = 0
+    end = len(record_set)
+    while isinstance(size := measure(record_set, at, end), int):
+        batch = record_set[at : at + size]
+        if not is_intact(batch):
+            raise CorruptBatch(f"the batch of {size} bytes at byte {at} does not match its checksum")
+        if batch[MAGIC_AT] != MAGIC:
+            if batches:
+                return batches, NOT_SEEN
+            raise OldFormat("magic 0 or 1")
+        header = BatchHeader.read(batch)
+        _check_order(header.base_offset, reached)
+        reached = header.next_offset
+        if header.last_offset >= offset:
+            batches.append((header, batch))
+        at += size
+    if size is Tail.PARTIAL and at == 0:
+        # A Fetch brings its first batch whole (KIP-74). One that does not come whole has an impossible length.
+        raise CorruptBatch(f"{end} bytes hold no whole batch")
+    next_base = base_offset_at(record_set, at, end)
+    if next_base != NOT_SEEN:
+        _check_order(next_base, reached)
+    return batches, next_base
+
+
+def _check_order(base_offset: int, reached: int) -> None:
+    """Raises CorruptBatch if offsets do not rise. The checksum does not cover base offsets, but in a log they rise."""
+    if base_offset < reached:
+        raise CorruptBatch(f"base offset {base_offset} behind a batch that ends at {reached - 1}")

@@ -1,0 +1,1 @@
+"""Processes and ports that do not outlive their owner."""

@@ -1,0 +1,1 @@
+"""Kafka itself: its versions, its jars, and the Java that runs them."""

@@ -1,0 +1,1 @@
+"""``mirror sandbox``: clusters that stay up until they are taken down."""

@@ -1,0 +1,159 @@
+"""Plan, rows and report: what was run is what is written."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import chaos.scenarios  # noqa: F401 - registers them
+from chaos.errors import ChaosError
+from chaos.scenario import SCENARIOS
+from chaos.suite import report, results
+from chaos.suite.commit import of_now
+from chaos.suite.plan import Plan, from_environment
+from chaos.suite.results import Row
+
+
+def row(name: str, **changes: object) -> Row:
+    usual: dict[str, object] = {
+        "scenario": name, "group": "Processes", "does": "kill -9", "version": "4.3.0", "brokers": 3,
+        "command": "make chaos", "at": "2026-01-02 03:04", "repetitions": 3, "tries": 4, "wanted": 3, "records": 100,
+        "evidence": ["worker killed (its supervisor)"], "audited": 1, "topics": 1,
+        "recover_s": [1.0, 9.0, 2.0], "audit": "identical",
+    }  # fmt: skip
+    return Row(**(usual | changes))  # type: ignore[arg-type]
+
+
+def test_plan_from_the_environment() -> None:
+    assert replace(from_environment({}), seed=0) == Plan()
+    assert from_environment({"CHAOS_SEED": "7"}).command == "CHAOS_SEED=7 make chaos"
+    plan = from_environment({"CHAOS_QUICK": "1", "CHAOS_ONLY": "kill", "CHAOS_WORKERS": "2", "CHAOS_OUT": "/x"})
+    assert plan.quick
+    assert plan.command == "CHAOS_QUICK=1 CHAOS_ONLY='kill' CHAOS_WORKERS=2 make chaos"
+    assert plan.docs == Path("/x/failures.md")
+    assert plan.tracks == 2
+    assert from_environment({"CHAOS_QUICK": "1"}).docs == Path("build/chaos-aside/failures.md")
+    assert from_environment({"CHAOS_ONLY": "kill"}).docs == Path("docs/failures.md")
+    for narrow in ({"CHAOS_REPEAT": "1"}, {"CHAOS_WRITERS": "java"}, {"CHAOS_WORKERS": "2"}, {"CHAOS_AUDIT": "0"}):
+        assert from_environment(narrow).docs == Path("build/chaos-aside/failures.md")
+    alone = from_environment({"CHAOS_QUICK": "1", "CHAOS_TRACKS": "1"})
+    assert alone.command == "CHAOS_QUICK=1 CHAOS_TRACKS=1 make chaos"
+    assert from_environment({"CHAOS_TRACKS": "1"}).command == "make chaos"
+    assert from_environment({"CHAOS_QUICK": "0"}).docs == Path("docs/failures.md")
+
+
+@pytest.mark.parametrize(
+    "environment", [{"CHAOS_ONLY": "("}, {"CHAOS_REPEAT": "often"}, {"CHAOS_ONLY": "kill", "CHAOS_CONTINUE": "1"}]
+)
+def test_an_environment_that_makes_no_sense(environment: dict[str, str]) -> None:
+    with pytest.raises(ChaosError):
+        from_environment(environment)
+
+
+def test_selection_by_name_and_group() -> None:
+    assert Plan(only="^worker-kill$").select(SCENARIOS)[0].name == "worker-kill"
+    assert all(one.group == "Processes" for one in Plan(only="^Processes$").select(SCENARIOS))
+    with pytest.raises(ChaosError, match="worker-kill"):
+        Plan(only="nothing like it").select(SCENARIOS)
+
+
+def test_every_scenario_is_told_in_words_and_counts() -> None:
+    for name, one in SCENARIOS.items():
+        assert one.does, name
+        assert one.full >= one.quick >= 1
+        assert one.per_stage >= 1
+
+
+def test_what_is_played_again_replaces_nothing(tmp_path: Path) -> None:
+    """1. Rows of one run are told anew. 2. One that is played by itself stands beside them, each time."""
+    path = tmp_path / "sub" / "chaos.json"
+    assert results.load(path) == []
+    results.save([row("a", records=1), row("b", records=2)], path)
+    merged = results.merge(results.load(path), [row("b", records=20)], ["b", "a"])
+    assert [(one.scenario, one.records) for one in merged] == [("b", 20), ("a", 1)]
+    for run in ("1", "2"):
+        merged = results.merge(merged, [row("a", records=9, again=True, run=run)], ["b", "a"])
+    assert [(one.scenario, one.records, one.again) for one in merged] == [
+        ("b", 20, False), ("a", 1, False), ("a", 9, True), ("a", 9, True),
+    ]  # fmt: skip
+
+
+def test_a_run_goes_on_with_the_same_code_alone() -> None:
+    """What was not audited is played once more, and what did not hold is not."""
+    had = {"commit": "c0ffee", "command": "make chaos", "run": "now"}
+    rows = [
+        row("done", **had), row("due", audit="not run", **had), row("lost", audit="not run", problems=["lost"], **had),
+        row("other", commit="c0ffee", run="later", again=True),
+    ]  # fmt: skip
+    kept = results.continued(rows, command="make chaos", commit="c0ffee")
+    assert [one.scenario for one in kept] == ["done", "lost"]
+    for command, commit, says in (
+        ("make chaos", "c0ffee+changes", "begun at commit c0ffee, and this is c0ffee"),
+        ("CHAOS_SEED=1 make chaos", "c0ffee", "begun by `make chaos`, not by `CHAOS_SEED=1 make chaos`"),
+    ):
+        with pytest.raises(ChaosError, match=re.escape(says)):
+            results.continued(rows, command=command, commit=commit)
+    with pytest.raises(ChaosError, match="no complete run"):
+        results.continued(rows[-1:], command="make chaos", commit="c0ffee")
+
+
+def test_the_report_says_what_code_was_run_and_what_is_missing() -> None:
+    rows = [
+        row("a", commit="c0ffee"), row("b", commit="c0ffee", problems=["lost"]),
+        row("b", commit="decade", again=True, at="2026-01-03 03:04"),
+    ]  # fmt: skip
+    text = report.markdown(rows, ["a", "b"])
+    assert "**1 of 2 scenarios held**, at commit `c0ffee`, over 6 strikes" in text
+    assert "Not played yet" not in text
+    alone = text[text.index("## Played by itself") : text.index("## What did not hold")]
+    assert "kill -9 (at decade, 2026-01-03 03:04)" in alone
+    assert "**Not played yet: c, d.**" in report.markdown(rows, ["a", "b", "c", "d"])
+    assert "**No complete run**" in report.markdown(rows[2:], ["a", "b"])
+
+
+def test_the_commit_is_that_of_the_files(tmp_path: Path) -> None:
+    """Also that they are not as they are there; the report that a run writes does not count."""
+    assert of_now(tmp_path) == "unknown"
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "docs").mkdir()
+    for name in ("code", "docs/failures.md"):
+        (tmp_path / name).write_text("")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    clean = of_now(tmp_path)
+    assert re.fullmatch("[0-9a-f]{7,}", clean)
+    (tmp_path / "docs" / "failures.md").write_text("rows")
+    assert of_now(tmp_path) == clean
+    (tmp_path / "code").write_text("changed")
+    assert of_now(tmp_path) == clean + "+changes"
+
+
+def test_report_tells_what_held_and_what_did_not() -> None:
+    text = report.markdown(
+        [
+            row("fine", halted={"source_truncated": 1}, prefixes=50, topics=3),
+            row("lossy", lost=2, problems=["lost: t-0@5, t-0@6\nsecond line"]),
+            row("short", repetitions=1, recover_s=[4.0], figures=["97 %", "101 %"]),
+            row("unproved", audit="different"),
+        ]
+    )
+    assert "**1 of 4 scenarios held**" in text
+    fine, lossy, short = (next(line for line in text.splitlines() if f"| `{one}`" in line) for one in ("fine", "lossy", "short"))  # fmt: skip  # noqa: E501
+    assert fine.endswith(
+        "| 3 of 4 | 100 | 0 | 0 | 0 | 1 source_truncated (50) | 2.0 / 9.0 | identical, 1 of 3 topics | yes |"
+    )
+    assert "* `fine`: worker killed (its supervisor)\n" in text
+    assert lossy.endswith("| **no** |")
+    assert "| 4.0 |" in short
+    failed = text[text.index("What did not hold") :]
+    assert "`lossy`: lost: t-0@5, t-0@6\n" in failed
+    assert "`short`: it struck 1 times of 3" in failed
+    assert "`unproved`: audit: different" in failed
+    assert "## Figures\n\n* `short`: 97 %; 101 %\n" in text

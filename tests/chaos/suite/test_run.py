@@ -1,0 +1,169 @@
+"""What a run makes of stages and audits, without any clusters."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from chaos.errors import ChaosError
+from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
+from chaos.suite import audits, results
+from chaos.suite.outcome import Outcome
+from chaos.suite.plan import Plan
+from chaos.suite.run import run
+
+NAMES = "worker-kill", "supervisor-kill", "two-groups"
+
+
+class Told:
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def step(self, text: str) -> None: ...
+
+    def detail(self, text: str) -> None: ...
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class FakeStage:
+    """Of a scenario that holds, or raises."""
+
+    def __init__(self, scenario: Scenario, folder: Path, *, raises: bool, strikes: bool = True) -> None:
+        self.scenario = scenario
+        self.prefix = scenario.name
+        self.repetitions = 1
+        self.outcome = Outcome(
+            repetitions=int(strikes), tries=1, missed=[] if strikes else ["worker killed was seen 0 times"],
+            audited=[f"topic-{scenario.name}"], topics=2,
+        )  # fmt: skip
+        self.processes = SimpleNamespace(folder=folder)
+        self.raises = raises
+
+    def prepare(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def play(self, *_: Any, **__: Any) -> Outcome:
+        if self.raises:
+            raise ChaosError("the brokers are gone")
+        return self.outcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class FakeClusters:
+    """Nothing is started."""
+
+    def __init__(self) -> None:
+        side = SimpleNamespace(delete=lambda topics: None)
+        self.current = SimpleNamespace(version="4.3.0", sides=(side, side), heal=lambda: None)
+
+    def pair(self, _: Shape) -> Any:
+        return self.current
+
+    def drop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def misses() -> dict[str, int]:
+    """How many tries of a scenario do not strike."""
+    return {}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, misses: dict[str, int]) -> set[str]:
+    """The scenarios whose clusters break."""
+    names: set[str] = set()
+
+    def made(self: object, one: Scenario, pair: Any, *, done: int, tries: int) -> FakeStage:
+        return FakeStage(one, tmp_path, raises=one.name in names, strikes=tries >= misses.get(one.name, 0))
+
+    monkeypatch.setattr("chaos.suite.run.Clusters", FakeClusters)
+    monkeypatch.setattr("chaos.suite.run._Suite._made", made)
+    monkeypatch.setattr(audits, "audit", lambda *_, **__: (audits.IDENTICAL, ""))
+    return names
+
+
+def rows_of(out: Path) -> Iterator[tuple[str, bool, str]]:
+    for row in results.load(out / "chaos.json"):
+        yield row.scenario, row.held, row.audit
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(quick=True, only=f"^({'|'.join(NAMES)})$", out=tmp_path)
+
+
+def test_all_hold(broken: set[str], plan: Plan) -> None:
+    told = Told()
+    assert all(row.held for row in run(plan, told))
+    assert list(rows_of(plan.out)) == [(name, True, "identical") for name in SCENARIOS if name in NAMES]
+    assert sum("held" in line for line in told.lines) == len(NAMES)
+
+
+def test_what_could_not_be_audited_did_not_hold(broken: set[str], plan: Plan) -> None:
+    """Clusters that are given up take with them what was copied before: no silent "not run"."""
+    broken.add(NAMES[1])
+    run(plan, Told())
+    held = {scenario: (held, audit) for scenario, held, audit in rows_of(plan.out)}
+    assert held == {NAMES[0]: (False, "not run"), NAMES[1]: (False, "not run"), NAMES[2]: (True, "identical")}
+    problems = {row.scenario: row.problems for row in results.load(plan.out / "chaos.json")}
+    (problem,) = problems[NAMES[0]]
+    assert problem.startswith("not audited, its clusters had to be given up: the brokers are gone")
+
+
+def test_a_stage_that_did_not_strike_is_played_again(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
+    misses[NAMES[0]] = TRIES - 1
+    rows = {row.scenario: row for row in run(plan, Told())}
+    assert all(row.held for row in rows.values())
+    assert [(rows[name].repetitions, rows[name].tries) for name in NAMES[:2]] == [(1, TRIES), (1, 1)]
+    assert f"| 1 of {TRIES} |" in (plan.out / "failures.md").read_text()
+
+
+def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
+    misses[NAMES[0]] = TRIES
+    rows = {row.scenario: row for row in run(plan, Told())}
+    assert {name: rows[name].held for name in NAMES} == {NAMES[0]: False, NAMES[1]: True, NAMES[2]: True}
+    assert rows[NAMES[0]].problems == [f"the fault did not strike in {TRIES} tries: worker killed was seen 0 times"]
+
+
+def test_a_complete_run_that_was_interrupted_goes_on(broken: set[str], plan: Plan) -> None:
+    """
+    1. A complete run; its rows of three scenarios are gone, and one has not been audited.
+    2. It goes on: these four are played, and all of it is one run. Begun anew, all are.
+    3. What is played by itself stands beside it.
+    """
+    whole = replace(plan, only="")
+    path = plan.out / "chaos.json"
+    assert len(run(whole, Told())) == len(SCENARIOS)
+    rows = [row for row in results.load(path) if row.scenario not in NAMES]
+    rows[0].audit = "not run"
+    results.save(rows, path)
+    told = Told()
+    assert len(run(replace(whole, continues=True), told)) == len(SCENARIOS)
+    assert sorted(line.partition(":")[0] for line in told.lines if "held;" in line) == sorted([
+        *NAMES, rows[0].scenario
+    ])  # fmt: skip
+    assert [row.scenario for row in results.load(path)] == list(SCENARIOS)
+    assert len({(row.run, row.commit) for row in results.load(path)}) == 1
+    run(plan, Told())
+    found = results.load(path)
+    assert [row.scenario for row in found if not row.again] == list(SCENARIOS)
+    assert {row.scenario for row in found if row.again} == set(NAMES)
+    run(whole, Told())
+    assert [(row.scenario, row.again) for row in results.load(path)] == [(name, False) for name in SCENARIOS]

@@ -1,0 +1,1 @@
+"""The simulated clusters: brokers, network, clock; held against real ones."""
