@@ -9,14 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.topic import Memory
-from mirror.reasons import Heals, heals
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.durable.loops import Loops
@@ -38,6 +37,7 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
+from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
@@ -46,6 +46,7 @@ from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
 from mirror.relay.topics.limits import Warnings
 from mirror.relay.topics.pairing import PATIENCE_S, Pair, pair_topics
+from mirror.relay.topics.refresh import TopicRefresh
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import Ends
 from mirror.relay.watch.idle import Idle
@@ -117,11 +118,9 @@ class Relay:
         """Partitions released since the last snapshot, which takes them from here."""
         self._working: dict[Partition, set[asyncio.Task[None]]] = {}
         """Tasks that must not go on when another worker owns the partition: locating it, filling its holes."""
-        self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told: set[str] = set()
-        self.unmatched: list[str] | None = None
-        """Entries of ``topics`` that no topic of the source matched at the last look; None: there was no look yet."""
+        self.refresh = TopicRefresh(self)
+        self._resuming = Resuming(self, partial(self._look_for, takeover=True))
         self.gone = GoneTopics(source, destination, settings, self.books.state, log)
         self._narrower = Warnings(log, destination.name)
         self.memory = ProducerMemory(destination, log)
@@ -170,21 +169,21 @@ class Relay:
         await self._choose_produce_version()
         await self.memory.ask()
         await self.books.open()
-        found = await self._find_topics()
+        found = await self.find_topics()
         if not found:
             raise NothingToMirror(
                 f"no topic of cluster {self.source.name} matches {', '.join(self.settings.wanted) or 'the flow'}; "
                 "check topics and exclude (names are matched whole), and that the mirror may Describe them"
             )
-        self._spawn(self._look_for_topics())
-        self._spawn(self.books.keep())
-        self._spawn(self.books.watch())
-        self._spawn(self.memory.keep())
-        self._spawn(self._renewal.keep())
-        self._spawn(Ends(self).keep())
-        self._spawn(self.loops.keep())
-        self._spawn(Idle(self).keep())
-        self._spawn(self._ids.keep())
+        self.spawn(self.refresh.keep())
+        self.spawn(self.books.keep())
+        self.spawn(self.books.watch())
+        self.spawn(self.memory.keep())
+        self.spawn(self._renewal.keep())
+        self.spawn(Ends(self).keep())
+        self.spawn(self.loops.keep())
+        self.spawn(Idle(self).keep())
+        self.spawn(self._ids.keep())
 
     async def _choose_produce_version(self) -> None:
         """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
@@ -197,14 +196,22 @@ class Relay:
         self._produce_version = min(await self.destination.ask_all(speaks, patience_s=PATIENCE_S))
         self.inner_loop = InnerLoop(self._produce_version)
 
-    async def _find_topics(self) -> int:
+    async def find_topics(self) -> int:
+        """Pairs the topics as they are now; takes up new ones, and halted partitions whose reason is gone.
+
+        Returns:
+            The number of topics.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
         pairs = await pair_topics(self.source, self.destination, self.settings, self.log)
         if self._produce_version >= PRODUCE_TOPIC_IDS and any(
             topic.topic_id is None for topic in self.destination.topics.values()
         ):
             self._produce_version = PRODUCE_TOPIC_IDS - 1
             self.inner_loop = InnerLoop(self._produce_version)
-        self._tell_unknown()
+        self.refresh.tell_unknown()
         self._narrower.tell((pair.destination, pair.narrower) for pair in pairs)
         before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
         await self.gone.renew(before)
@@ -218,7 +225,7 @@ class Relay:
         self._ids.compare()
         for partition in self.halted:
             self._note_due(partition)
-            self._heal(partition)
+            self._resuming.heal(partition)
         self.verdicts.renew(self.pairs)
         return len(pairs)
 
@@ -226,47 +233,12 @@ class Relay:
         """Writes down what is due of a halted partition, if there is no such note for its present source topic: another
         topic has the name by now, or the partition halted long ago."""
         if partition.halted is not None and self.pins.due.note(partition) is None:
-            self._spawn(self.pins.due.write_down(partition, partition.halted))
-
-    def _heal(self, partition: Partition) -> None:
-        """Resumes a halted partition if its reason is of the kind that heals by itself, and is gone."""
-        assert partition.halted is not None
-        pair = self.pairs.get(partition.topic)
-        if pair is None or pair.halt_of(partition.index) is not None or not _at_rest(partition):
-            return
-        by_itself = heals(partition.halted.reason)
-        if by_itself is Heals.TOPICS or (by_itself is Heals.TERMS and pair.terms != partition.terms):
-            self.log.info("healed", topic=partition.topic, partition=partition.index, reason=partition.halted.reason)
-            self._go_on(partition, pair)
-
-    def _go_on(self, partition: Partition, pair: Pair | None, **accept: bool) -> None:
-        """Locates a halted partition again. ``accept``: see ``Partition.resume``."""
-        partition.queue.leave()
-        if pair is not None:
-            partition.judge_by(pair.terms)
-        partition.resume(**accept)
-        self._look_for(partition, takeover=True)
+            self.spawn(self.pins.due.write_down(partition, partition.halted))
 
     @property
     def keys(self) -> list[Key]:
         """All partitions of the flow, also those that other workers copy."""
         return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
-
-    def _tell_unknown(self) -> None:
-        """Logs entries that no topic matches, each once. A topic may be created later, so this is not an error."""
-        every_s = self.settings.refresh_topics_interval_ms / 1000
-        wanted, topics = self.settings.wanted, self.source.topics
-        self.unmatched = [entry for entry, matches in wanted.items() if not any(map(matches, topics))]
-        for entry in self.unmatched:
-            if entry not in self._told:
-                self._told.add(entry)
-                self.log.warning(
-                    "topic_unknown",
-                    pattern=entry,
-                    detail=f"cluster {self.source.name} has no topic that {entry} matches",
-                    remedy="check its spelling, and that the mirror may Describe it; it is mirrored once it is there "
-                    f"(looked for every {every_s:g} s, refresh.topics.interval.ms)",
-                )
 
     def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
         """Begins to copy a partition that was not ours. Returns False if the source has no such partition, as far as is
@@ -332,69 +304,25 @@ class Relay:
     async def resume_all(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
         """Resumes several partitions as ``resume`` does, with one look at the topics. Returns partition -> the reason
         why it was not resumed, or an empty string."""
-        halted = {(each.topic, each.index) for each in self.halted}
-        await self._find_topics()
-        told = {key: self._why_not(key) for key in keys}
-        wanted = [self.partitions[key] for key, why_not in told.items() if not why_not]
-        # Some may have healed at that look, and are resumed already.
-        going = {key for key in halted if key in self.partitions and self.partitions[key].halted is None}
-        told |= {key: "" for key in told if key in going}
-        await self.loops.resumed(wanted, accept=accept.get("accept_unproven", False))
-        await self.pins.resumed(wanted)
-        for partition in wanted:
-            key = (partition.topic, partition.index)
-            if self.partitions.get(key) is not partition or partition.phase is not Phase.HALTED:
-                told[key] = "let go meanwhile, or resumed by somebody else"
-                continue
-            self.log.info("resumed", topic=partition.topic, partition=partition.index, **accept)
-            self._go_on(partition, self.pairs.get(key[0]), **accept)
-        return told
-
-    def _why_not(self, key: Key) -> str:
-        """Returns the reason why a partition cannot be resumed now, or an empty string."""
-        partition, pair = self.partitions.get(key), self.pairs.get(key[0])
-        if partition is None:
-            return "not copied here"
-        if partition.phase is not Phase.HALTED:
-            return f"it is {partition.phase.value}, not halted"
-        if not _at_rest(partition):
-            return "answers of the destination are still due; try again"
-        halted = pair.halt_of(partition.index) if pair else None
-        if halted is None:
-            return ""
-        partition.still_halted(halted)
-        return f"still {halted.reason}: {halted.detail}"
+        return await self._resuming.resume_all(keys, **accept)
 
     def look_soon(self) -> None:
-        """Asks for the topics again soon: assigned partitions are not known here, since another worker saw a new topic
-        first."""
-        if self._looking is None and not self._draining:
-            self._looking = self._spawn(self._look_soon())
+        """See ``Owner``."""
+        self.refresh.soon()
 
     def look_now(self) -> None:
-        """Asks for the topics at once: they seem to have changed since the last look."""
-        if not self._draining:
-            self._spawn(self._look_again())
+        """See ``Owner``."""
+        self.refresh.now()
 
-    async def _look_soon(self) -> None:
-        backoff = Backoff(least_ms=self.settings.backoff_ms, most_ms=self.settings.backoff_max_ms)
-        try:
-            while self.assignment is not None and self.assignment.unknown and not self._draining:
-                await asyncio.sleep(backoff.next_s())
-                await self._look_again()
-        finally:
-            self._looking = None
+    @property
+    def draining(self) -> bool:
+        """True once the relay stops."""
+        return self._draining
 
-    async def _look_for_topics(self) -> None:
-        while not self._draining:
-            await asyncio.sleep(self.settings.refresh_topics_interval_ms / 1000)
-            await self._look_again()
-
-    async def _look_again(self) -> None:
-        try:
-            await self._find_topics()
-        except NetworkError as error:
-            self.log.warning("topics_not_refreshed", detail=str(error))
+    @property
+    def has_unknown(self) -> bool:
+        """True if partitions are assigned that the source does not have, as far as is known here."""
+        return self.assignment is not None and bool(self.assignment.unknown)
 
     async def drain(self) -> bool:
         """Stops fetching and waits until all fetched batches are acknowledged, for at most ``drain_timeout_ms``.
@@ -479,7 +407,7 @@ class Relay:
         if not halted.at_ms:
             # Otherwise it was counted and written down when it was found.
             self.stats.halted(halted.reason)
-            self._spawn(self.pins.halted(partition, halted))
+            self.spawn(self.pins.halted(partition, halted))
             self.books.write_soon()
         else:
             self._note_due(partition)
@@ -524,7 +452,7 @@ class Relay:
 
     def rewrites(self, partition: Partition) -> None:
         """See ``Owner``."""
-        self._spawn(self._look_at_configs(partition))
+        self.spawn(self._look_at_configs(partition))
 
     async def _look_at_configs(self, partition: Partition) -> None:
         with suppress(NetworkError):
@@ -606,7 +534,7 @@ class Relay:
 
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         """Runs a task, which is cancelled when the partition is released."""
-        task = self._spawn(work)
+        task = self.spawn(work)
         self._working.setdefault(partition, set()).add(task)
 
         def ended(_: "asyncio.Task[None]") -> None:
@@ -682,7 +610,8 @@ class Relay:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Runs a task that ends with the relay; an error that it does not handle is a bug, and ends the service."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -695,8 +624,3 @@ class Relay:
         # Any error that is not handled is a bug. The service ends with it instead of limping on.
         if not self.failed.done():
             self.failed.set_exception(error)
-
-
-def _at_rest(partition: Partition) -> bool:
-    """Returns True if no answer of the destination is due any more."""
-    return not partition.queue.in_flight and not partition.queue.filling

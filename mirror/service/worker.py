@@ -303,7 +303,7 @@ class Worker:
                 counters=watching.counters,
                 silent=watching.silent,
                 unreached=watching.unreached.now,
-                unmatched=self._relay.unmatched if self._relay is not None else None,
+                unmatched=self._relay.refresh.unmatched if self._relay is not None else None,
             )
             await asyncio.sleep(interval_ms / 1000)
 

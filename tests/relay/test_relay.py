@@ -145,12 +145,12 @@ async def test_some_patterns_find_nothing() -> None:
             lines = flow.log.of("topic_unknown")
             assert [line["pattern"] for line in lines] == ["paymnets", r"log\..*"]
             assert all("source" in line["detail"] and line["remedy"] for line in lines)
-            assert flow.relay.unmatched == ["paymnets", r"log\..*"]
+            assert flow.relay.refresh.unmatched == ["paymnets", r"log\..*"]
             source.add_topic("log.a")
             source.store("log.a", 0, *batches(1))
             await flow.copied()
             assert len(flow.log.of("topic_unknown")) == 2
-            assert flow.relay.unmatched == ["paymnets"]
+            assert flow.relay.refresh.unmatched == ["paymnets"]
 
 
 async def test_a_topic_that_is_gone() -> None:

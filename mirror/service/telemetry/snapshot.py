@@ -55,7 +55,7 @@ class Snapshots:
             "partitions": rows,
             "gone": gone,
             "skipped": relay.stats.skipped,
-            "unmatched": relay.unmatched,
+            "unmatched": relay.refresh.unmatched,
             "gone_topics": relay.gone.shown,
         }
 

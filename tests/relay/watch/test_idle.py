@@ -145,15 +145,16 @@ async def test_another_worker_has_it(mapped: bool, monkeypatch: pytest.MonkeyPat
         async with mirroring(source, destination, mapped=mapped) as flow:
             await flow.copied()
             left: list[bool] = []
+            words = [False]
 
-            async def lost(*_: Any) -> bool:
-                return False
+            async def word(*_: Any) -> bool:
+                return words.pop() if words else True  # it takes the partition over again, and is asked once more
 
             async def leave(*_: Any) -> None:
                 left.append(flow.partition().claim.released)
 
             monkeypatch.setattr(Seeking, "_leave_to_the_other", leave)
-            with patch.object(Locator, "owns", lost):
+            with patch.object(Locator, "owns", word):
                 flow.relay.reconfirm(flow.partition())
                 await until(lambda: flow.log.of("resync"))
             assert [line["cause"] for line in flow.log.of("resync")] == ["not_owner"]
