@@ -15,6 +15,7 @@ COVERED = {
     "net/errors.py": "net/test_connect.py",
     "net/options.py": "net/test_connect.py",
     "offsetmap/keys.py": "offsetmap/test_hostile_topic.py",
+    "relay/events.py": "relay/test_relay.py",
     "relay/owner.py": "relay/test_relay.py",
     "relay/partition/claim.py": "relay/partition/test_partition.py",
     "relay/partition/cursor.py": "relay/partition/test_partition.py",

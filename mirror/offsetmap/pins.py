@@ -215,7 +215,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halt:
+class KeptHalt:
     """A partition has stopped, and stays so for whoever takes it over, until an operator resumes it."""
 
     side: Side
@@ -365,7 +365,7 @@ def pin_key(side: Side) -> bytes:
 
 
 def halt_key(side: Side) -> bytes:
-    """Returns the key of a partition's ``Halt``."""
+    """Returns the key of a partition's ``KeptHalt``."""
     return key_of("halt", side)
 
 

@@ -24,7 +24,7 @@ from mirror.offsetmap.pins import (
     HALTED,
     AcceptedLoop,
     Flow,
-    Halt,
+    KeptHalt,
     LastCopied,
     Note,
     Pin,
@@ -46,7 +46,7 @@ __all__ = [
     "Chunk",
     "Entry",
     "Flow",
-    "Halt",
+    "KeptHalt",
     "Ledger",
     "Note",
     "Order",
@@ -204,7 +204,7 @@ class Skipped:
         )
 
 
-Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | Halt | AcceptedLoop | Remembered | Suspended
+Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | KeptHalt | AcceptedLoop | Remembered | Suspended
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
@@ -212,7 +212,7 @@ _KINDS: dict[str, type[Entry]] = {
     "flow": Flow,
     "partition": Pin,
     "copied": Note,
-    "halt": Halt,
+    "halt": KeptHalt,
     "loop": AcceptedLoop,
     "remembered": Remembered,
     "suspended": Suspended,
@@ -269,7 +269,7 @@ class Ledger:
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
-    _pinned: dict[bytes, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended] = field(default_factory=dict)
+    _pinned: dict[bytes, Flow | Pin | KeptHalt | AcceptedLoop | Remembered | Suspended] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Applies one record; ``value`` None takes the key away.
@@ -288,7 +288,7 @@ class Ledger:
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
             return
-        if isinstance(entry, Flow | Pin | Halt | AcceptedLoop | Remembered | Suspended):
+        if isinstance(entry, Flow | Pin | KeptHalt | AcceptedLoop | Remembered | Suspended):
             self._pinned[key] = entry
             return
         account = self._accounts.setdefault(entry.side, _Account())
@@ -429,10 +429,10 @@ class Ledger:
         found = self._pinned.get(suspended_key(topic))
         return found if isinstance(found, Suspended) else None
 
-    def halt(self, side: Side) -> Halt | None:
+    def halt(self, side: Side) -> KeptHalt | None:
         """Returns the halt of this partition, if it has halted."""
         found = self._pinned.get(halt_key(side))
-        return found if isinstance(found, Halt) else None
+        return found if isinstance(found, KeptHalt) else None
 
     def accepted_loop(self, side: Side, by: str) -> AcceptedLoop | None:
         """Returns what an operator has accepted of a flow the other way. ``by``: its internal topic."""
@@ -445,9 +445,9 @@ class Ledger:
         return found if isinstance(found, Remembered) else None
 
     @property
-    def halts(self) -> list[Halt]:
+    def halts(self) -> list[KeptHalt]:
         """The halts of all partitions, in order."""
-        return sorted((one for one in self._pinned.values() if isinstance(one, Halt)), key=lambda one: one.side)
+        return sorted((one for one in self._pinned.values() if isinstance(one, KeptHalt)), key=lambda one: one.side)
 
     @property
     def flows(self) -> list[Flow]:

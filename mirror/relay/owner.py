@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from mirror.relay.assignment import Key
     from mirror.relay.durable.loops import Loops
     from mirror.relay.durable.pins import Pins
+    from mirror.relay.events import EventLog
     from mirror.relay.halts import Halted
     from mirror.relay.hot.plain import InnerLoop
     from mirror.relay.locate.position import Locator
-    from mirror.relay.locate.resync import Log
     from mirror.relay.outcome import Doubt
     from mirror.relay.partition.claim import Committed
     from mirror.relay.partition.location import Location
@@ -32,7 +32,7 @@ class Owner(Protocol):
     source: "Cluster"
     destination: "Cluster"
     settings: "RelaySettings"
-    log: "Log"
+    log: "EventLog"
     stats: "Stats"
     pool: "FramePool"
     inner_loop: "InnerLoop"

@@ -20,14 +20,14 @@ from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.skips import DELETED, ON_GAP, UNPROVEN
-from mirror.relay.durable.writer import Books
+from mirror.relay.durable.writer import DurableState
+from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, of_mapped
-from mirror.relay.holes.filling import Holes
+from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.locate.position import Locator
-from mirror.relay.locate.readback import Proofs
-from mirror.relay.locate.resync import Log
+from mirror.relay.locate.readback import ReadBack
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.mapped.lane import AppendingLane
 from mirror.relay.mapped.locate import MappedLocator
@@ -80,7 +80,7 @@ class Relay:
         source: Cluster,
         destination: Cluster,
         settings: RelaySettings,
-        log: Log,
+        log: EventLog,
         *,
         assigned: bool = False,
         state: Memory | None = None,
@@ -98,12 +98,12 @@ class Relay:
         self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.inner_loop = InnerLoop(self._produce_version)
-        self.books = Books(self, state)
-        self.pins = self.books.pins
-        self.loops = Loops(self, self.books.state)
+        self.durable = DurableState(self, state)
+        self.pins = self.durable.pins
+        self.loops = Loops(self, self.durable.state)
         self.locator = self._make_locator()
-        self._holes = Holes(self)
-        self._proofs = Proofs(self)
+        self._holes = HoleFilling(self)
+        self._readback = ReadBack(self)
         self._gaps = Gaps(self)
         self.verdicts = Verdicts(self)
         self._stalls = Stalls(self)
@@ -121,7 +121,7 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self.refresh = TopicRefresh(self)
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
-        self.gone = GoneTopics(source, destination, settings, self.books.state, log)
+        self.gone = GoneTopics(source, destination, settings, self.durable.state, log)
         self._narrower = Warnings(log, destination.name)
         self.memory = ProducerMemory(destination, log)
         self._draining = False
@@ -142,7 +142,7 @@ class Relay:
                 log=log,
             )
         return MappedLocator(
-            state=self.books.state,
+            state=self.durable.state,
             forgets_before_ms=self.forgets_before_ms,
             source=source,
             destination=destination,
@@ -168,7 +168,7 @@ class Relay:
             )
         await self._choose_produce_version()
         await self.memory.ask()
-        await self.books.open()
+        await self.durable.open()
         found = await self.find_topics()
         if not found:
             raise NothingToMirror(
@@ -176,8 +176,8 @@ class Relay:
                 "check topics and exclude (names are matched whole), and that the mirror may Describe them"
             )
         self.spawn(self.refresh.keep())
-        self.spawn(self.books.keep())
-        self.spawn(self.books.watch())
+        self.spawn(self.durable.keep())
+        self.spawn(self.durable.watch())
         self.spawn(self.memory.keep())
         self.spawn(self._renewal.keep())
         self.spawn(Ends(self).keep())
@@ -248,7 +248,7 @@ class Relay:
             return False
         partition = Partition(*key, pair.destination)
         partition.judge_by(pair.terms)
-        self.books.check_found(committed)
+        self.durable.check_found(committed)
         partition.inherit(committed, inherited(committed, pair.source.topic_id))
         self.partitions[key] = partition
         halted = pair.halt_of(key[1])
@@ -339,7 +339,7 @@ class Relay:
             await asyncio.wait_for(self._nothing_pending.wait(), self.settings.drain_timeout_ms / 1000)
         with suppress(TimeoutError):
             left_s = max(until - time.monotonic(), LEAST_TO_WRITE_S)
-            await asyncio.wait_for(self.books.write_down(closing=True), left_s)
+            await asyncio.wait_for(self.durable.write_down(closing=True), left_s)
         return not self.pending
 
     def _check_drained(self) -> None:
@@ -408,7 +408,7 @@ class Relay:
             # Otherwise it was counted and written down when it was found.
             self.stats.halted(halted.reason)
             self.spawn(self.pins.halted(partition, halted))
-            self.books.write_soon()
+            self.durable.write_soon()
         else:
             self._note_due(partition)
         self._ending.discard(partition)
@@ -460,11 +460,11 @@ class Relay:
 
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """The broker acknowledged the first batch after a resync at the expected offset. It is read back."""
-        self._proofs.read_back(partition, base_offset, batch)
+        self._readback.read_back(partition, base_offset, batch)
 
     def reconfirm(self, partition: Partition) -> None:
         """See ``Owner``."""
-        self._proofs.reconfirm(partition)
+        self._readback.reconfirm(partition)
 
     def look(self, partition: Partition) -> None:
         """See ``Owner``."""
@@ -491,7 +491,7 @@ class Relay:
         while (jump := partition.queue.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self._given_up(partition, jump.start, jump.end, ON_GAP)
-                self.books.skip(partition.side, jump.start, jump.end)
+                self.durable.skip(partition.side, jump.start, jump.end)
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """As ``doubt``, for a doubt that no answer has caused: with nothing under way, it is located at once."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mirror.offsetmap import fields
 from mirror.offsetmap.keys import dump
-from mirror.offsetmap.pins import AcceptedLoop, Halt, LastCopied, Note, Pin, Suspended
+from mirror.offsetmap.pins import AcceptedLoop, KeptHalt, LastCopied, Note, Pin, Suspended
 from mirror.offsetmap.records import Checkpoint, Entry, Flow, Ledger, StateError, read_entry
 from mirror.offsetmap.runs import MapError, Run
 from mirror.records.filler import filler_id
@@ -88,7 +88,7 @@ def use(entry: Entry) -> None:
         ledger.map(entry.side)
     assert ledger.own(entry.side) is not None
     ledger.checkpoint(entry.side)
-    if isinstance(entry, Pin | Note | Halt | Checkpoint):
+    if isinstance(entry, Pin | Note | KeptHalt | Checkpoint):
         for topic_id in (entry.source_id, entry.destination_id):
             assert len(bytes.fromhex(topic_id or "00" * 16)) == 16
     ledger.apply(entry.key(), None)
@@ -199,7 +199,7 @@ def test_a_key_of_ours_in_other_bytes_is_refused() -> None:
 
 def test_halves_of_characters_in_a_text_are_replaced() -> None:
     found = read_entry(HALT.key(), dump(json.loads(HALT.value()) | {"detail": "a\ud800\nb"}))
-    assert isinstance(found, Halt)
+    assert isinstance(found, KeptHalt)
     assert found.detail == "a?\nb"
 
 

@@ -16,7 +16,7 @@ from mirror.offsetmap.records import (
     Chunk,
     Entry,
     Flow,
-    Halt,
+    KeptHalt,
     Ledger,
     Order,
     Pin,
@@ -65,7 +65,7 @@ PIN = Pin(
     accepted=12,
     at_ms=4,
 )
-HALT = Halt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
+HALT = KeptHalt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
 LOOP = AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="0123456789abcdef")
 SUSPENDED = Suspended(topic="orders", topic_id="0f" * 16, values={"cleanup.policy": "compact", "retention.ms": None})
 REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)

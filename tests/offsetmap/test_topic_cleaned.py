@@ -10,7 +10,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.pins import Halt, Pin
+from mirror.offsetmap.pins import KeptHalt, Pin
 from mirror.offsetmap.records import Chunk, Flow, Ledger, Order, Side
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.offsetmap.topic import State, StateUnusable, state_topic, whole_map
@@ -22,7 +22,7 @@ from tests.records.builders import Record, kafka_batch, raw_batch
 
 FLOW = "west->east"
 SIDE = Side("t", 0, "t")
-HALT = Halt(side=SIDE, reason="retention_overtook", detail="d", remedy="r", at_ms=5)
+HALT = KeptHalt(side=SIDE, reason="retention_overtook", detail="d", remedy="r", at_ms=5)
 PIN = Pin(side=SIDE, source_id=None, destination_id=None)
 FIRST = replace(PIN, side=Side("first", 0, "t"))
 

@@ -27,7 +27,7 @@ def last_copied(destination: FakeCluster) -> LastCopied | None:
 async def noted(flow: Flow) -> None:
     """All is copied, and what was copied last is written down, as it is at a clean stop."""
     await flow.copied()
-    await flow.relay.books.write_down()
+    await flow.relay.durable.write_down()
 
 
 def recreate(cluster: FakeCluster, *stored: bytes) -> None:

@@ -17,7 +17,7 @@ from mirror.offsetmap.records import Side
 from mirror.records.identity import Identity
 from mirror.relay.durable import pins
 from mirror.relay.durable.pins import Pins
-from mirror.relay.holes import markers as fill
+from mirror.relay.holes import markers
 from mirror.relay.hot.freshness import Freshness
 from mirror.relay.hot.plain import NEVER_MS
 from mirror.relay.locate import compare, resync, tails
@@ -71,14 +71,14 @@ async def _to_where_it_can(log: Any, start: int, end: int) -> AsyncIterator[Any]
 _rules = Locator.rules
 
 
-def _without_settle(self: Locator, partition: Partition) -> resync.Rules:
+def _without_settle(self: Locator, partition: Partition) -> resync.ResyncRules:
     return replace(_rules(self, partition), settle_s=0.0)
 
 
-_by_markers = fill.ByMarkers.__init__
+_by_markers = markers.ByMarkers.__init__
 
 
-def _same_coordinator(self: fill.ByMarkers, there: Any, before: Identity, coordinator_epoch: int) -> None:
+def _same_coordinator(self: markers.ByMarkers, there: Any, before: Identity, coordinator_epoch: int) -> None:
     _by_markers(self, there, before, 0)
 
 
@@ -194,22 +194,22 @@ MUTATIONS = (
         "barrier: unreplicated offsets",
         (
             (resync, "barrier", _true_end),
-            (fill, "barrier", _true_end),
+            (markers, "barrier", _true_end),
             (tails, "batches", _to_where_it_can),
             (compare, "batches", _to_where_it_can),
         ),
         300,
     ),
-    Mutation("barrier: hidden offsets", ((resync, "barrier", _visible_end), (fill, "barrier", _visible_end)), 300),
+    Mutation("barrier: hidden offsets", ((resync, "barrier", _visible_end), (markers, "barrier", _visible_end)), 300),
     # Either of the two makes up for the other nearly always.
     Mutation(
         "settle, and coordinator epochs",
-        ((Locator, "rules", _without_settle), (fill.ByMarkers, "__init__", _same_coordinator)),
+        ((Locator, "rules", _without_settle), (markers.ByMarkers, "__init__", _same_coordinator)),
         900,
     ),
     Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300),
     Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
-    Mutation("markers: look at the end", ((fill.Filling, "run", _without_looking),), 900),
+    Mutation("markers: look at the end", ((markers.MarkerRun, "run", _without_looking),), 900),
     Mutation("markers: ask for the owner", ((Locator, "owns", _owner),), 900),
     Mutation(
         "markers: an epoch of their own",

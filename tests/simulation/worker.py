@@ -20,8 +20,7 @@ from mirror.reasons import is_durable
 from mirror.records import identity
 from mirror.records.admit import Terms
 from mirror.relay import relay
-from mirror.relay.durable import due, flows, loops
-from mirror.relay.durable import writer as books
+from mirror.relay.durable import due, flows, loops, writer
 from mirror.relay.holes import parking
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.leading import cleanup
@@ -86,7 +85,7 @@ def simulated() -> Iterator[None]:
         patches.enter_context(patch.object(flows.Flows, "_look_up", _no_others))
         patches.enter_context(patch.object(relay, "pair_topics", _paired))
         patches.enter_context(patch.object(idle, "leader_requests", _Questions))
-        patches.enter_context(patch.object(books, "NOTE_EVERY_S", NOTE_EVERY_S))
+        patches.enter_context(patch.object(writer, "NOTE_EVERY_S", NOTE_EVERY_S))
         # A run sets these as its recipe says; what they were is what stands here when it ends, however it ends.
         patches.enter_context(patch.object(identity, "MAX_EPOCH", identity.MAX_EPOCH))
         patches.enter_context(patch.object(parking, "MOST_BYTES", parking.MOST_BYTES))
@@ -209,14 +208,14 @@ class Worker:
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         while not one.pairs:
             try:
-                await one.books.open()
+                await one.durable.open()
                 await one._find_topics()
             except NetworkError:
                 await asyncio.sleep(wait.next_s())
             if not one.pairs:
                 await asyncio.sleep(wait.next_s())
         one._spawn(one._look_for_topics())
-        one._spawn(one.books.keep())
+        one._spawn(one.durable.keep())
         one._spawn(idle.Idle(one).keep())
 
     @property

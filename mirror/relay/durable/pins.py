@@ -12,7 +12,7 @@ from dataclasses import replace
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.fields import id_shown, id_text
-from mirror.offsetmap.pins import Flow, Halt, LastCopied, Note, Pin, halt_key, header_digest
+from mirror.offsetmap.pins import Flow, KeptHalt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.offsetmap.records import Checkpoint, Entry
 from mirror.offsetmap.topic import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
@@ -20,9 +20,9 @@ from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.durable.due import Due, persistently
 from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
+from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
 from mirror.relay.locate.evidence import Asked, Known, Unseen, vouch
-from mirror.relay.locate.resync import Log
 from mirror.relay.partition.location import NEVER
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
@@ -36,7 +36,7 @@ class Pins:
     """Keeps the pins, notes and halts of all partitions of a process."""
 
     def __init__(
-        self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings, log: Log
+        self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings, log: EventLog
     ) -> None:
         self.state = self._state = state
         self.skips = Skips(state, log)
@@ -353,7 +353,7 @@ class Pins:
         if is_durable(halted.reason):
             source_id, destination_id = self.ids(partition)
             entries.append(
-                Halt(
+                KeptHalt(
                     side=partition.side,
                     reason=halted.reason,
                     detail=halted.detail,

@@ -7,7 +7,7 @@ show it: later records are written there all the same, and a later reader takes 
 import asyncio
 
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.pins import Halt
+from mirror.offsetmap.pins import KeptHalt
 from mirror.offsetmap.records import Ledger
 from mirror.offsetmap.runs import MapError
 from mirror.offsetmap.topic import Memory, StateUnusable
@@ -74,7 +74,8 @@ class Rewriting:
             entry
             for entry in lost.about(partitions)
             # If the partition was resumed since, its halt was not in the topic, and so was not forgotten in ``lost``.
-            if not ledger.has(entry.key()) and not (isinstance(entry, Halt) and partitions[entry.side].halted is None)
+            if not ledger.has(entry.key())
+            and not (isinstance(entry, KeptHalt) and partitions[entry.side].halted is None)
         ]
         unknown = [flow for flow in lost.flows if not ledger.has(flow.key())]
         mapped = {each: each.queue.copied for each in partitions.values() if each.queue.copied is not None}
@@ -109,9 +110,9 @@ class Rewriting:
 
 def _missing(ledger: Ledger, copied: Copied) -> str:
     """Returns what the map lacks if all that is in memory is written; empty: nothing."""
-    side = copied.journal.side
+    side = copied.open_map.side
     view = ledger.of(side)
-    for chunk in copied.journal.unwritten():
+    for chunk in copied.open_map.unwritten():
         view.put(chunk)
     ours = copied.checkpoint(0)
     view.put(ours)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from mirror.offsetmap.records import Entry, Side, Skipped
 from mirror.offsetmap.topic import Memory
 from mirror.reasons import HaltReason
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 
 ON_GAP = "on.gap"
 """The cause of a range that was given up by decision."""
@@ -31,7 +31,7 @@ class Skips:
     killed in between would otherwise leave a range that is written down, which nobody has a reason to log any more.
     Logged twice is better than never."""
 
-    def __init__(self, state: Memory, log: Log) -> None:
+    def __init__(self, state: Memory, log: EventLog) -> None:
         self._state = state
         self._log = log
         self._told: set[Skipped] = set()

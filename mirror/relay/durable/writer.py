@@ -11,7 +11,7 @@ from mirror.offsetmap.topic import Memory, State
 from mirror.relay.durable.pins import Pins, is_first
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP
-from mirror.relay.mapped.copied import Account, save
+from mirror.relay.mapped.copied import Unwritten, save
 from mirror.relay.mapped.strays import Strays
 from mirror.relay.owner import Owner
 from mirror.relay.partition.claim import Committed
@@ -28,7 +28,7 @@ FIRST_NOTE_S = 1.0
 take old records at once, and then nothing else shows what they were a copy of."""
 
 
-class Books:
+class DurableState:
     """Writes for one flow. ``state``: the topic; ``pins``: the part about single partitions, in either mode."""
 
     def __init__(self, owner: Owner, state: Memory | None = None) -> None:
@@ -145,12 +145,14 @@ class Books:
         astray = [each for each, copied in accounts.items() if self.strays.concerns(copied)]
         self.strays.look(astray, closed=closed)
         sure = {each: copied for each, copied in accounts.items() if each not in astray}
-        written = [Account.of(each, closed=each in closed) for each in sure.values() if each.changed or each in closed]
+        written = [
+            Unwritten.of(each, closed=each in closed) for each in sure.values() if each.changed or each in closed
+        ]
         await self._save(sure, written)
         if closing:
             await self.strays.ended()
 
-    async def _save(self, partitions: Collection[Partition], accounts: list[Account]) -> None:
+    async def _save(self, partitions: Collection[Partition], accounts: list[Unwritten]) -> None:
         """Writes down accounts of these partitions."""
         try:
             # Ranges go first: behind a checkpoint that passes over one, nothing would show that it is yet to be noted.
@@ -159,7 +161,7 @@ class Books:
         except NetworkError as error:
             self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
             for partition in partitions:
-                if partition.queue.copied is not None and partition.queue.copied.journal.overflows:
+                if partition.queue.copied is not None and partition.queue.copied.open_map.overflows:
                     # It waits, and is located again once the map can be written: memory is bounded.
                     self._owner.doubt_now(partition, "state_not_written", str(error))
 

@@ -16,7 +16,7 @@ WORTH_A_LOOK = 10_000
 NEVER = 1 << 62
 
 
-class Holes:
+class HoleFilling:
     """Fills the holes of all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
@@ -25,7 +25,7 @@ class Holes:
 
     def fill(self, partition: Partition) -> None:
         """Fills the hole that is next to be sent. Nothing is under way. May be called again while it is filled."""
-        if partition.phase is Phase.ACTIVE and partition.queue.fill():
+        if partition.phase is Phase.ACTIVE and partition.queue.begin_fill():
             if not partition.queue.parked:
                 park(partition, self._owner.pool)
             self._owner.work(partition, self._fill(partition, partition.queue.outbox[0]))
@@ -38,7 +38,7 @@ class Holes:
             if _is_next(hole, partition):
                 stopped = await attempted(self._fill_hole(partition, hole))
         finally:
-            partition.queue.fill_ended()
+            partition.queue.end_fill()
         if not _is_next(hole, partition):
             # In doubt meanwhile, or halted: the next resync finds the markers that were written, once the log end
             # stands still.

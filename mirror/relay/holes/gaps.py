@@ -21,8 +21,9 @@ from mirror.offsetmap.lockstep import Originals
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.scan import NOT_SEEN
+from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
-from mirror.relay.locate.resync import Log, Readable
+from mirror.relay.locate.resync import Readable
 from mirror.relay.outcome import Doubt, attempted
 from mirror.relay.owner import Owner
 from mirror.relay.partition.cursor import Ahead
@@ -52,7 +53,7 @@ class Gaps:
     def look(self, partition: Partition) -> None:
         """Looks at the source's log at ``due``. Nothing of the partition is fetched meanwhile. It is then fetched
         again, with the gap proven, or halts. May be called again meanwhile."""
-        if partition.cursor.look():
+        if partition.cursor.begin_look():
             self._owner.work(partition, self._look(partition, partition.positions, partition.cursor.generation))
 
     async def _look(self, partition: Partition, position: int, generation: int) -> None:
@@ -60,7 +61,7 @@ class Gaps:
         found = await attempted(self._seen(partition))
         if partition.positions != position:
             return
-        partition.cursor.looked()
+        partition.cursor.end_look()
         if partition.cursor.generation != generation:
             # It is fetched again from before the place that was looked at.
             owner.drained()
@@ -77,7 +78,7 @@ class Gaps:
         """The source's leader says that its log never reached ``due`` in the epoch of the batch before. The partition
         halts as ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is
         damaged."""
-        if partition.cursor.look():
+        if partition.cursor.begin_look():
             self._owner.work(partition, self._diverged(partition, partition.cursor.generation, truncated))
 
     async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
@@ -85,7 +86,7 @@ class Gaps:
         found = await attempted(self._ends_epoch(partition, partition.cursor.due, epoch))
         if partition.cursor.generation != generation:
             return
-        partition.cursor.looked()
+        partition.cursor.end_look()
         if isinstance(found, Halted | Doubt):
             owner.act(partition, found)
         elif found:
@@ -161,7 +162,7 @@ async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettin
     return (start, ahead.base_offset) if ahead is not None else None
 
 
-def epoch_damaged(log: Log, partition: Partition, says: str) -> None:
+def epoch_damaged(log: EventLog, partition: Partition, says: str) -> None:
     """Logs a leader epoch that is not used: with it, the broker would call its log truncated."""
     detail = f"the batch before offset {partition.cursor.due} has leader epoch {says}"
     log.warning("leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail)

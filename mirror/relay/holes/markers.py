@@ -14,8 +14,9 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import Marker
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
+from mirror.relay.events import EventLog
 from mirror.relay.halts import halt
-from mirror.relay.locate.resync import POLL_S, Log, Readable, Writable, barrier
+from mirror.relay.locate.resync import POLL_S, Readable, Writable, barrier
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.wire.errors import ErrorCode
 
@@ -45,7 +46,7 @@ class Pace:
             await asyncio.sleep(begin_at - now)
 
 
-class Writer(Protocol):
+class MarkerWriter(Protocol):
     """A way to write markers at the destination."""
 
     most: int
@@ -91,7 +92,7 @@ class ByTransactions:
         await self._abort()
 
 
-class Filling:
+class MarkerRun:
     """Fills one hole of one partition. Call ``run`` once."""
 
     def __init__(
@@ -100,10 +101,10 @@ class Filling:
         offset: int,
         count: int,
         *,
-        writer: Writer,
+        writer: MarkerWriter,
         owns: Callable[[], Awaitable[bool]],
         pace: Pace,
-        log: Log,
+        log: EventLog,
         patience_s: float = 30.0,
     ) -> None:
         """Fills ``count`` offsets from ``offset`` on, where the log ``there`` has to end.

@@ -30,9 +30,10 @@ from mirror.reasons import HaltReason
 from mirror.records.filler import filler_batch, is_filler, stride
 from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, BatchHeader, Codec
 from mirror.records.identity import ROTATIONS, same_owner
+from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.leading.cleanup import Cleanup
-from mirror.relay.locate.resync import Log, Readable
+from mirror.relay.locate.resync import Readable
 from mirror.relay.locate.runs import foreign
 from mirror.wire.errors import ErrorCode
 
@@ -121,7 +122,7 @@ async def lead(
     settled: Callable[[], Awaitable[int]],
     owns: Callable[[], Awaitable[bool]],
     cleanup: Cleanup,
-    log: Log,
+    log: EventLog,
 ) -> bool:
     """Makes the destination's log begin where the source's does, if it holds nothing but filler. A log that holds
     anything else is left alone: the resync decides if it is right.
@@ -171,7 +172,7 @@ async def lead(
 
 
 async def trim(
-    there: Fillable, rules: Lead, log_start: int, end: int, *, source_start: int, cleanup: Cleanup, log: Log
+    there: Fillable, rules: Lead, log_start: int, end: int, *, source_start: int, cleanup: Cleanup, log: EventLog
 ) -> int:
     """Deletes the filler that a log of ``[log_start, end)`` begins with, if a kill -9 brought it back.
 

@@ -16,7 +16,7 @@ from mirror.relay.locate.tails import READ_BYTES, Data, Tail, batches, look_back
 from mirror.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from mirror.relay.locate.resync import Origin, Readable, Rules
+    from mirror.relay.locate.resync import Origin, Readable, ResyncRules
 
 NO_EPOCH = -1
 LOOKS_BACK = 16
@@ -42,7 +42,7 @@ class Comparison:
     """Compares the logs of one partition, for one look at it. Every read may raise NetworkError: cannot be determined
     now."""
 
-    def __init__(self, here: Origin, there: Readable, rules: Rules) -> None:
+    def __init__(self, here: Origin, there: Readable, rules: ResyncRules) -> None:
         self._here = here
         self._there = there
         self._rules = rules
@@ -322,7 +322,7 @@ class _Back:
     """Source batches for which the destination has markers: either they came back with another leader, or the markers
     should not be there."""
 
-    def __init__(self, here: Readable, rules: Rules, start: int, end: int, *, blame: bool) -> None:
+    def __init__(self, here: Readable, rules: ResyncRules, start: int, end: int, *, blame: bool) -> None:
         self._rules = rules
         self._start = start
         self._until = self._end = end

@@ -16,12 +16,19 @@ from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.pins import Pins, was_copied
+from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.holes.gaps import gap_behind
-from mirror.relay.holes.markers import NOT_PERMITTED, ByMarkers, ByTransactions, Filling, Pace, Writer
+from mirror.relay.holes.markers import NOT_PERMITTED, ByMarkers, ByTransactions, MarkerRun, MarkerWriter, Pace
 from mirror.relay.leading.cleanup import Cleanups
 from mirror.relay.leading.filler import Lead, lead, trim
-from mirror.relay.locate.resync import Found, Log, Resync, Rules, barrier, standing_still
+from mirror.relay.locate.resync import (
+    Found,
+    Resync,
+    ResyncRules,
+    barrier,
+    standing_still,
+)
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
@@ -69,7 +76,7 @@ class Locator:
         destination: Cluster,
         settings: RelaySettings,
         pins: Pins,
-        log: Log,
+        log: EventLog,
         forgets_before_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """``forgets_before_ms``: see ``relay.owner.Owner``."""
@@ -318,12 +325,12 @@ class Locator:
             partition=partition.index,
         )
 
-    def filling(self, partition: Partition) -> Filling:
-        """Returns the ``Filling`` of the hole at the head of the partition's outbox."""
+    def filling(self, partition: Partition) -> MarkerRun:
+        """Returns the ``MarkerRun`` of the hole at the head of the partition's outbox."""
         hole = partition.queue.outbox[0]
         assert isinstance(hole, Hole), partition.name
         _, there = self.logs(partition)
-        return Filling(
+        return MarkerRun(
             there,
             partition.queue.acknowledged,
             hole.records,
@@ -334,7 +341,7 @@ class Locator:
             patience_s=self._settings.request_timeout_ms / 1000,
         )
 
-    def _writer(self, partition: Partition, there: PartitionLog, hole: Hole) -> Writer:
+    def _writer(self, partition: Partition, there: PartitionLog, hole: Hole) -> MarkerWriter:
         if not self._settings.fill_by_transaction:
             return ByMarkers(there, hole.before, partition.claim.coordinator_epoch)
         owner = partition.claim.ownership
@@ -343,10 +350,10 @@ class Locator:
             raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} could not be taken over")
         return ByTransactions(lambda: self.coordinator.abort_empty(name, owner, partition.topic, partition.index))
 
-    def rules(self, partition: Partition) -> Rules:
+    def rules(self, partition: Partition) -> ResyncRules:
         """Returns the facts about the flow that the partition's resync needs."""
         settings = self._settings
-        return Rules(
+        return ResyncRules(
             name=partition.name,
             owner=producer_id(
                 flow=settings.flow,

@@ -16,7 +16,7 @@ CLEANED = "cleaned"
 LEADER_CHANGED = "leader_changed"
 
 
-class Proofs:
+class ReadBack:
     """Makes these checks for all partitions of a process."""
 
     def __init__(self, owner: Owner) -> None:
@@ -64,7 +64,7 @@ class Proofs:
 
     def reconfirm(self, partition: Partition) -> None:
         """Looks at the partition's log end again, then offers it to its lane. May be called again meanwhile."""
-        if partition.queue.reconfirm():
+        if partition.queue.begin_reconfirm():
             self._owner.work(partition, self._reconfirm(partition, partition.positions))
 
     async def _reconfirm(self, partition: Partition, position: int) -> None:
@@ -72,7 +72,7 @@ class Proofs:
         try:
             stopped = await attempted(self._owner.locator.check_unmoved(partition))
         finally:
-            partition.queue.reconfirmed()
+            partition.queue.end_reconfirm()
         if partition.phase is not Phase.ACTIVE:
             return
         if partition.positions != position:

@@ -19,6 +19,7 @@ from mirror.records.admit import Fill, Terms, admit
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
+from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, overtaken
 from mirror.relay.locate.compare import Comparison
 from mirror.relay.locate.evidence import Unseen
@@ -35,16 +36,6 @@ LOOKS = 20
 (``relay.locate.seeking``)."""
 MOST_SETTLES = 10
 """Waits of ``settle_s`` for an end to stand still before the partition gives its seat back."""
-
-
-class Log(Protocol):
-    """The part of a logger that the relay needs; structlog's fits."""
-
-    def info(self, event: str, **fields: object) -> object:
-        """Logs that something happened."""
-
-    def warning(self, event: str, **fields: object) -> object:
-        """Logs that something needs a look."""
 
 
 class Readable(Protocol):
@@ -81,7 +72,7 @@ class Writable(Readable, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ResyncRules:
     """The facts about the flow that a resync needs.
 
     Attributes:
@@ -162,7 +153,7 @@ class Found(NamedTuple):
     it remembers the producer."""
 
 
-async def barrier(there: Readable, log: Log) -> int:
+async def barrier(there: Readable, log: EventLog) -> int:
     """Returns the log end once every in-sync replica has it: then no record can vanish, and none is hidden.
 
     Raises:
@@ -190,7 +181,7 @@ async def _visible(there: Readable) -> int:
         return -1
 
 
-async def standing_still(there: Readable, settle_s: float, log: Log) -> int:
+async def standing_still(there: Readable, settle_s: float, log: EventLog) -> int:
     """Returns the barrier once two of them, ``settle_s`` apart, are equal: then the end will not move.
 
     Raises:
@@ -220,7 +211,7 @@ class Origin(Readable, Protocol):
 class Resync:
     """One look at both logs of a partition. ``run`` once."""
 
-    def __init__(self, here: Origin, there: Writable, rules: Rules, log: Log) -> None:
+    def __init__(self, here: Origin, there: Writable, rules: ResyncRules, log: EventLog) -> None:
         self._here = here
         self._there = there
         self._rules = rules
@@ -370,7 +361,7 @@ def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
     return [state for state in known or () if same_owner(state.producer_id, owner)]
 
 
-def coordinator_epoch(known: Sequence[Producer] | None, rules: Rules) -> int:
+def coordinator_epoch(known: Sequence[Producer] | None, rules: ResyncRules) -> int:
     """Returns the coordinator epoch of the next markers. From then on, late markers of another look at the log, or of
     another owner, are refused. 0 if the leader cannot be asked: it would for ever refuse a lower one than it has."""
     if known is None:
@@ -392,7 +383,7 @@ def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:
     )
 
 
-def continued(tail: Tail, known: Sequence[Producer] | None, rules: Rules, end: int) -> Identity:
+def continued(tail: Tail, known: Sequence[Producer] | None, rules: ResyncRules, end: int) -> Identity:
     """Returns the identity of the next data batch.
 
     After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0), or (P + 1, 0, 0) past the last

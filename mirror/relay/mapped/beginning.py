@@ -15,8 +15,9 @@ from mirror.offsetmap.topic import Memory, joined_map
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay.durable.pins import MAPPED
+from mirror.relay.events import EventLog
 from mirror.relay.halts import halt
-from mirror.relay.locate.resync import Log, Rules
+from mirror.relay.locate.resync import ResyncRules
 from mirror.relay.mapped.copied import Between
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.strays import SCAN_BYTES, first_own
@@ -40,7 +41,7 @@ class Start(NamedTuple):
     Otherwise empty."""
 
 
-class Bounds(NamedTuple):
+class ReadBounds(NamedTuple):
     """The log starts of both sides, and the certain end of the destination's log."""
 
     source_start: int
@@ -56,13 +57,13 @@ class Beginning:
         partition: Partition,
         here: SourceLog,
         there: PartitionLog,
-        rules: Rules,
+        rules: ResyncRules,
         state: Memory,
-        log: Log,
+        log: EventLog,
         *,
         accounts: Ledger,
         own: Collection[int],
-        bounds: Bounds,
+        bounds: ReadBounds,
     ) -> None:
         """``accounts``: all accounts of the partition. ``own``: producer ids under which it was ever written."""
         self._partition = partition

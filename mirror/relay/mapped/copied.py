@@ -57,7 +57,7 @@ class Mark(Protocol):
         """The batch's header, as the source has it."""
 
 
-class Journal:
+class OpenMap:
     """The map of what one writer has copied into one destination, from its takeover on.
 
     It grows at its end. ``unwritten`` returns the chunks that differ from what was last ``written``. Only what has to
@@ -151,7 +151,7 @@ class Journal:
 class Copied:
     """The record of what was acknowledged of a partition since it was taken over. It outlives doubts."""
 
-    journal: Journal
+    open_map: OpenMap
     source: int
     """All source offsets below are at the destination, or are not copied."""
     source_epoch: int
@@ -189,7 +189,7 @@ class Copied:
     @property
     def changed(self) -> bool:
         """True if there is something to write down."""
-        return self.journal.changed or self.at != (self.source, self.destination, self.confirmed)
+        return self.open_map.changed or self.at != (self.source, self.destination, self.confirmed)
 
     def passed(self, start: int, end: int) -> None:
         """Records that others have taken these destination offsets while the leader may have forgotten who we are."""
@@ -200,7 +200,7 @@ class Copied:
 
     def landed(self, destination: int, length: int) -> None:
         """Records that the next batch was acknowledged at this destination offset."""
-        self.journal.landed(self.source, destination, length)
+        self.open_map.landed(self.source, destination, length)
         self.source += length
         self.source_epoch = NO_LEADER_EPOCH  # it was another batch's: the next look asks for it
         self.destination = destination + length
@@ -232,7 +232,7 @@ class Copied:
         all of it."""
         self.unused = self.unused and source == self.source
         for run in runs:
-            self.journal.landed(*run)
+            self.open_map.landed(*run)
         self.destination = max(self.destination, destination)
         self.source, self.source_epoch, self.identity = source, source_epoch, identity
         self.looked = 0
@@ -249,9 +249,9 @@ class Copied:
     def checkpoint(self, at_ms: int, *, closed: bool = False) -> Checkpoint:
         """Returns the checkpoint as of now. ``at_ms``: the time. ``closed``: nothing will be sent behind it."""
         return Checkpoint(
-            side=self.journal.side,
-            writer=self.journal.writer,
-            order=self.journal.order,
+            side=self.open_map.side,
+            writer=self.open_map.writer,
+            order=self.open_map.order,
             source_offset=self.source,
             source_epoch=self.source_epoch,
             destination_offset=self.destination,
@@ -264,26 +264,26 @@ class Copied:
             confirmed=self.confirmed,
             copied=self.note(),
             isolation_level=self.isolation_level,
-            unused=self.unused and self.journal.last is None,
+            unused=self.unused and self.open_map.last is None,
         )
 
     def again(self) -> None:
         """Has all that is in memory written down once more, because what was written may be gone."""
-        self.journal.again()
+        self.open_map.again()
         self.at = (-1, -1, False)
 
     def unwritten(self) -> list[Chunk]:
         """Returns the chunks of the map to write, as of now."""
-        return self.journal.unwritten() if self.journal.changed else []
+        return self.open_map.unwritten() if self.open_map.changed else []
 
     def written(self, chunks: list[Chunk], checkpoint: Checkpoint) -> None:
         """Records that these are written, which ``unwritten`` and ``checkpoint`` returned."""
         if chunks:
-            self.journal.written(chunks)
+            self.open_map.written(chunks)
         self.at = (checkpoint.source_offset, checkpoint.destination_offset, checkpoint.confirmed)
 
 
-class Account(NamedTuple):
+class Unwritten(NamedTuple):
     """The state of a partition at one moment, as it is written down."""
 
     copied: Copied
@@ -291,13 +291,13 @@ class Account(NamedTuple):
     checkpoint: Checkpoint
 
     @classmethod
-    def of(cls, copied: Copied, *, closed: bool = False) -> "Account":
+    def of(cls, copied: Copied, *, closed: bool = False) -> "Unwritten":
         """Returns the account as of now. ``closed``: nothing will be sent behind it."""
         at_ms = round(time.time() * 1000)
         return cls(copied, copied.unwritten(), copied.checkpoint(at_ms, closed=closed))
 
 
-async def save(state: Memory, accounts: Sequence[Account], *, forget: Iterable[bytes] = ()) -> None:
+async def save(state: Memory, accounts: Sequence[Unwritten], *, forget: Iterable[bytes] = ()) -> None:
     """Writes down checkpoints and maps. ``forget``: keys that are taken away.
 
     Raises:
@@ -317,5 +317,7 @@ async def write_down(
 ) -> None:
     """Saves these partitions as they are now, if they have changed. ``closed``: nothing more will be sent of these;
     they are saved in any case."""
-    written = [Account.of(copied, closed=copied in closed) for copied in accounts if copied.changed or copied in closed]
+    written = [
+        Unwritten.of(copied, closed=copied in closed) for copied in accounts if copied.changed or copied in closed
+    ]
     await save(state, written, forget=forget)

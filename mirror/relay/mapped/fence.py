@@ -16,8 +16,9 @@ from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Marker, PartitionLog, Producer
 from mirror.offsetmap.records import Checkpoint, Remembered, Side
 from mirror.offsetmap.topic import Memory
+from mirror.relay.events import EventLog
 from mirror.relay.holes.markers import NOT_PERMITTED
-from mirror.relay.locate.resync import POLL_S, Log, barrier
+from mirror.relay.locate.resync import POLL_S, barrier
 from mirror.relay.locate.tails import READ_BYTES
 
 MARKER_WAIT_S = 30.0
@@ -52,7 +53,7 @@ class Before(NamedTuple):
         return Before(self.end if earlier.complete else earlier.end, known)
 
 
-async def look_before(there: PartitionLog, log: Log) -> Before:
+async def look_before(there: PartitionLog, log: EventLog) -> Before:
     """Asks for the end, the producers and the barrier, in this order: the leader then remembers all that was written
     before the end, and all that it remembers is replicated. A deposed leader remembers batches that are nowhere else.
     """
@@ -160,7 +161,7 @@ def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
     return found
 
 
-async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: Log) -> Before | None:
+async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: EventLog) -> Before | None:
     """Fences each of these producer ids by a marker of its own.
 
     Returns:

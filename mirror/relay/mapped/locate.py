@@ -30,9 +30,9 @@ from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.evidence import Unseen
 from mirror.relay.locate.position import Locator, transactional_id
-from mirror.relay.locate.resync import Rules, barrier
-from mirror.relay.mapped.beginning import Beginning, Bounds, Start, open_tail
-from mirror.relay.mapped.copied import Between, Copied, Journal, write_down
+from mirror.relay.locate.resync import ResyncRules, barrier
+from mirror.relay.mapped.beginning import Beginning, ReadBounds, Start, open_tail
+from mirror.relay.mapped.copied import Between, Copied, OpenMap, write_down
 from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others
 from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
 from mirror.relay.mapped.strays import first_own
@@ -92,7 +92,7 @@ class MappedLocator(Locator):
         """Forgets the topics if one was recreated and this process knows of nothing that it has copied. The internal
         topic and the destination's log then tell whether anything was copied (``relay.mapped.beginning``)."""
         copied = partition.queue.copied
-        if partition.counts.batches or (copied is not None and copied.journal.last is not None):
+        if partition.counts.batches or (copied is not None and copied.open_map.last is not None):
             return
         if made_anew(partition, self._source, self._destination):
             partition.claim.identify(None, None)
@@ -145,7 +145,7 @@ class _Look:
     """One look at both logs of a partition."""
 
     def __init__(
-        self, locator: MappedLocator, partition: Partition, here: SourceLog, there: PartitionLog, rules: Rules
+        self, locator: MappedLocator, partition: Partition, here: SourceLog, there: PartitionLog, rules: ResyncRules
     ) -> None:
         self._locator = locator
         self._partition = partition
@@ -153,7 +153,7 @@ class _Look:
         self._there = there
         self._rules = rules
         self._log = locator.log
-        self._bounds = Bounds(0, 0, 0)
+        self._bounds = ReadBounds(0, 0, 0)
         self._known: Sequence[Producer] | None = None
         self._noted: LastCopied | None = None
         self._settled = False
@@ -178,7 +178,7 @@ class _Look:
         ):
             raise NotOurs(self._rules.name, "has fenced it")
         end = await self._begin()
-        if await self._beginning(copied.own).lost(copied.journal.last):
+        if await self._beginning(copied.own).lost(copied.open_map.last):
             return None
         start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
         await check_end(self._sides, copied.source, self._rules.settle_s)
@@ -194,7 +194,7 @@ class _Look:
         await self._count_gone(step, before, closed=False)
         source_end = await self._check_range(step)
         assert step.identity is not None
-        last = step.map[-1] if len(step.map) else copied.journal.last
+        last = step.map[-1] if len(step.map) else copied.open_map.last
         checked = await self._check_copied(last, step.source_offset, copied.own, copied.note())
         copied.found(step.map, step.source_offset, checked.source_epoch, step.identity, step.destination_offset)
         copied.last = checked.copied
@@ -246,7 +246,7 @@ class _Look:
         source_end = await self._check_range(step)
         await self._check_anew(step, start)
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
-        checked = await self._check_copied(copied.journal.last, copied.source, copied.own, noted)
+        checked = await self._check_copied(copied.open_map.last, copied.source, copied.own, noted)
         copied.source_epoch, copied.last = checked
         if partition.claim.trusted is not None:
             await self._locator.skips.write(side, [(*partition.claim.trusted, UNPROVEN)])
@@ -374,7 +374,7 @@ class _Look:
         for producers before it: an identity older than the log can only lead to a repeat, a newer one to a batch in
         another's place."""
         self._known = await self._there.producers()
-        self._bounds = Bounds(
+        self._bounds = ReadBounds(
             *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
         )
         return self._bounds.end
@@ -563,7 +563,7 @@ class _Look:
         runs.extend(step.map)
         orders = [one.order for one in before] + [one.order for one in chunks]
         takeover = 1 + max((order.takeover for order in orders), default=0)
-        journal = Journal(
+        open_map = OpenMap(
             side,
             writer=uuid.uuid4().hex[:16],
             order=Order(takeover, identity.producer_id, identity.epoch),
@@ -573,7 +573,7 @@ class _Look:
             gone_to=max([self._bounds.log_start, *(chunk.gone_to for chunk in kept)]),
         )
         copied = Copied(
-            journal=journal,
+            open_map=open_map,
             source=step.source_offset,
             source_epoch=step.source_epoch,
             destination=max(step.destination_offset, runs.destination_end),

@@ -15,7 +15,7 @@ from mirror.net.errors import Damaged, NetworkError, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.mapped.copied import Account, Between, Copied
+from mirror.relay.mapped.copied import Between, Copied, Unwritten
 from mirror.relay.owner import Owner
 from mirror.relay.partition.partition import Partition
 
@@ -31,7 +31,9 @@ class Strays:
     """Looks for strays in all partitions of a process. Brokers are asked side by side, so that a frozen one keeps
     nobody waiting."""
 
-    def __init__(self, owner: Owner, write: Callable[[Collection[Partition], list[Account]], Awaitable[None]]) -> None:
+    def __init__(
+        self, owner: Owner, write: Callable[[Collection[Partition], list[Unwritten]], Awaitable[None]]
+    ) -> None:
         """``write``: writes down accounts of partitions that were found to have no strays."""
         self._owner = owner
         self._write = write
@@ -74,12 +76,12 @@ class Strays:
 
     async def _look(self, some: list[tuple[Partition, Copied]], closed: Collection[Copied]) -> None:
         looked: list[Partition] = []
-        accounts: list[Account] = []
+        accounts: list[Unwritten] = []
         try:
             await self._refresh()
             for partition, copied in some:
                 # Taken before the look: batches acknowledged during it may have others before them that it misses.
-                account = Account.of(copied, closed=copied in closed)
+                account = Unwritten.of(copied, closed=copied in closed)
                 if await self._is_clear(partition, copied):
                     looked.append(partition)
                     accounts.append(account)
@@ -106,7 +108,7 @@ class Strays:
         except (NetworkError, PartitionHalted) as error:
             # It is looked at again later. The data path reports why it cannot be read now.
             self._stale.add(partition.destination)
-            if copied.journal.overflows:
+            if copied.open_map.overflows:
                 self._owner.doubt_now(partition, "state_not_written", str(error))
             return False
         if partition.queue.copied is not copied:

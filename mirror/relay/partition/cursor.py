@@ -210,12 +210,12 @@ class Cursor:
         """What is known of a gap at ``due``."""
         self.ahead = ahead
 
-    def look(self) -> bool:
+    def begin_look(self) -> bool:
         """The source is going to be looked at. Returns False if that is under way already."""
         begins, self.looking = not self.looking, True
         return begins
 
-    def looked(self) -> None:
+    def end_look(self) -> None:
         """The look has ended."""
         self.looking = False
 

@@ -305,12 +305,12 @@ class Queue:
         """The log ends where the next batch belongs, as of now."""
         self.confirmed_at = time.monotonic()
 
-    def reconfirm(self) -> bool:
+    def begin_reconfirm(self) -> bool:
         """The destination's log end is going to be looked at. Returns False if that is under way already."""
         begins, self.reconfirming = not self.reconfirming, True
         return begins
 
-    def reconfirmed(self) -> None:
+    def end_reconfirm(self) -> None:
         """The look has ended."""
         self.reconfirming = False
 
@@ -322,12 +322,12 @@ class Queue:
 
     # -- holes ---------------------------------------------------------------------------------------------------------
 
-    def fill(self) -> bool:
+    def begin_fill(self) -> bool:
         """Markers are going to be written for the hole at the head. Returns False if that is under way already."""
         begins, self.filling = not self.filling, True
         return begins
 
-    def fill_ended(self) -> None:
+    def end_fill(self) -> None:
         """No more markers are written for it."""
         self.filling = False
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from mirror.net.cluster import Cluster, Topic
 from mirror.offsetmap.fields import id_shown
 from mirror.offsetmap.topic import Memory
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 
 
@@ -25,7 +25,9 @@ class Named(Protocol):
 class GoneTopics:
     """The gone topics of the flow, as one process sees them."""
 
-    def __init__(self, source: Cluster, destination: Cluster, settings: RelaySettings, state: Memory, log: Log) -> None:
+    def __init__(
+        self, source: Cluster, destination: Cluster, settings: RelaySettings, state: Memory, log: EventLog
+    ) -> None:
         self._source = source
         self._destination = destination
         self._settings = settings

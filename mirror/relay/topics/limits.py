@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 AFTER = "message.timestamp.after.max.ms"
@@ -95,7 +95,7 @@ def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
 class Warnings:
     """Logs narrower topics: one line for each config and pair of values, with the topics that were not logged yet."""
 
-    def __init__(self, log: Log, destination: str) -> None:
+    def __init__(self, log: EventLog, destination: str) -> None:
         """``destination``: the cluster's name."""
         self._log = log
         self._destination = destination

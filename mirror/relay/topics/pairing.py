@@ -13,8 +13,8 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.offsetmap.fields import id_shown
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
+from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted
-from mirror.relay.locate.resync import Log
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, Narrower, narrower, taken_over
 from mirror.wire.errors import ErrorCode, error_name
@@ -71,7 +71,7 @@ class Pair:
         return self.halted
 
 
-async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings, log: Log) -> list[Pair]:
+async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings, log: EventLog) -> list[Pair]:
     """Returns every topic of the flow that the source has now, with its counterpart, which is created if the flow says
     so. ``log``: gets a line for each topic that was created here.
 
@@ -206,7 +206,7 @@ async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[
 
 
 async def _create(
-    source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings, log: Log
+    source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings, log: EventLog
 ) -> dict[str, Halted]:
     """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
 
@@ -281,7 +281,7 @@ async def _create_once(
     return {result.name: result for result in answer.topics}
 
 
-def _tell_created(log: Log, destination: Cluster, origin: Topic, result: Any) -> None:
+def _tell_created(log: EventLog, destination: Cluster, origin: Topic, result: Any) -> None:
     """Logs a created topic. ``result``: the broker's, which has the new topic's id since CreateTopics v7."""
     made = getattr(result, "topic_id", None)
     log.info(

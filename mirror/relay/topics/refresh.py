@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 
 
@@ -16,7 +16,7 @@ class Finder(Protocol):
 
     source: Cluster
     settings: RelaySettings
-    log: Log
+    log: EventLog
 
     @property
     def draining(self) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from mirror.net.cluster import Cluster
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 from mirror.relay.topics.pairing import describe_brokers
 
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
@@ -25,7 +25,7 @@ ASK_EVERY_S = 30.0
 class ProducerMemory:
     """The memory of the brokers of one cluster. ``ms``: how long they remember a producer at least, minus a margin."""
 
-    def __init__(self, cluster: Cluster, log: Log) -> None:
+    def __init__(self, cluster: Cluster, log: EventLog) -> None:
         self.ms = 0.0
         self._cluster = cluster
         self._log = log

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirror.relay.assignment import Committable, Key, read_committed
+from mirror.relay.events import EventLog
 from mirror.relay.partition.claim import Committed
 from mirror.service.worker_settings import GroupSettings
 
@@ -52,16 +53,6 @@ LOST = (
 """The meaning of lost partitions, for the log (ConsumerRebalanceListener.onPartitionsLost)."""
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """Errors if a topic was deleted, or has fewer partitions than it had, because it was recreated."""
-
-
-class Log(Protocol):
-    """A logger, as far as it is needed here."""
-
-    def info(self, event: str, **fields: object) -> object:
-        """Logs a normal event."""
-
-    def warning(self, event: str, **fields: object) -> object:
-        """Logs an event that needs a look."""
 
 
 class PutOut(Exception):
@@ -101,7 +92,7 @@ class Membership:
         client_id: str,
         drain_timeout_ms: int,
         refresh_topics_interval_ms: int,
-        log: Log,
+        log: EventLog,
     ) -> None:
         self._copying = copying
         self._settings = settings

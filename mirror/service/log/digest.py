@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mirror.relay.events import EventLog
+
 FREE = 5
 WINDOW_S = 1.0
 WINDOW_MOST_S = 64.0
@@ -20,14 +22,8 @@ Kind = tuple[str, str, str]
 """Level, event and cause."""
 
 
-class Log(Protocol):
+class FailureLog(EventLog, Protocol):
     """The logger that receives the lines."""
-
-    def info(self, event: str, **fields: object) -> object:
-        """Logs a normal event."""
-
-    def warning(self, event: str, **fields: object) -> object:
-        """Logs an event that needs a look."""
 
     def error(self, event: str, **fields: object) -> object:
         """Logs a failure."""
@@ -54,7 +50,9 @@ class _Window:
 class Digest:
     """A logger for workers' lines. ``call_later`` is by default that of the running event loop."""
 
-    def __init__(self, log: Log, *, call_later: "Callable[[float, Callable[[], None]], Later] | None" = None) -> None:
+    def __init__(
+        self, log: FailureLog, *, call_later: "Callable[[float, Callable[[], None]], Later] | None" = None
+    ) -> None:
         self._log = log
         self._call_later = call_later or asyncio.get_running_loop().call_later
         self._windows: dict[Kind, _Window] = {}

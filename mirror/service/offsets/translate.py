@@ -33,7 +33,7 @@ class NotTranslated(Exception):
     """An offset cannot be translated, or not be committed; the message says why and what to do."""
 
 
-class Row(NamedTuple):
+class TranslatedRow(NamedTuple):
     """A group's committed offset. ``place`` None: the record that the group would read next is not copied yet.
     ``deleted``: the destination has deleted the offset's own place, and its log begins at ``place``."""
 
@@ -56,11 +56,11 @@ class Commit(NamedTuple):
     of: int
 
 
-class Moved(NamedTuple):
+class MovedGroup(NamedTuple):
     """A group's offsets at the source, and those that it gets at the destination."""
 
     group: str
-    rows: list[Row]
+    rows: list[TranslatedRow]
     unread: list[tuple[str, int, bool]]
     """(topic, partition, shared): partitions of the flow without an offset of the group. ``shared``: a partition with
     an offset goes into the same destination partition."""
@@ -173,7 +173,7 @@ class Translator:
 
     # -- consumer groups -----------------------------------------------------------------------------------------------
 
-    async def group(self, group: str) -> Moved:
+    async def group(self, group: str) -> MovedGroup:
         """Returns the group's committed offsets of the flow's topics at the source, translated.
 
         Raises:
@@ -186,7 +186,7 @@ class Translator:
             topic, partition = one.topic, one.partition
             if one.offset >= 0 and settings.selects(topic):
                 place, log_start = await self._place(topic, partition, one.offset)
-                row = Row(topic, partition, one.offset, settings.selection.destination_of(topic), place)
+                row = TranslatedRow(topic, partition, one.offset, settings.selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
                     # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
                     row = row._replace(place=Place(log_start, exact=False), deleted=True)
@@ -199,7 +199,7 @@ class Translator:
             )
         now = committed(self._flow.destination, group, self._alias_there)
         there = {(one.topic, one.partition): one.offset for one in now}
-        return Moved(group, sorted(rows), await self._unread(rows), sorted(others), there)
+        return MovedGroup(group, sorted(rows), await self._unread(rows), sorted(others), there)
 
     async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
         """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
@@ -211,7 +211,7 @@ class Translator:
         known = await self.of(topic, partition)
         return known.to_destination(offset), known.log_start
 
-    async def _unread(self, rows: Iterable[Row]) -> list[tuple[str, int, bool]]:
+    async def _unread(self, rows: Iterable[TranslatedRow]) -> list[tuple[str, int, bool]]:
         """Returns partitions without an offset of the group: those of its topics, and those that go into the same
         destination partition as one that it has read (True)."""
         settings = self._flow.settings
@@ -226,7 +226,7 @@ class Translator:
                     found.append((topic.name, partition, shared))
         return sorted(found)
 
-    def check(self, moved: Moved) -> None:
+    def check(self, moved: MovedGroup) -> None:
         """Checks that ``apply`` may commit. If several source topics go into one, the group needs an offset of each:
         without one of them, nothing says from where the group reads that topic, and the others' offsets may lie behind
         its records.
@@ -273,7 +273,7 @@ class Translator:
         offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in commits]
         commit(self._flow.destination, group, self._alias_there, offsets)
 
-    def told(self, moved: Moved) -> list[str]:
+    def told(self, moved: MovedGroup) -> list[str]:
         """Returns the group's offsets on both sides, and what ``apply`` commits of them, as lines of text."""
         lines = [("topic", "partition", "source", "into", "destination", "")]
         for row in moved.rows:

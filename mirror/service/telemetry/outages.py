@@ -6,13 +6,13 @@ from typing import NamedTuple
 from mirror.net.options import UP_FOR_S
 
 
-class Lost(NamedTuple):
+class ClusterLost(NamedTuple):
     """The cluster no longer answers."""
 
     cluster: str
 
 
-class Back(NamedTuple):
+class ClusterBack(NamedTuple):
     """The cluster answers again."""
 
     cluster: str
@@ -29,20 +29,20 @@ class Outages:
         self._lost: dict[str, float] = {}
         """Clusters that no longer answer -> since when."""
 
-    def look(self, clusters: Mapping[str, bool], now: float) -> list[Lost | Back]:
+    def look(self, clusters: Mapping[str, bool], now: float) -> list[ClusterLost | ClusterBack]:
         """Returns what has changed since the last look.
 
         Args:
             clusters: cluster -> True if it answers (``Fleet.clusters``).
             now: in seconds, by any clock that never goes back.
         """
-        found: list[Lost | Back] = []
+        found: list[ClusterLost | ClusterBack] = []
         for cluster, up in clusters.items():
             if up:
                 self._known.add(cluster)
                 if cluster in self._lost:
-                    found.append(Back(cluster, now - self._lost.pop(cluster)))
+                    found.append(ClusterBack(cluster, now - self._lost.pop(cluster)))
             elif cluster in self._known and cluster not in self._lost:
                 self._lost[cluster] = now - UP_FOR_S
-                found.append(Lost(cluster))
+                found.append(ClusterLost(cluster))
         return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mirror.service.commands import Commands
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.outages import Back, Outages
+from mirror.service.telemetry.outages import ClusterBack, Outages
 from mirror.service.telemetry.rows import resident_bytes
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Reports:
     def _tell_outages(self) -> None:
         """Logs each cluster that no longer answers, and each that answers again."""
         for change in self._outages.look(self._fleet.clusters, time.monotonic()):
-            if isinstance(change, Back):
+            if isinstance(change, ClusterBack):
                 self._log.warning("cluster_back", cluster=change.cluster, duration_s=round(change.duration_s, 1))
             else:
                 detail = f"cluster {change.cluster} does not answer; copying goes on once it does"

@@ -13,7 +13,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.health.pulse import Pulse
 from mirror.net.health.unreached import Unreached
 from mirror.relay.assignment import Key
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 from mirror.relay.relay import Relay
 from mirror.service.group.holders import holders
 from mirror.service.worker_settings import GroupSettings
@@ -63,7 +63,7 @@ class Watching:
             task.cancel()
         self._pulses.clear()
 
-    async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings, log: Log) -> None:
+    async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings, log: EventLog) -> None:
         """Asks the group regularly who holds the flow's partitions, until cancelled. While this worker holds them all,
         it need not ask."""
         told: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Watching:
         }
 
 
-def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: Log) -> None:
+def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: EventLog) -> None:
     log.warning(
         "group_shared",
         detail=f"group {settings.group_id} has members that are no mirrors of flow {settings.flow}, and hold "

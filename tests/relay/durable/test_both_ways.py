@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirror.offsetmap.topic import state_topic
-from mirror.relay.durable import writer as books
+from mirror.relay.durable import writer
 from mirror.relay.durable.loops import Loops
 from mirror.relay.locate import resync
 from mirror.sandbox import Cluster as Sandbox
@@ -139,7 +139,7 @@ async def test_also_when_the_internal_topic_was_made_anew(
     other_way: bool,
 ) -> None:
     """While the first mirror runs: it says again who it is, and what it copies."""
-    monkeypatch.setattr(books, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(writer, "LOOK_EVERY_S", 0.1)
     for sandbox in (source_cluster, destination_cluster):
         create(sandbox, topic_name)
     records(source_cluster, topic_name, [f"record {number}" for number in range(WRITTEN)])
@@ -148,7 +148,7 @@ async def test_also_when_the_internal_topic_was_made_anew(
         await there.copied(topic_name)
         await anew(destination_cluster, state_topic(flow))
         await until(lambda: there.log.of("state_lost"), what="a warning")
-        await until(lambda: there.relay.books.state.lost is None, what="it is written again")
+        await until(lambda: there.relay.durable.state.lost is None, what="it is written again")
         async with mapping(destination_cluster, source_cluster, topic_name, mapped=other_way, flow="back") as back:
             assert await back.halted(topic_name) == "loop"
 

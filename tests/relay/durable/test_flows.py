@@ -9,7 +9,7 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.pins import HALTED, LastCopied
-from mirror.offsetmap.records import Entry, Flow, Halt, Note, Pin, Side
+from mirror.offsetmap.records import Entry, Flow, KeptHalt, Note, Pin, Side
 from mirror.offsetmap.topic import State
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.pins import Pins
@@ -46,9 +46,9 @@ def begun(source: FakeCluster, destination: FakeCluster, **changes: str) -> list
     return [who, Pin(side=SIDE, **told)]
 
 
-def halt_of(source: FakeCluster, destination: FakeCluster) -> Halt:
+def halt_of(source: FakeCluster, destination: FakeCluster) -> KeptHalt:
     """It has halted, too."""
-    return Halt(side=SIDE, reason="other_flow", detail="", remedy="", at_ms=1, **ids(source, destination))
+    return KeptHalt(side=SIDE, reason="other_flow", detail="", remedy="", at_ms=1, **ids(source, destination))
 
 
 @pytest.mark.parametrize("behind", [True, False])

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import Marker, PartitionLog
-from mirror.offsetmap.records import Halt, Ledger
+from mirror.offsetmap.records import KeptHalt, Ledger
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
@@ -94,16 +94,16 @@ async def test_a_halt_is_written_until_it_is_there() -> None:
         destination.log("t").produce(raw_batch(b"x", base_offset=0))
         async with mirroring(source, destination, start=False) as flow:
             tries = 0
-            save = flow.relay.books.state.save
+            save = flow.relay.durable.state.save
 
             async def hesitant(entries: Any, **rest: Any) -> None:
                 nonlocal tries
-                tries += any(isinstance(one, Halt) for one in entries)
+                tries += any(isinstance(one, KeptHalt) for one in entries)
                 if 0 < tries < 3:
                     raise NetworkError("not now")
                 await save(entries, **rest)
 
-            with patch.object(flow.relay.books.state, "save", hesitant):
+            with patch.object(flow.relay.durable.state, "save", hesitant):
                 await flow.relay.start()
                 assert await flow.halted() == "foreign_writer"
                 await until(lambda: ledger(destination).halts)

@@ -14,7 +14,7 @@ import pytest
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.offsetmap.pins import LastCopied
-from mirror.offsetmap.records import Checkpoint, Entry, Flow, Halt, Note, Order, Pin, Side
+from mirror.offsetmap.records import Checkpoint, Entry, Flow, KeptHalt, Note, Order, Pin, Side
 from mirror.offsetmap.topic import State
 from mirror.records.identity import Identity
 from mirror.relay.durable import loops
@@ -63,11 +63,11 @@ def checkpoint(side: Side = SIDE, *, upto: int = 7) -> Checkpoint:
     )
 
 
-def halt_of(source: FakeCluster, destination: FakeCluster, reason: str = "foreign_writer") -> Halt:
+def halt_of(source: FakeCluster, destination: FakeCluster, reason: str = "foreign_writer") -> KeptHalt:
     """It has halted, with the topics of now."""
     ids = [cluster.topics["t"].topic_id for cluster in (destination, source)]
     there, here = [each.hex if each else None for each in ids]
-    return Halt(side=SIDE, reason=reason, detail="", remedy="", at_ms=1, source_id=there, destination_id=here)
+    return KeptHalt(side=SIDE, reason=reason, detail="", remedy="", at_ms=1, source_id=there, destination_id=here)
 
 
 @contextmanager

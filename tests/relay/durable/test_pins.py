@@ -11,8 +11,7 @@ from mirror.net.errors import NetworkError
 from mirror.offsetmap.pins import LastCopied
 from mirror.offsetmap.records import Ledger, Note, Pin
 from mirror.relay.assignment import read_committed
-from mirror.relay.durable import pins
-from mirror.relay.durable import writer as books
+from mirror.relay.durable import pins, writer
 from mirror.relay.halts import Halted
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.phases import Phase
@@ -87,7 +86,7 @@ async def test_two_owners_at_once() -> None:
         empty(destination)
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.partition().queue.acknowledged == 75)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
         (note,) = ledger(destination).notes(SIDE)
         assert note.copied.offset == 75
         destination.remembered.append((pin.key(), replace(pin, copied=None).value()))
@@ -201,11 +200,11 @@ async def test_a_source_that_was_truncated_and_grew_again(noted_before: bool) ->
     """
     async with clusters() as (source, destination):
         fill(source)
-        with patch.multiple(books, FIRST_NOTE_S=NEVER_S, NOTE_EVERY_S=NEVER_S):
+        with patch.multiple(writer, FIRST_NOTE_S=NEVER_S, NOTE_EVERY_S=NEVER_S):
             async with mirroring(source, destination) as flow:
                 await flow.copied()
                 if noted_before:
-                    await flow.relay.books.write_down()
+                    await flow.relay.durable.write_down()
         source.log("t").truncate(48)
         source.store("t", 0, *(batch(at, 3, b"other" * 9, leader_epoch=1) for at in range(48, 90, 3)))
         empty(destination)
@@ -224,7 +223,7 @@ async def test_the_first_note_comes_soon() -> None:
     written down by then, so that the next one goes on. (Without that note it halts, see above.)"""
     async with clusters() as (source, destination):
         fill(source)
-        with patch.multiple(books, FIRST_NOTE_S=0.01, NOTE_EVERY_S=NEVER_S):
+        with patch.multiple(writer, FIRST_NOTE_S=0.01, NOTE_EVERY_S=NEVER_S):
             async with mirroring(source, destination) as flow:
                 await flow.copied()
                 await until(lambda: tells_of_a_batch(last_copied(destination)))
@@ -248,7 +247,7 @@ async def test_the_first_note_does_not_wait_for_a_whole_record_set(truncated: bo
     """
     async with clusters() as (source, destination):
         fill(source)
-        with patch.multiple(books, FIRST_NOTE_S=0.01, NOTE_EVERY_S=NEVER_S):
+        with patch.multiple(writer, FIRST_NOTE_S=0.01, NOTE_EVERY_S=NEVER_S):
             async with mirroring(source, destination) as flow:
                 for fault in (faults.Fault(), faults.Fault(), faults.held()):
                     destination.next("Produce", fault)
@@ -387,7 +386,7 @@ async def test_a_source_made_anew_that_begins_where_the_copy_ends(restarted: boo
             assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
             await until(lambda: flow.partition().queue.acknowledged == 90)
             assert [each[:5] for each in flow.relay.stats.skipped] == [("t", 0, 0, 60, "unproven")]
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.partition().queue.acknowledged == 90)
 

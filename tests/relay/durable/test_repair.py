@@ -8,10 +8,10 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.pins import Halt
+from mirror.offsetmap.pins import KeptHalt
 from mirror.offsetmap.records import Ledger, Side
 from mirror.offsetmap.topic import State, state_topic
-from mirror.relay.durable import writer as books
+from mirror.relay.durable import writer
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.halts import Halted
@@ -28,7 +28,7 @@ COMPACT = {"cleanup.policy": "compact"}
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(writer, "LOOK_EVERY_S", 0.02)
 
 
 @asynccontextmanager
@@ -49,9 +49,9 @@ async def running() -> AsyncIterator[Flow]:
             try:
                 await relay.start()
                 await flow.copied()
-                await relay.books.pins.skips.write(STOPPED, [(3, 5, ON_GAP)])
+                await relay.durable.pins.skips.write(STOPPED, [(3, 5, ON_GAP)])
                 relay.halt(flow.partition("stopped"), Halted("foreign_writer", "d", "r"))
-                await until(lambda: is_whole(relay.books.state.ledger), what="all of it")
+                await until(lambda: is_whole(relay.durable.state.ledger), what="all of it")
                 yield flow
             finally:
                 await relay.close()
@@ -95,7 +95,7 @@ HOW = ["cut", "truncated", "gone", "made anew"]
 async def test_what_is_lost_is_written_again(how: str) -> None:
     """Told once; the halt of a partition that was resumed since does not come back."""
     async with running() as flow:
-        state, looked = flow.relay.books.state, []
+        state, looked = flow.relay.durable.state, []
         flow.relay.look_now = lambda: looked.append(how)  # type: ignore[method-assign]
         lose(flow, how)
         await until(lambda: flow.log.of("state_lost"), what="a warning")
@@ -124,7 +124,7 @@ async def test_without_the_look(how: str) -> None:
         async with running() as flow:
             lose(flow, how)
             with suppress(NetworkError):  # of a topic that is gone
-                await flow.relay.books.pins.skips.write(SIDE, [(0, 1, ON_GAP)])
+                await flow.relay.durable.pins.skips.write(SIDE, [(0, 1, ON_GAP)])
             found = await read(flow.destination)
             assert not found.flows
             assert found.halt(STOPPED) is None
@@ -150,8 +150,8 @@ async def test_a_topic_that_forgets() -> None:
         flow.destination.add_topic(TOPIC, configs={"cleanup.policy": "delete"})
         await until(lambda: flow.log.of("state_unusable"), what="a warning")
         assert "cleanup.policy=delete" in flow.log.of("state_unusable")[0]["detail"]
-        await until(lambda: is_whole(flow.relay.books.state.ledger), what="all of it again")
+        await until(lambda: is_whole(flow.relay.durable.state.ledger), what="all of it again")
         flow.destination.topics[TOPIC].configs.update(COMPACT)
-        await until(lambda: flow.relay.books._rewriting._told == "", what="all is well")
+        await until(lambda: flow.relay.durable._rewriting._told == "", what="all is well")
         assert len(flow.log.of("state_unusable")) == 1
-        assert isinstance((await read(flow.destination)).halt(STOPPED), Halt)
+        assert isinstance((await read(flow.destination)).halt(STOPPED), KeptHalt)

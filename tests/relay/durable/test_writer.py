@@ -59,11 +59,11 @@ async def test_no_checkpoint_before_the_ranges_that_it_passes_over(refused: Call
     """
     async with over_a_gap() as (destination, flow):
         await until(lambda: flow.partition().queue.acknowledged == END)
-        await flow.relay.books.write_down()
+        await flow.relay.durable.write_down()
         assert ranges(destination) == []
         assert checkpoint(destination) <= GAP[0]
         refused()
-        await flow.relay.books.write_down()
+        await flow.relay.durable.write_down()
         assert ranges(destination) == [GAP]
         assert checkpoint(destination) == END
         assert len(flow.log.of("skipped")) == 1

@@ -7,8 +7,8 @@ import pytest
 
 from mirror.net.errors import NetworkError
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.relay.holes import markers as fill
-from mirror.relay.holes.markers import CHUNK, Filling, Pace
+from mirror.relay.holes import markers
+from mirror.relay.holes.markers import CHUNK, MarkerRun, Pace
 from mirror.relay.outcome import Moved
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -123,7 +123,7 @@ async def test_a_marker_too_many_halts() -> None:
             )
 
 
-async def _unlooked(self: Filling) -> None:
+async def _unlooked(self: MarkerRun) -> None:
     """Markers are written, and their answers believed."""
     await self._look(self._offset)
     try:
@@ -134,7 +134,7 @@ async def _unlooked(self: Filling) -> None:
 
 async def test_without_a_look_at_the_end_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule taken away: markers without an answer are written once more."""
-    monkeypatch.setattr(Filling, "run", _unlooked)
+    monkeypatch.setattr(MarkerRun, "run", _unlooked)
     with pytest.raises(AssertionError):
         await test_markers_that_are_in_doubt("an error, and they are there", 3)
 
@@ -158,8 +158,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(fill, "time", made)
-    monkeypatch.setattr(fill, "asyncio", made)
+    monkeypatch.setattr(markers, "time", made)
+    monkeypatch.setattr(markers, "asyncio", made)
     return made
 
 

@@ -11,7 +11,7 @@ from mirror.net.logs.log import Segment
 from mirror.records.identity import MAX_EPOCH, Identity, producer_id
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.locate import tails
-from mirror.relay.locate.resync import Rules, continued
+from mirror.relay.locate.resync import ResyncRules, continued
 from mirror.relay.locate.tails import look_back
 from mirror.wire.errors import ErrorCode
 from tests.records.builders import raw_batch
@@ -20,7 +20,7 @@ from tests.simulation.model.broker import Answer, PartitionModel
 OWNER = producer_id(flow="f", cluster_id="c", topic="t", partition=0)
 LAST = Identity(OWNER, MAX_EPOCH, 0)
 """Of the last data before the rotation: 4 offsets."""
-RULES = Rules(name="t-0", owner=OWNER, filler=1 << 62, settle_s=0.0)
+RULES = ResyncRules(name="t-0", owner=OWNER, filler=1 << 62, settle_s=0.0)
 
 
 class There:

@@ -99,7 +99,7 @@ async def halts(source: Sandbox, destination: Sandbox, topic: str) -> str:
     """One life that ends at once; the reason, which is taken back before the next one."""
     async with mapping(source, destination, topic, mapped=False) as flow:
         reason = await flow.halted(topic)
-        state = flow.relay.books.state
+        state = flow.relay.durable.state
         side = flow.relay.partitions[topic, 0].side
         await until(lambda: state.ledger.halt(side), what="the halt to be written down")
         await state.save([], forget=[halt_key(side)])

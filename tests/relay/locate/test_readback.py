@@ -17,7 +17,7 @@ from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted, halt
 from mirror.relay.holes.parking import MOST_BYTES, park
-from mirror.relay.locate.readback import Proofs
+from mirror.relay.locate.readback import ReadBack
 from mirror.relay.outcome import Doubt, Moved
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -94,10 +94,10 @@ class Owner:
         self.tasks.append(asyncio.ensure_future(work))
 
 
-def proofs_of(owner: Owner) -> Proofs:
+def proofs_of(owner: Owner) -> ReadBack:
     """As much of the relay as they need."""
     relay: Any = owner
-    return Proofs(relay)
+    return ReadBack(relay)
 
 
 NOT_PERMITTED = halt(HaltReason.FILL_NOT_PERMITTED, "DeleteRecords is refused")

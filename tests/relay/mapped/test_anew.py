@@ -71,7 +71,7 @@ async def test_with_any_trace_of_a_copy(trace: str) -> None:
                 source.store("t", 0, *batches(1))
                 await until(lambda: flow.partition().queue.acknowledged == 3)
             if trace == "map":
-                await flow.relay.books.write_down()
+                await flow.relay.durable.write_down()
         log = destination.log("t")
         if trace in ("memory", "deleted"):
             log.delete_before(log.end)

@@ -7,19 +7,19 @@ from mirror.offsetmap.records import CHUNK_RUNS, Ledger, Order, Side
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity
-from mirror.relay.mapped.copied import UNWRITTEN_CHUNKS, Copied, Journal, Jump
+from mirror.relay.mapped.copied import UNWRITTEN_CHUNKS, Copied, Jump, OpenMap
 
 SIDE = Side("t", 0, "t")
 ORDER = Order(3, 1000, 5)
 
 
-def journal(*runs: Run) -> Journal:
-    return Journal(SIDE, writer="w", order=ORDER, since=0, start=OffsetMap(runs))
+def open_map(*runs: Run) -> OpenMap:
+    return OpenMap(SIDE, writer="w", order=ORDER, since=0, start=OffsetMap(runs))
 
 
 def copied(source: int = 0, destination: int = 0) -> Copied:
     return Copied(
-        journal=journal(),
+        open_map=open_map(),
         source=source,
         source_epoch=0,
         destination=destination,
@@ -31,8 +31,8 @@ def copied(source: int = 0, destination: int = 0) -> Copied:
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(1, 3))
 def test_whatever_is_written_when_the_ledger_has_the_whole_map(writes: list[bool], every: int) -> None:
-    """Landed batches, now and then written down: at the end the map in the ledger is the whole one, chunk by chunk."""
-    ledger, kept, whole = Ledger(), journal(), OffsetMap()
+    """OpenMap batches, now and then written down: at the end the map in the ledger is the whole one, chunk by chunk."""
+    ledger, kept, whole = Ledger(), open_map(), OffsetMap()
     source = destination = 0
     for number, write in enumerate([*writes, True]):
         for _ in range(CHUNK_RUNS // 7):
@@ -52,7 +52,7 @@ def test_whatever_is_written_when_the_ledger_has_the_whole_map(writes: list[bool
 
 
 def test_what_landed_while_it_was_written_is_written_next() -> None:
-    kept = journal(Run(0, 10, 5))
+    kept = open_map(Run(0, 10, 5))
     chunks = kept.unwritten()
     kept.landed(5, 15, 5)
     kept.written(chunks)
@@ -61,7 +61,7 @@ def test_what_landed_while_it_was_written_is_written_next() -> None:
 
 
 def test_too_much_that_waits_is_told() -> None:
-    kept = journal()
+    kept = open_map()
     for number in range((UNWRITTEN_CHUNKS + 1) * CHUNK_RUNS):
         assert not kept.overflows or number > UNWRITTEN_CHUNKS * CHUNK_RUNS
         kept.landed(2 * number, number, 1)
@@ -105,9 +105,9 @@ def test_jumps_are_passed_once_all_before_them_has_landed() -> None:
     checkpoint = one.checkpoint(at_ms=7)
     assert (checkpoint.source_offset, checkpoint.destination_offset) == (21, 111)
     assert (checkpoint.source_id, checkpoint.destination_id) == ("01" * 16, None)
-    assert list(one.journal.unwritten()[-1].map) == [Run(10, 107, 3), Run(20, 110, 1)]
+    assert list(one.open_map.unwritten()[-1].map) == [Run(10, 107, 3), Run(20, 110, 1)]
     assert one.changed
-    one.written(one.journal.unwritten(), checkpoint)
+    one.written(one.open_map.unwritten(), checkpoint)
     assert not one.changed
 
 

@@ -11,7 +11,7 @@ from mirror.offsetmap.alignment import Ambiguous
 from mirror.offsetmap.lockstep import Differs
 from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import translation
-from mirror.relay.locate.resync import Log
+from mirror.relay.events import EventLog
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.fence import Before
 from mirror.relay.topics import ids
@@ -74,7 +74,7 @@ async def test_a_purged_destination_whose_leader_has_forgotten(
     2. After a stop in order nothing can have been written behind the checkpoint: it goes on.
     """
 
-    async def forgetful(there: PartitionLog, _: Log) -> Before:
+    async def forgetful(there: PartitionLog, _: EventLog) -> Before:
         return Before(await there.true_end(), [])
 
     create(source_cluster, topic_name)
@@ -189,7 +189,7 @@ async def _made_anew(source: Sandbox, destination: Sandbox, topic: str, *, begun
     write(source, topic, 0, 5)
     async with mapping(source, destination, topic) as flow:
         await flow.copied(topic)
-        await flow.relay.books.write_down()
+        await flow.relay.durable.write_down()
         await asyncio.to_thread(delete_topic, destination.bootstrap_servers, topic)
         create(destination, topic)
         await asyncio.to_thread(write, destination, topic, 100, 10)

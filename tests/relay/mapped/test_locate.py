@@ -199,8 +199,8 @@ async def test_a_destination_that_lost_its_end(
         await asyncio.to_thread(write, destination_cluster, topic_name, 90, 2)
         copied.landed(end, 3)
         copied.landed(end + 3, 3)
-        assert flow.relay.books.state is not None
-        await write_down(flow.relay.books.state, [copied])
+        assert flow.relay.durable.state is not None
+        await write_down(flow.relay.durable.state, [copied])
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         await flow.copied(topic_name)
         assert "copied again" in flow.log.of("destination_lost")[0]["detail"]

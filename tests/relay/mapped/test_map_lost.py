@@ -9,8 +9,8 @@ from mirror.offsetmap.records import Ledger, Side
 from mirror.offsetmap.runs import Place
 from mirror.offsetmap.topic import State, StateUnusable, state_topic
 from mirror.offsetmap.translation import Translation, translation
-from mirror.relay.durable import writer as books
-from mirror.relay.mapped import copied as journal
+from mirror.relay.durable import writer
+from mirror.relay.mapped import copied
 from mirror.relay.mapped.beginning import Beginning, Start
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import until
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "CHUNK_RUNS", 2)
+    monkeypatch.setattr(copied, "CHUNK_RUNS", 2)
 
 
 def holes(source: Sandbox, topic: str, first: int, count: int) -> None:
@@ -128,7 +128,7 @@ async def test_the_topic_is_made_anew_while_it_runs(
     2. One of which parts were written long before is not: the partition halts. Nobody translates by what is left.
     3. Resumed, it makes the map anew.
     """
-    monkeypatch.setattr(books, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(writer, "LOOK_EVERY_S", 0.1)
     flow_id = f"to->{topic_name}"
     create(source_cluster, topic_name)
     create(destination_cluster, topic_name)
@@ -136,7 +136,7 @@ async def test_the_topic_is_made_anew_while_it_runs(
     holes(source_cluster, topic_name, 0, 2 if short else 9)
     async with mapping(source_cluster, destination_cluster, topic_name, flow=flow_id) as flow:
         await flow.copied(topic_name)
-        await flow.relay.books.write_down()
+        await flow.relay.durable.write_down()
         await anew(destination_cluster, state_topic(flow_id))
         await until(lambda: flow.log.of("state_lost"), what="a warning")
         if not short:

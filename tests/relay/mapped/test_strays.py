@@ -84,7 +84,7 @@ async def test_a_batch_that_stands_there_twice(looked: bool) -> None:
         ):
             async with mirroring(source, destination, mapped=True, checkpoint_interval_ms=LONG_MS) as flow:
                 await copied(flow)
-                await flow.relay.books.write_down()
+                await flow.relay.durable.write_down()
                 if looked:
                     assert await flow.halted() == "not_a_copy"
                     assert flow.log.of("resync")[-1]["cause"] == "stray"
@@ -111,7 +111,7 @@ async def test_batches_of_others_hold_nothing_up(stopped: bool) -> None:
             if stopped:
                 assert await flow.relay.drain()
             else:
-                await flow.relay.books.write_down()
+                await flow.relay.durable.write_down()
                 await until(lambda: written_to(destination) == END)
             assert not place.between
             checkpoint = ledger(destination).checkpoint(SIDE)
@@ -131,12 +131,12 @@ async def test_what_cannot_be_looked_at_is_not_written_down() -> None:
         async with mirroring(source, destination, mapped=True, checkpoint_interval_ms=LONG_MS) as flow:
             with behind(destination, 12, own=False):
                 await copied(flow)
-            strays = flow.relay.books.strays
+            strays = flow.relay.durable.strays
             with patch("mirror.relay.mapped.strays.first_own", unreachable):
-                await flow.relay.books.write_down()
+                await flow.relay.durable.write_down()
                 await strays.ended()
             assert written_to(destination) == 0
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             await strays.ended()
             assert written_to(destination) == END
 
@@ -152,7 +152,7 @@ async def test_what_is_damaged_may_be_anybodys() -> None:
             log = destination.log("t")
             place = [BatchHeader.read(one).base_offset for one in log.batches].index(12)
             log.batches[place] = log.batches[place][:-1] + b"!"
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             assert await flow.halted() == "corrupt_destination"
             assert written_to(destination) == 0
 

@@ -141,7 +141,7 @@ async def test_a_mapped_copy_into_a_new_topic(running: bool) -> None:
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             if running:
                 recreate(destination)
                 foreign(destination, 5)
@@ -155,7 +155,7 @@ async def test_a_mapped_copy_into_a_new_topic(running: bool) -> None:
             source.store("t", 0, batch(COPIED))
             await all_copied(flow)
             assert not flow.log.of("halted")
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             is_true(flow)
         assert payloads(destination.log("t")) == payloads(source.log("t"))
 
@@ -164,7 +164,7 @@ async def _resumed(flow: Flow) -> None:
     assert await flow.halted() == "recreated"
     assert await flow.relay.resume(FIRST) == ""
     await all_copied(flow)
-    await flow.relay.books.write_down()
+    await flow.relay.durable.write_down()
     assert payloads(flow.destination.log("t")) == payloads(flow.source.log("t"))
     is_true(flow)
 
@@ -175,7 +175,7 @@ async def test_without_the_word_written_down_it_halts_for_ever() -> None:
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             recreate(destination)
             assert await flow.halted() == "recreated"
             with patch.object(Pins, "_pin_of", lambda *_: ledger(destination).checkpoint(SIDE)):
@@ -189,13 +189,13 @@ async def test_the_remedy_to_the_letter() -> None:
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
         async with mirroring(source, destination, mapped=True, committed=False) as flow:
             assert await flow.halted() == "settings_changed"
             del destination.topics["t"]
             assert await flow.relay.resume(FIRST) == ""
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             is_true(flow)
 
 
@@ -205,14 +205,14 @@ async def test_a_source_made_anew() -> None:
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             before = payloads(destination.log("t"))
             recreate(source, *batches(5, count=2))
             source.log("t").delete_before(2)
             assert await flow.halted() == "recreated"
             assert await flow.relay.resume(FIRST) == ""
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             assert payloads(destination.log("t")) == before + payloads(source.log("t"))
             assert list(map_of(destination)) == [Run(2, COPIED, 8)]
 
@@ -227,7 +227,7 @@ async def test_what_the_new_one_has_of_ours_is_not_doubled_unasked() -> None:
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             with patch.object(ids.Ids, "compare", lambda _: None):
                 recreate(destination)
                 foreign(destination, COPIED)
@@ -244,7 +244,7 @@ async def test_what_the_new_one_has_of_ours_is_not_doubled_unasked() -> None:
             assert await flow.relay.resume(FIRST, accept_gap=True) == ""
             await all_copied(flow)
             assert payloads(destination.log("t"))[1:] == payloads(source.log("t"))
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             is_true(flow)
 
 
@@ -257,7 +257,7 @@ async def test_a_mapped_copy_that_lost_its_end(looked: bool, monkeypatch: pytest
         fill(source)
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
-            await flow.relay.books.write_down()
+            await flow.relay.durable.write_down()
             foreign(destination, 3)
             asked = len(destination.seen("ListOffsets"))
             await until(lambda: not looked or len(destination.seen("ListOffsets")) > asked + 5)

@@ -9,7 +9,7 @@ import pytest
 from mirror.net.options import UP_FOR_S
 from mirror.service.log import digest
 from mirror.service.log.digest import FREE, WINDOW_MOST_S, Digest
-from mirror.service.telemetry.outages import Back, Lost, Outages
+from mirror.service.telemetry.outages import ClusterBack, ClusterLost, Outages
 from tests.fakes.loop import until
 from tests.service.workers import Workers
 
@@ -194,8 +194,8 @@ def test_a_cluster_that_goes_and_comes() -> None:
     assert outages.look({"a": False, "b": False}, 0.0) == []
     assert outages.look({"a": True, "b": False}, 1.0) == []
     assert outages.look({"a": True, "b": True}, 2.0) == []
-    assert outages.look({"a": True, "b": False}, 10.0) == [Lost("b")]
+    assert outages.look({"a": True, "b": False}, 10.0) == [ClusterLost("b")]
     for second in range(11, 100):
         assert outages.look({"a": True, "b": False}, second) == []
-    assert outages.look({"a": False, "b": True}, 100.0) == [Lost("a"), Back("b", 90.0 + UP_FOR_S)]
-    assert outages.look({"a": True, "b": True}, 101.0) == [Back("a", 1.0 + UP_FOR_S)]
+    assert outages.look({"a": False, "b": True}, 100.0) == [ClusterLost("a"), ClusterBack("b", 90.0 + UP_FOR_S)]
+    assert outages.look({"a": True, "b": True}, 101.0) == [ClusterBack("a", 1.0 + UP_FOR_S)]

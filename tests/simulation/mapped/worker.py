@@ -11,11 +11,10 @@ from mirror.net import backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
-from mirror.relay.durable import due
-from mirror.relay.durable import writer as books
+from mirror.relay.durable import due, writer
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.locate import position
-from mirror.relay.mapped import copied as journal
+from mirror.relay.mapped import copied
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
@@ -40,8 +39,8 @@ def mapped() -> Iterator[None]:
         patches.enter_context(patch.object(due, "PartitionLog", MappedLog))
         patches.enter_context(patch.object(position, "SourceLog", MappedLog))
         patches.enter_context(patch.object(position, "Coordinator", MappedCoordinator))
-        patches.enter_context(patch.object(books, "State", MappedState))
-        patches.enter_context(patch.object(journal, "CHUNK_RUNS", CHUNK_RUNS))
+        patches.enter_context(patch.object(writer, "State", MappedState))
+        patches.enter_context(patch.object(copied, "CHUNK_RUNS", CHUNK_RUNS))
         yield
 
 
@@ -98,7 +97,7 @@ class MappedWorker(Worker):
             try:
                 await self.here.refresh(None)
                 await self.there.refresh(None)
-                await one.books.open()
+                await one.durable.open()
                 opened = True
             except (NetworkError, IndexError):
                 await asyncio.sleep(wait.next_s())
@@ -108,7 +107,7 @@ class MappedWorker(Worker):
         }
         for name in one.pairs:
             one.adopt((name, 0))
-        one._spawn(one.books.keep())
+        one._spawn(one.durable.keep())
         if self._looks_at_ids:
             one._spawn(one._ids.keep())
 
