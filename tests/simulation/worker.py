@@ -214,9 +214,9 @@ class Worker:
                 await asyncio.sleep(wait.next_s())
             if not one.pairs:
                 await asyncio.sleep(wait.next_s())
-        one._spawn(one._look_for_topics())
-        one._spawn(one.durable.keep())
-        one._spawn(idle.Idle(one).keep())
+        one.spawn(one._look_for_topics())
+        one.spawn(one.durable.keep())
+        one.spawn(idle.Idle(one).keep())
 
     @property
     def partitions(self) -> list[Partition]:

@@ -107,9 +107,9 @@ class MappedWorker(Worker):
         }
         for name in one.pairs:
             one.adopt((name, 0))
-        one._spawn(one.durable.keep())
+        one.spawn(one.durable.keep())
         if self._looks_at_ids:
-            one._spawn(one._ids.keep())
+            one.spawn(one._ids.keep())
 
     @property
     def partitions(self) -> list[Partition]:
