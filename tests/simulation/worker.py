@@ -209,12 +209,12 @@ class Worker:
         while not one.pairs:
             try:
                 await one.durable.open()
-                await one._find_topics()
+                await one.find_topics()
             except NetworkError:
                 await asyncio.sleep(wait.next_s())
             if not one.pairs:
                 await asyncio.sleep(wait.next_s())
-        one.spawn(one._look_for_topics())
+        one.spawn(one.refresh.keep())
         one.spawn(one.durable.keep())
         one.spawn(idle.Idle(one).keep())
 
