@@ -42,7 +42,7 @@ SEED := 1
 audit-faults: $(READY)
 	$(BIN)/python -m tests.audit.faults $(COUNT) $(SEED)
 
-# Copies of which BATCHES batches differ: the audit has to name what is due, within 2 GB of memory. (It does not yet.)
+# Copies of which BATCHES batches differ: the audit has to name what is due, within 2 GB of memory.
 BATCHES := 5000000
 
 audit-large: $(READY)

@@ -21,7 +21,9 @@ from mirror.audit.errors import AuditError, interrupted
 from mirror.audit.spark import java, jvm
 from mirror.audit.spark.source import KafkaRawBatches
 
-GIB = 1 << 30
+HEAP_MB = 512
+"""The JVM's heap. It holds only rows, and Spark spills what does not fit; payloads never reach the JVM. A larger heap
+would only be filled with garbage before it is collected (``make audit-large`` measures all that an audit holds)."""
 LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -49,14 +51,6 @@ def slots_of(spark: SparkSession) -> int:
     """
     with jvm.failures_told():
         return max(1, int(spark.sparkContext.defaultParallelism))
-
-
-def heap_mb() -> int:
-    """Returns the JVM's heap size in MiB: a quarter of the machine's memory, but at least 512 MiB and at most 1 GiB.
-    The heap holds only rows, and Spark spills what does not fit; payloads never reach the JVM. A larger heap would only
-    be filled with garbage before it is collected."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(min(max(total / 4, GIB / 2), GIB)) >> 20
 
 
 @contextmanager
@@ -131,7 +125,7 @@ class LocalSession:
             self.stop()
             raise AuditError(
                 f"Spark does not start: {text.splitlines()[0]}{tail}",
-                f"see what it says above; it needs Java {java.MINIMUM} or newer and {heap_mb()} MB of memory",
+                f"see what it says above; it needs Java {java.MINIMUM} or newer and {HEAP_MB} MB of memory",
             ) from error
         except BaseException:
             self.stop()
@@ -193,7 +187,7 @@ def settings(folder: Path, sockets: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": f"{heap_mb()}m",
+        "spark.driver.memory": f"{HEAP_MB}m",
         "spark.driver.maxResultSize": "0",
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.local.dir": str(folder),
