@@ -96,7 +96,7 @@ def compares(system: str, workload: Workload) -> bool:
 
 def _applies(goal: _Goal, of: Row | Workload) -> bool:
     """Returns True if a bound applies: ratios are bounded without encryption only."""
-    return goal.applies(of) and not (of.tls and goal.against)
+    return goal.applies(of) and not of.tls
 
 
 def verdicts(results: Results) -> list[Verdict]:

@@ -290,6 +290,7 @@ def audit(
             bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
             client_id=f"{settings.client_id}-audit",
             request_timeout_s=settings.request_timeout_ms / 1000,
+            security=settings.security,
         )
 
     here, _, there = flow.name.partition("->")

@@ -67,12 +67,18 @@ def test_it_says_how_to_install_it() -> None:
 
 
 def test_its_configuration_is_valid(tmp_path: Path) -> None:
-    (text,) = [text for kind, text in BLOCKS if kind == "yaml"]
+    """The first one is whole; the second one shows a cluster of the first with more keys."""
+    text, secured = [text for kind, text in BLOCKS if kind == "yaml"]
     path = tmp_path / "mirror.yaml"
     path.write_text(text, encoding="utf-8")
     flow = load(path).enabled_flow()
     assert flow.settings.selects("payments.eu")
     assert not flow.settings.selects("payments")
+    for name in ("west-ca.pem", "west-password"):
+        (tmp_path / name).write_text("-", encoding="utf-8")
+    west = re.sub(r"/\S+/(west-[\w.-]+)", rf"{tmp_path}/\1", secured.partition("  west:")[2])
+    path.write_text(re.sub(r"  west: .*", lambda _: f"  west:{west.rstrip()}", text, count=1), encoding="utf-8")
+    assert load(path).enabled_flow().source.security.protocol == "SASL_SSL"
 
 
 def test_its_links_lead_to_files() -> None:

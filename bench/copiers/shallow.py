@@ -30,7 +30,7 @@ class Mirror:
     name: str = "mirror"
     window: Window = WHOLE
     supervises: bool = True
-    speaks_tls: bool = False
+    speaks_tls: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its configuration; returns the command that runs it."""
@@ -50,10 +50,11 @@ class Mirror:
 
 def config(job: Job, flow: Mapping[str, Any]) -> dict[str, Any]:
     """Returns its whole configuration. (JSON is YAML.)"""
+    tls = {"security.protocol": "SSL", "ssl.ca.location": str(job.ca)}
     return {
         "clusters": {
-            "source": {"bootstrap.servers": job.source},
-            "destination": {"bootstrap.servers": job.destination},
+            side: {"bootstrap.servers": servers} | (tls if side in job.tls else {})
+            for side, servers in (("source", job.source), ("destination", job.destination))
         },
         "flows": {"source->destination": {"topics": [re.escape(job.topic)], **flow}},
         "http.listen": "127.0.0.1:0",

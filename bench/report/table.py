@@ -80,7 +80,7 @@ def markdown(results: Results) -> str:
         cells = [(*_goal_cells(verdict), "kept" if verdict.kept else "**missed**") for verdict in verdicts]
         lines += ["", "Bounds:", "", *_markdown_table((*_GOAL_HEADINGS, "kept?"), cells)]
     if any("-tls" in name for name in results.workloads()):
-        lines += ["", "`-tls`: over TLS to both clusters; `-tls-source`: to the source only. mirror speaks no TLS yet."]
+        lines += ["", "`-tls`: over TLS to both clusters; `-tls-source`: to the source only."]
     lines += ["", DEFINITION]
     return "\n".join(lines) + "\n"
 

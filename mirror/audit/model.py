@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from mirror.net.security.options import PLAINTEXT, SecurityOptions
+
 DIGESTS = ("xxh3_128", "sha256")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 FILLS = ("markers", "transaction")
@@ -29,6 +31,7 @@ class Endpoint:
     client_id: str = "mirror-audit"
     request_timeout_s: float = 30.0
     setup_timeout_s: float = 10.0
+    security: SecurityOptions = PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
-from mirror.net.connection import READ_AHEAD, Asked, Connection, connect
+from mirror.net.connect import connect
+from mirror.net.connection import READ_AHEAD, Asked, Connection
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
 from mirror.net.health.unreached import Unreached
 from mirror.net.options import ClusterOptions, ConnectionOptions

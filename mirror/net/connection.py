@@ -15,13 +15,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from mirror.net.buffers import Frame
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, TlsFailed, Unsupported
 from mirror.net.health.codes import error_codes
 from mirror.net.options import ConnectionOptions
 from mirror.wire.errors import ErrorCode, error_slug
@@ -50,6 +49,8 @@ LOW_WATER = 1 << 23
 """Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): usually a whole answer. The kernel
 limits it to half of the size to which its receive buffer may grow (net.ipv4.tcp_rmem)."""
 WORTH_GATHERING = 32 * 1024
+TLS_ALERT = 0x1503
+"""How an alert of TLS begins: a port that speaks TLS answers with it to what is none."""
 
 
 class Asked(NamedTuple):
@@ -77,6 +78,28 @@ _InFlight = tuple[int, Waiter, float]
 """Correlation id, waiter, deadline (the event loop's time)."""
 
 
+class Socket(Protocol):
+    """A connected, non-blocking socket: ``socket.socket``, or one with TLS on it (``net.security.tls``)."""
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Reads what is there; 0 at the end."""
+
+    def send(self, piece: Piece, /) -> int:
+        """Writes what can be taken; returns the number of bytes."""
+
+    def sendmsg(self, pieces: Sequence[Piece], /) -> int:
+        """As ``send``, for several."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Sets an option."""
+
+    def close(self) -> None:
+        """Closes it."""
+
+
 class _FutureWaiter:
     """A waiter for one awaiting task; copies the response out of the read-ahead buffer."""
 
@@ -96,11 +119,11 @@ class _FutureWaiter:
 
 
 class Connection:
-    """See the module's docstring. Made by ``connect``."""
+    """See the module's docstring. Made by ``net.connect.connect``."""
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Socket,
         *,
         name: str,
         options: ConnectionOptions,
@@ -121,6 +144,9 @@ class Connection:
         self.asked: dict[object, Asked] = {}
         """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
         self.throttled_until = 0.0
+        self._held: asyncio.Event | None = None
+        self._greeted = 0
+        """Bytes that had come when the versions were known."""
         self.bytes_received = 0
         self._loop = asyncio.get_running_loop()
         self._sock = sock
@@ -139,9 +165,11 @@ class Connection:
         self._low_water = 1
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
-    def receive_into(self, allocate: Callable[[int], Frame] | None) -> None:
-        """From now on, responses above the read-ahead go into frames from ``allocate(size)``, which may not fail."""
-        self._allocate = allocate
+    def receive_into(self, allocate: Callable[[int], Frame] | None) -> Callable[[int], Frame] | None:
+        """From now on, responses above the read-ahead go into frames from ``allocate(size)``, which may not fail; None:
+        into buffers of their own. Returns what it was before."""
+        before, self._allocate = self._allocate, allocate
+        return before
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -200,7 +228,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self.close(ConnectionLost(f"{self.name}: {_why(error)}"))
+            self.close(self._lost(error))
             return
         if bool(outgoing) is not self._blocked:
             self._wait_for_room(blocked=not self._blocked)
@@ -232,12 +260,12 @@ class Connection:
         except MalformedFrame as error:
             self.close(ConnectionLost(f"{self.name}: malformed response, {error}"))
         except OSError as error:
-            self.close(ConnectionLost(f"{self.name}: {_why(error)}"))
+            self.close(self._lost(error))
 
     def _receive_ahead(self) -> None:
         received = self._sock.recv_into(self._inbox[self._filled :])
         if not received:
-            self.close(ConnectionLost(f"{self.name}: the broker closed the connection"))
+            self.close(ConnectionLost(f"{self.name}: the broker closed the connection{self._hint()}"))
             return
         self.bytes_received += received
         self._filled += received
@@ -270,6 +298,9 @@ class Connection:
 
     def _begin_body(self, size: int, first: memoryview) -> None:
         """Begins to receive a response that does not fit the read-ahead into a buffer of its own."""
+        if size >> 16 == TLS_ALERT and not self.api_versions:
+            self.close(TlsFailed(f"{self.name}: this port speaks TLS; set security.protocol to SSL or SASL_SSL"))
+            return
         if self._allocate is not None:
             self._frame = self._allocate(size)
             self._body = self._frame.body
@@ -317,6 +348,18 @@ class Connection:
         self._low_water = low_water
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
+    def _hint(self) -> str:
+        """Returns what may be wrong if the broker hangs up before it has answered anything but ApiVersions."""
+        if self.bytes_received != self._greeted:
+            return ""
+        if self.options.security.sasl is None and self._greeted:
+            return " at the first request; does this port need authentication (security.protocol: SASL_...)?"
+        return ""
+
+    def _lost(self, error: OSError) -> NetworkError:
+        """Returns what an error of the socket means."""
+        return ConnectionLost(f"{self.name}: {why(error)}")
+
     # -- deadlines and the end ---------------------------------------------------------------------------------------
 
     def _time_out_at(self, deadline: float) -> None:
@@ -339,6 +382,20 @@ class Connection:
         well before the next request."""
         if throttle_ms > 0:
             self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
+
+    def hold(self) -> None:
+        """Nothing may be sent until ``go_on``, except by ``exchange``: the session is being renewed."""
+        if self._held is None:
+            self._held = asyncio.Event()
+        self.throttled_until = max(self.throttled_until, self._loop.time() + self.options.request_timeout_s)
+
+    def go_on(self) -> None:
+        """Ends ``hold``."""
+        if self._held is not None:
+            self._held.set()
+            self._held, self.throttled_until = None, 0.0
+            if self.after_receive is not None and not self.closed:
+                self.after_receive()
 
     @property
     def throttled_s(self) -> float:
@@ -392,8 +449,10 @@ class Connection:
         most = kind.max_version if version is None else min(version, kind.max_version)
         api = kind.name.removesuffix("Request")
         version = self.version_of(kind.API_KEY, (0, most), kind.name)
+        if self._held is not None:
+            await self._held.wait()
         try:
-            answer = await self._exchange(request, version, timeout_s)
+            answer = await self.exchange(request, version, timeout_s)
         except NetworkError as error:
             self._note(api, error.slug)
             raise
@@ -412,6 +471,8 @@ class Connection:
         Raises:
             NetworkError: as ``call``.
         """
+        if self._held is not None:
+            await self._held.wait()
         correlation_id = self.next_correlation_id()
         head = request_header(
             api_key=api_key,
@@ -429,7 +490,8 @@ class Connection:
             self._note(API_NAMES[api_key], error.slug)
             raise
 
-    async def _exchange(self, request: Any, version: int, timeout_s: float | None) -> Any:
+    async def exchange(self, request: Any, version: int, timeout_s: float | None = None) -> Any:
+        """As ``call``, with this version, whatever the broker says that it speaks, and also while others are held."""
         correlation_id = self.next_correlation_id()
         request.API_VERSION = version
         request.with_header(correlation_id=correlation_id, client_id=self.options.client_id)
@@ -463,13 +525,14 @@ class Connection:
         """
         # Brokers before 2.4 refuse version 3 with code 35, in an answer of version 0 that holds their ranges.
         request = ApiVersionsRequest(client_software_name="mirror", client_software_version="0.1.0")
-        answer = await self._exchange(request, 3, None)
+        answer = await self.exchange(request, 3, None)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and not answer.api_keys:
-            answer = await self._exchange(ApiVersionsRequest(), 0, None)
+            answer = await self.exchange(ApiVersionsRequest(), 0, None)
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
             raise Refused(f"{self.name}: ApiVersions", answer.error_code)
         self.api_versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
         self._refuse_old()
+        self._greeted = self.bytes_received
 
     def _refuse_old(self) -> None:
         """Raises one clear error for an old broker. Otherwise request after request would find no common version."""
@@ -482,81 +545,12 @@ class Connection:
                 )
 
 
-async def connect(
-    host: str,
-    port: int,
-    *,
-    name: str,
-    options: ConnectionOptions,
-    read_ahead: int = READ_AHEAD,
-    allocate: Callable[[int], Frame] | None = None,
-) -> Connection:
-    """Opens a connection and learns which versions the broker speaks.
-
-    Raises:
-        ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
-        RequestTimedOut: not established or not answered in time.
-        Unsupported: the broker is from before Kafka 0.11.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(options.setup_timeout_s):
-            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            sock = await _open(loop, infos, options)
-    except TimeoutError as error:
-        raise RequestTimedOut(f"{name}: no connection within {options.setup_timeout_s:g} s") from error
-    except OSError as error:
-        raise ConnectionLost(f"{name}: {_why(error)}") from error
-    connection = Connection(sock, name=name, options=options, read_ahead=read_ahead)
-    try:
-        await connection.negotiate()
-    except BaseException:
-        connection.close()
-        raise
-    connection.receive_into(allocate)
-    return connection
-
-
 def _unexpected(correlation_id: int) -> MalformedFrame:
     return MalformedFrame(f"correlation id {correlation_id} was not the next one expected")
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
     """Returns the system's error text, which asyncio replaces by "Connect call failed"."""
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno)
-
-
-async def _open(
-    loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]], options: ConnectionOptions
-) -> socket.socket:
-    """Connects to the first address that accepts the connection."""
-    failure: OSError = OSError("no address")
-    for family, kind, protocol, _, address in infos:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            _configure(sock, options)
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure
-
-
-def _configure(sock: socket.socket, options: ConnectionOptions) -> None:
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if options.receive_buffer > 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer)
-    if options.send_buffer > 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
-    if options.user_timeout_ms > 0:
-        with suppress(OSError, AttributeError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, options.user_timeout_ms)

@@ -5,6 +5,8 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── WrongCluster       another cluster answers there than before
 ├── ConnectionLost     the connection is gone: the request may have been executed
 ├── RequestTimedOut    no answer within the deadline: the request may have been executed
+├── TlsFailed          TLS: one side does not accept the other, or does not speak it
+├── AuthenticationFailed  SASL: the broker does not accept us, or there is nothing to authenticate with
 ├── UnderReplicated    a log's end is not replicated yet: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
@@ -43,6 +45,18 @@ class RequestTimedOut(NetworkError):
     """The oldest request was not answered within its deadline. The connection is closed; all outcomes are unknown."""
 
     slug = "request_timed_out"
+
+
+class TlsFailed(NetworkError):
+    """No TLS connection can be made, or it broke by TLS itself. The message has no secret."""
+
+    slug = "tls_failed"
+
+
+class AuthenticationFailed(NetworkError):
+    """The broker does not accept who we are, or there is no password or token. The message has no secret."""
+
+    slug = "authentication_failed"
 
 
 class UnderReplicated(NetworkError):

@@ -3,6 +3,8 @@ connect."""
 
 from dataclasses import dataclass, field
 
+from mirror.net.security.options import PLAINTEXT, SecurityOptions
+
 UP_FOR_S = 6.0
 """A cluster from which no byte came for this long is away."""
 
@@ -16,8 +18,7 @@ class ConnectionOptions:
     setup_timeout_s: float = 10.0
     receive_buffer: int = -1
     send_buffer: int = -1
-    user_timeout_ms: int = 0
-    """TCP_USER_TIMEOUT: how long bytes from a dead process may still arrive. 0: the system's default (minutes)."""
+    security: SecurityOptions = PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class Broker:
         port: of 127.0.0.1, on which it serves clients.
         proxied_port: likewise, for connections through a proxy; None without such a listener.
         tls_port: likewise, for TLS; None without such a listener.
+        ports: likewise, of further listeners, by their names.
         data_dir: its log directory (``log.dirs``).
         log_path: the file with its output.
         properties: its configuration; a change takes effect at the next ``start``.
@@ -47,6 +48,7 @@ class Broker:
         self.port = port
         self.proxied_port: int | None = None
         self.tls_port: int | None = None
+        self.ports: dict[str, int] = {}
         self.data_dir = folder / "data"
         self.log_path = folder / "broker.log"
         self.properties = dict(properties)

@@ -45,6 +45,8 @@ class Cluster:
             ``Broker.port`` never see these ports. Kafka 1.0 and later.
         tls: a PEM file with a private key (PKCS #8) and the chain of its certificates: each broker gets one more
             listener, ``Broker.tls_port``, that speaks TLS with them. Kafka 3.9 and later.
+        listeners: names (capital letters) and security protocols of further listeners of each broker, on
+            ``Broker.ports``; ``properties`` has what they need (``listener.name.<name>...``).
 
     Raises:
         SandboxError: an argument is wrong; nothing has been started.
@@ -66,6 +68,7 @@ class Cluster:
         jvm_options: tuple[str, ...] = (),
         proxied: Sequence[int] = (),
         tls: Path | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         if not 1 <= brokers <= MOST_BROKERS:
             raise SandboxError(f"cluster {name}: {brokers} brokers", f"give 1 to {MOST_BROKERS}")
@@ -86,6 +89,7 @@ class Cluster:
         self._count = brokers
         self._proxied = tuple(proxied)
         self._tls = tls
+        self._listeners = dict(listeners or {})
         self._jvm = Jvm(heap_mb=heap_mb, quick=quick, options=jvm_options)
         self._processes: Processes | None = None
         self._reservations: list[Reservation] = []
@@ -100,6 +104,10 @@ class Cluster:
     def tls_bootstrap_servers(self) -> str:
         """``host:port`` of every TLS listener, joined by commas."""
         return ",".join(f"127.0.0.1:{broker.tls_port}" for broker in self.brokers if broker.tls_port is not None)
+
+    def servers(self, listener: str) -> str:
+        """Returns ``host:port`` of every broker's listener of this name, joined by commas."""
+        return ",".join(f"127.0.0.1:{broker.ports[listener]}" for broker in self.brokers)
 
     @property
     def zookeeper_pid(self) -> int | None:
@@ -165,6 +173,7 @@ class Cluster:
             self._make_zookeeper(processes, classpath, ports)
         self._add_proxied_listeners()
         self._add_tls_listeners()
+        self._add_listeners()
         for broker in self.brokers:
             broker.start(wait=False)
         everyone = frozenset(broker.node_id for broker in self.brokers)
@@ -223,6 +232,13 @@ class Cluster:
             (port,) = self._reserve(1)
             broker.tls_port = port
             broker.properties |= settings.tls_listener(broker.properties, port=port, keystore=self._tls)
+
+    def _add_listeners(self) -> None:
+        for broker in self.brokers:
+            for name, protocol in self._listeners.items():
+                (port,) = self._reserve(1)
+                broker.ports[name] = port
+                broker.properties |= settings.listener(broker.properties, name, protocol, port=port)
 
     def _broker(self, processes: Processes, classpath: str, node_id: int, port: int) -> Broker:
         folder = processes.folder / f"broker-{node_id}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mirror.sandbox.errors import SandboxError
 
-__all__ = ["check", "proxied_listener", "small_cluster", "tls_listener"]
+__all__ = ["check", "listener", "proxied_listener", "small_cluster", "tls_listener"]
 
 _PROXIED = "PROXIED"
 _TLS = "TLS"
@@ -78,6 +78,12 @@ def tls_listener(properties: Mapping[str, str], *, port: int, keystore: Path) ->
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keystore),
     }
+
+
+def listener(properties: Mapping[str, str], name: str, protocol: str, *, port: int) -> dict[str, str]:
+    """Returns the properties that add a listener of this name (capital letters) and security protocol on ``port``. What
+    it needs beyond that (certificates, mechanisms) is the caller's, as ``listener.name.<name in small letters>...``."""
+    return _another(properties, name, protocol, port, port)
 
 
 def _another(properties: Mapping[str, str], name: str, protocol: str, port: int, advertised: int) -> dict[str, str]:

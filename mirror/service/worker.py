@@ -88,6 +88,7 @@ def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
         relay.assignment,
         handover.group,
         bootstrap=handover.source.bootstrap_servers,
+        security=handover.source.connection.security,
         client_id=handover.source.connection.client_id,
         drain_timeout_ms=handover.relay.drain_timeout_ms,
         refresh_topics_interval_ms=handover.relay.refresh_topics_interval_ms,

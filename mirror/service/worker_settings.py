@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.security.options import SecurityOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.selection import Selection, topic_pattern
 
@@ -131,10 +132,11 @@ def selecting(selection: Selection) -> dict[str, Any]:
 
 
 def _cluster(data: Mapping[str, Any]) -> ClusterOptions:
+    connection = data["connection"]
     rest = {name: value for name, value in data.items() if name not in ("bootstrap", "connection")}
     return ClusterOptions(
         bootstrap=tuple((host, port) for host, port in data["bootstrap"]),
-        connection=ConnectionOptions(**data["connection"]),
+        connection=ConnectionOptions(**{**connection, "security": SecurityOptions.unpack(connection["security"])}),
         **rest,
     )
 

@@ -30,7 +30,7 @@ def test_rows_have_what_is_asked_of_them(tmp_path: Path) -> None:
         "stored_bytes",
     }
     assert data["definition"].startswith("CPU-seconds per GB")
-    assert len(data["rows"]) == 15 * 4 + 2 * 2
+    assert len(data["rows"]) == 15 * 4 + 2 * 3
     assert all(asked <= found.keys() for found in data["rows"])
     mirror = next(found for found in data["rows"] if (found["system"], found["size"]) == ("mirror", "1MB"))
     assert (mirror["cpu_s_per_gb"], mirror["floor_ratio"], mirror["mb_per_s"], mirror["peak_rss_mb"]) == (
@@ -67,14 +67,14 @@ def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
         assert name in text
     lines = table.markdown(results).splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 64 + 2 + 2 + 2 + 3 + 2 + 27
+    assert len(rows) == 2 + 66 + 2 + 2 + 2 + 3 + 2 + 27
     assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |  |  |" in rows
     assert "| idle-2000p | idle | 2000 |  |  |  | 2.0 | 100 |" in rows
     bound = "| 16 KB lz4: at least 20 x less CPU than MirrorMaker 2 | 16KB-lz4-8p | 32.00 | 32.00 to 32.00 | kept |"
     assert bound in rows
-    assert {line.count("|") for line in rows[:66]} == {10}
+    assert {line.count("|") for line in rows[:68]} == {10}
     assert "| 16KB-lz4-64p-tls-source | 16.4 KB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
-    assert any("mirror speaks no TLS yet" in line for line in lines)
+    assert any("-tls-source`: to the source only" in line for line in lines)
     assert "| 1MB-zstd-8p | 1.00 MB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
 
 

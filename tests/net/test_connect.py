@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from mirror.net.connection import READ_AHEAD, SIZE_ONLY, Connection, connect
+from mirror.net.connect import connect
+from mirror.net.connection import READ_AHEAD, SIZE_ONLY, Connection
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
 from mirror.net.options import ConnectionOptions
 from mirror.wire.errors import ErrorCode
@@ -175,13 +176,13 @@ async def test_a_broker_that_refuses() -> None:
 
 
 async def test_socket_options() -> None:
-    options = ConnectionOptions(receive_buffer=32_768, send_buffer=16_384, user_timeout_ms=5_000)
+    options = ConnectionOptions(receive_buffer=32_768, send_buffer=16_384)
     async with FakeCluster() as cluster:
         connection = await dial(cluster.brokers[1].port, options=options)
         sock = connection._sock
+        assert isinstance(sock, socket.socket)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 32_768
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 16_384
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5_000
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         connection.close()
 

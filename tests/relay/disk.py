@@ -99,7 +99,7 @@ class Disk:
     # -- as ``relay.locate.resync.Readable`` ---------------------------------------------------------------------------
 
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
-        """As ``net.reading`` does with what ``fetch`` gives."""
+        """As ``net.logs.reading`` does with what ``fetch`` gives."""
         try:
             batches, next_base = verified(memoryview(self.fetch(offset, max_bytes)), offset)
         except CorruptBatch as error:

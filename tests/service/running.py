@@ -28,14 +28,15 @@ def config_text(
     *,
     flow: Mapping[str, object] | None = None,
     top: Mapping[str, object] | None = None,
+    clusters: Mapping[str, Mapping[str, object]] | None = None,
 ) -> str:
-    """A configuration for these bootstrap servers; quick to give up and to report."""
+    """A configuration for these bootstrap servers; quick to give up and to report. ``clusters``: more for each."""
     cluster = {"reconnect.backoff.max.ms": 500, "socket.connection.setup.timeout.ms": 5_000}
     return json.dumps(
         {
             "clusters": {
-                "source": {"bootstrap.servers": source} | cluster,
-                "destination": {"bootstrap.servers": destination} | cluster,
+                name: {"bootstrap.servers": servers} | cluster | dict((clusters or {}).get(name, {}))
+                for name, servers in (("source", source), ("destination", destination))
             },
             "flows": {"source->destination": {"topics": topics} | dict(flow or {})},
             "progress.interval.ms": 100,

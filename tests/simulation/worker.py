@@ -2,7 +2,7 @@
 
 Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward``, ``Lane``, ``Partition``,
 ``Locator``, ``Resync``, ``Filling``. Simulated are sockets, clusters and clocks: ``net.cluster.Cluster``,
-``net.connection.Connection``, ``net.log.PartitionLog``, ``net.coordinator.Coordinator``.
+``net.connection.Connection``, ``net.logs.log.PartitionLog``, ``net.coordinator.Coordinator``.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ async def _no_configs(*_: object) -> dict[str, object]:
 
 
 class _Questions:
-    """What the product sees of ``net.leader_requests``: one is asked at a time."""
+    """What the product sees of ``net.logs.leader_requests``: one is asked at a time."""
 
     @staticmethod
     async def list_offset(cluster: Any, topic: str, index: int, leader: Leader, *_: int, **__: int) -> int:

@@ -32,6 +32,7 @@ def cluster_options(endpoint: Endpoint) -> ClusterOptions:
             client_id=endpoint.client_id,
             request_timeout_s=endpoint.request_timeout_s,
             setup_timeout_s=endpoint.setup_timeout_s,
+            security=endpoint.security,
         ),
     )
 

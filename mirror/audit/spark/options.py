@@ -1,12 +1,13 @@
 """The options of the data source ``kafka-raw-batches``: plain values here, text while they pass through Spark."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Endpoint
 from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
 from mirror.audit.read.holes import PLAIN, Rules
+from mirror.net.security.options import PLAINTEXT, SecurityOptions
 
 FORMAT = "kafka-raw-batches"
 FETCH_BYTES = 8 * MIB
@@ -48,6 +49,7 @@ class SourceOptions:
             "client.id": self.endpoint.client_id,
             "request.timeout.ms": str(round(self.endpoint.request_timeout_s * 1000)),
             "socket.connection.setup.timeout.ms": str(round(self.endpoint.setup_timeout_s * 1000)),
+            "security": json.dumps(asdict(self.endpoint.security)),
             "cluster.id": self.cluster_id,
             "topic.ids": json.dumps(self.topic_ids),
             "digest": self.digest,
@@ -83,6 +85,8 @@ class SourceOptions:
             request_timeout_s = int(options.get(name, "30000")) / 1000
             name = "socket.connection.setup.timeout.ms"
             setup_timeout_s = int(options.get(name, "10000")) / 1000
+            name = "security"
+            security = SecurityOptions.unpack(json.loads(options[name])) if name in options else PLAINTEXT
             name = "rules"
             rules = Rules.from_json(options[name]) if name in options else PLAIN
             name = "fetch.max.bytes"
@@ -99,6 +103,7 @@ class SourceOptions:
                 client_id=options.get("client.id", "mirror-audit"),
                 request_timeout_s=request_timeout_s,
                 setup_timeout_s=setup_timeout_s,
+                security=security,
             ),
             cluster_id=cluster_id,
             topic_ids=topic_ids,

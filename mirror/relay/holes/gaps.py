@@ -8,7 +8,7 @@ batch look as if compaction had removed hundreds of offsets before it. Three thi
 * The bytes before it in the file. A broker skips a batch whose base offset became too low, or whose length became too
   large. The beginning of such a batch can be seen behind the batch before it. A length that became too large hides the
   rest of the file, but the file's index may still find it.
-* The end of the log (``net.reading``).
+* The end of the log (``net.logs.reading``).
 
 A damaged base offset between two true gaps may leave the order right. Nobody can distinguish it from a true gap.
 """

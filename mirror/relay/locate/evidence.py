@@ -21,7 +21,7 @@ from mirror.relay.halts import halt
 
 
 class Asked(Protocol):
-    """The source's log. See ``net.log.PartitionLog``."""
+    """The source's log. See ``net.logs.log.PartitionLog``."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
         """Returns the batch that holds ``offset``, or the next one."""

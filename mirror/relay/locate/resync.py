@@ -4,7 +4,7 @@ In exact mode the destination's log end *is* the next source offset to copy. Thi
 is still on its way to that log (``barrier``, ``settle``), that its batches are ours and equal the source's
 (``relay.locate.runs``, ``relay.locate.compare``), and the identity that continues it (``continued``).
 
-It knows no sockets: ``here`` and ``there`` are ``net.log.PartitionLog``, or a model of one in tests/simulation.
+It knows no sockets: ``here`` and ``there`` are ``net.logs.log.PartitionLog``, or a model of one in tests/simulation.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ MOST_SETTLES = 10
 
 
 class Readable(Protocol):
-    """A partition's log, for reading. See ``net.log.PartitionLog``."""
+    """A partition's log, for reading. See ``net.logs.log.PartitionLog``."""
 
     @property
     def name(self) -> str:

@@ -1,13 +1,11 @@
 """Settings of one Kafka cluster."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from mirror.service.config.kinds import GIB, KIB, Addresses, Choice, HostPort, Milliseconds, Size, refused
-from mirror.service.config.settings import Settings
-
-_NO_SECURITY_YET = "TLS and SASL come with a later release"
+from mirror.service.config.kinds import GIB, KIB, Addresses, HostPort, Milliseconds, Size, refused
+from mirror.service.config.security import SecuritySettings
 
 
 def _check_client_id(value: str) -> str:
@@ -16,18 +14,13 @@ def _check_client_id(value: str) -> str:
     return value
 
 
-class ClusterSettings(Settings):
+class ClusterSettings(SecuritySettings):
     """One Kafka cluster and how to talk to it."""
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], Addresses()]
     """Brokers to ask for the rest of the cluster."""
     client_id: Annotated[str, AfterValidator(_check_client_id)] = "mirror"
     """Name that brokers show in their logs, metrics and quotas."""
-    security_protocol: Annotated[
-        Literal["PLAINTEXT"],
-        Choice(("PLAINTEXT",), dict.fromkeys(("SSL", "SASL_PLAINTEXT", "SASL_SSL"), _NO_SECURITY_YET), str.upper),
-    ] = "PLAINTEXT"
-    """How connections are protected."""
     request_timeout_ms: Annotated[int, Milliseconds(minimum=100)] = 30_000
     """A request without an answer for this long is given up, and its connection with it."""
     socket_connection_setup_timeout_ms: Annotated[int, Milliseconds(minimum=100)] = 10_000

@@ -205,8 +205,12 @@ class _Reader:
         if not _is_unicode(found):
             self.document.break_off(path, "holds half a character", "write it as plain UTF-8 text")
             return text
-        looked_up = any(match[0] != "$${" for match in _REFERENCE.finditer(text))
-        return Resolved(found) if looked_up else found
+        looked_up = [match for match in _REFERENCE.finditer(text) if match[0] != "$${"]
+        if not looked_up:
+            return found
+        kind, _, name = looked_up[0][1].partition(":")
+        whole = kind == "file" and looked_up[0][0] == text
+        return Resolved(found, str(self._path_of(name).absolute()) if whole else "")
 
     def _look_up(self, match: re.Match[str]) -> str:
         if match[0] == "$${":
@@ -225,9 +229,12 @@ class _Reader:
             raise LookupFailed(f"environment variable {_elide(name)} is not set", "set it, or write the value itself")
         return self._env[name]
 
+    def _path_of(self, name: str) -> FilePath:
+        return FilePath(self.document.file).parent / name
+
     def _from_file(self, name: str) -> str:
         """Returns a file's content without its last newline; a relative path starts at the configuration's folder."""
-        path = FilePath(self.document.file).parent / name
+        path = self._path_of(name)
         shown = elide(str(path), PATH_SHOWN_MAX)
         remedy = "name a readable text file, such as one below /run/credentials"
         try:

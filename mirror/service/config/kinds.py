@@ -5,14 +5,18 @@ puts the offered value into its message: it may come from a secret file. The cod
 as the file spells it.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from mirror.net.security.options import Secret
+from mirror.service.config.settings import Resolved
 from mirror.service.selection import is_topic_name, topic_pattern
 
 REFUSED = "refused"
@@ -162,26 +166,95 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words. `later` holds the words that we know but do not accept yet, each with the reason."""
+    """One of a few words, or none if it may be `empty`."""
 
     words: tuple[str, ...]
-    later: Mapping[str, str] = field(default_factory=dict)
     fold: Callable[[str], str] = str
+    empty: bool = False
 
     def read(self, value: object) -> str:
         word = self.fold(value) if isinstance(value, str) else ""
-        if word in self.words:
+        if word in self.words or (self.empty and value == ""):
             return word
-        remedy = f"write {' or '.join(self.words)}"
-        if word in self.later:
-            raise refused(self.later[word], remedy)
-        raise refused(f"must be {' or '.join(self.words)}", remedy)
+        raise refused(f"must be {' or '.join(self.words)}", f"write {' or '.join(self.words)}")
 
     def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"enum": list(self.words)}, INDIRECT_SCHEMA]}
+        return {"anyOf": [{"enum": [*self.words, *[""] * self.empty]}, INDIRECT_SCHEMA]}
+
+
+class Text:
+    """Text that is not empty, in one line."""
+
+    what, remedy = "text in one line", "put it in quotes"
+
+    def read(self, value: object) -> str:
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise refused(f"must be {self.what}", self.remedy)
+        return value
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: value if value == "" else self.read(value))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+class FileName(Text):
+    """The path of a file that can be read; a relative one starts at the configuration's folder, the context of the
+    validation."""
+
+    what, remedy = "the path of a file", "write an absolute path, or one from this file's folder"
+
+    def found(self, value: object, info: core_schema.ValidationInfo) -> str:
+        """Returns the absolute path; raises PydanticCustomError if there is no such file."""
+        if value == "":
+            return ""
+        path = Path(info.context or ".").absolute() / self.read(value)
+        if not path.is_file() or not os.access(path, os.R_OK):
+            raise refused("names no file that can be read", self.remedy)
+        return str(path)
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(self.found)
+
+
+class SecretText:
+    """A password or a token. From ``${file:PATH}``, it is read again whenever it is used."""
+
+    @staticmethod
+    def read(value: object) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if not isinstance(value, str):
+            # The message of "must be" would show the value.
+            raise refused("has to be text", "put it in quotes, or write ${file:PATH} or ${env:NAME}")
+        return Secret(str(value), value.file if isinstance(value, Resolved) else "")
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        shown = core_schema.plain_serializer_function_ser_schema(lambda secret: "***" if secret else "")
+        return core_schema.no_info_plain_validator_function(self.read, serialization=shown)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+class Words:
+    """A mapping of names to texts."""
+
+    @staticmethod
+    def read(value: object) -> dict[str, str]:
+        if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
+            raise refused("must be a mapping of names to texts", "write {name: value}")
+        return dict(value)
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
 
 
 class HostPort(NamedTuple):

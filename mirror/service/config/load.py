@@ -36,13 +36,29 @@ _BUILT_IN = {
 }
 
 
+_JAVA = {
+    **dict.fromkeys(
+        ("ssl.truststore.location", "ssl.truststore.certificates", "ssl.truststore.type", "ssl.truststore.password"),
+        "write the authorities as PEM text into a file, and its path as ssl.ca.location",
+    ),
+    **dict.fromkeys(
+        ("ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password", "ssl.keystore.key",
+         "ssl.keystore.certificate.chain"),
+        "write the certificate and its key as PEM text; name them in ssl.certificate.location and ssl.key.location",
+    ),
+    "sasl.jaas.config": "write what is in it as sasl.username and sasl.password, or as sasl.oauthbearer settings",
+    "sasl.mechanisms": "write sasl.mechanism, with one name",
+}  # fmt: skip
+"""Keys that operators know from Java's clients -> what to write here."""
+
+
 def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> Config:
     """Reads a configuration file; `env` has the variables for `${env:NAME}`.
 
     Raises ConfigError with everything that is wrong, each as `FILE:LINE: key: what is wrong; remedy`.
     """
     document = read_document(os.fspath(path), env)
-    config = _validate(Config, document.data)
+    config = _validate(Config, document, document.data)
     if isinstance(config, ValidationError):
         for error in config.errors(include_url=False, include_input=False):
             _explain(document, error)
@@ -57,9 +73,10 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(by_alias=True)}
 
 
-def _validate(model: type[S], data: object) -> S | ValidationError:
+def _validate(model: type[S], document: Document, data: object) -> S | ValidationError:
+    folder = os.path.dirname(os.path.abspath(document.file))
     try:
-        return model.model_validate(data, by_alias=True, by_name=False)
+        return model.model_validate(data, by_alias=True, by_name=False, context=folder)
     except ValidationError as error:
         return error
 
@@ -106,8 +123,8 @@ def _with_value(problem: str, shown: str | None) -> str:
 
 def _unknown_key(path: Path) -> tuple[str, str]:
     key = str(path[-1])
-    if key.startswith(("ssl.", "sasl.")):
-        return "is unknown: TLS and SASL come with a later release", "remove it"
+    if key in _JAVA:
+        return "is a setting of Java clients", _JAVA[key]
     known = {place: [str(field.alias) for field in model.model_fields.values()] for model, place in _PLACES.items()}
     here = next(place for model, place in _PLACES.items() if model is _model_of(path[:-1]))
     for place, keys in known.items():
@@ -132,5 +149,5 @@ def _each(document: Document, section: str, model: type[S]) -> dict[str, S | Non
     found = document.data.get(section) if isinstance(document.data, dict) else None
     if not isinstance(found, dict):
         return {}
-    settings = {name: _validate(model, data) for name, data in found.items()}
+    settings = {name: _validate(model, document, data) for name, data in found.items()}
     return {name: None if isinstance(each, ValidationError) else each for name, each in settings.items()}

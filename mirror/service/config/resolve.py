@@ -18,6 +18,7 @@ def cluster_options(settings: ClusterSettings) -> ClusterOptions:
             setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
             receive_buffer=settings.socket_receive_buffer_bytes,
             send_buffer=settings.socket_send_buffer_bytes,
+            security=settings.security,
         ),
         backoff_ms=settings.reconnect_backoff_ms,
         backoff_max_ms=settings.reconnect_backoff_max_ms,

@@ -7,9 +7,23 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAt
 
 
 class Resolved(str):
-    """Text that `${env:NAME}` or `${file:PATH}` put into a setting: possibly a secret, so never shown."""
+    """Text that `${env:NAME}` or `${file:PATH}` put into a setting: possibly a secret, so never shown.
 
-    __slots__ = ()
+    Attributes:
+        file: the file's absolute path, if the text is the whole content of one; otherwise empty.
+    """
+
+    __slots__ = ("file",)
+
+    file: str
+
+    def __new__(cls, text: str, file: str = "") -> Self:
+        made = super().__new__(cls, text)
+        made.file = file
+        return made
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (str(self), self.file)
 
 
 class Settings(BaseModel):

@@ -17,6 +17,10 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from mirror.net.errors import AuthenticationFailed
+from mirror.net.security.files import Stamp, stamps
+from mirror.net.security.librdkafka import client_config
+from mirror.net.security.options import PLAINTEXT, SecurityOptions
 from mirror.relay.assignment import Committable, Key, read_committed
 from mirror.relay.events import EventLog
 from mirror.relay.partition.claim import Committed
@@ -53,6 +57,12 @@ LOST = (
 """The meaning of lost partitions, for the log (ConsumerRebalanceListener.onPartitionsLost)."""
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """Errors if a topic was deleted, or has fewer partitions than it had, because it was recreated."""
+
+
+LOOK_AT_FILES_S = 5.0
+"""How often files of certificates and secrets are looked at."""
+REJOIN_S = 2.0
+"""The pause before a client is made again of which the settings could not be read."""
 
 
 class PutOut(Exception):
@@ -93,6 +103,7 @@ class Membership:
         drain_timeout_ms: int,
         refresh_topics_interval_ms: int,
         log: EventLog,
+        security: SecurityOptions = PLAINTEXT,
     ) -> None:
         self._copying = copying
         self._settings = settings
@@ -116,6 +127,9 @@ class Membership:
             drain_timeout_ms=drain_timeout_ms,
             refresh_topics_interval_ms=refresh_topics_interval_ms,
         )
+        self._security = security
+        self._stamps: tuple[Stamp, ...] = ()
+        self._look_at = 0.0
         self._owned: set[Key] = set()
         self._told: set[str] = set()
         self.committed: dict[Key, int] = {}
@@ -174,9 +188,10 @@ class Membership:
 
     def _take_part(self) -> None:
         while not self._ending.is_set():
-            consumer = Consumer(
-                {**self._config, "error_cb": self._on_error, "on_commit": self._on_commit}, logger=_silent_logger()
-            )
+            consumer = self._client()
+            if consumer is None:
+                self._ending.wait(REJOIN_S)
+                continue
             self._subscribed, self._seated, self._waits_since = frozenset(), False, None
             try:
                 self._poll(consumer)
@@ -186,9 +201,38 @@ class Membership:
                 # Revokes the assigned partitions, which commits them, and leaves the group.
                 consumer.close()
 
+    def _client(self) -> Consumer | None:
+        """Returns a new client, with certificates and secrets as they are now; None if they cannot be read now."""
+        self._stamps = stamps(self._security)
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        try:
+            config = {**self._config, **client_config(self._security), **callbacks}
+            return Consumer(config, logger=_silent_logger())
+        except (AuthenticationFailed, KafkaException) as error:
+            told = str(error.args[0].str() if isinstance(error, KafkaException) else error)
+            if told not in self._told:
+                self._told.add(told)
+                fields = {
+                    "group": self._settings.group_id,
+                    "detail": told,
+                    "remedy": "see the source's ssl and sasl settings",
+                }
+                self._tell(lambda: self._log.warning("group_trouble", **fields))
+            return None
+
+    def _must_be_made_anew(self) -> bool:
+        """Returns True if certificates or secrets have changed since the client was made: it reads them only once."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_AT_FILES_S
+        return stamps(self._security) != self._stamps
+
     def _poll(self, consumer: Consumer) -> None:
-        """Polls until the end, or until only a new client can subscribe to the present topics."""
+        """Polls until the end, or until only a new client can go on: with other topics, certificates or secrets."""
         while not self._ending.is_set():
+            if self._must_be_made_anew():
+                return
             if self._topics != self._subscribed and self._topics and not self._subscribe(consumer):
                 return
             message = consumer.poll(POLL_S)

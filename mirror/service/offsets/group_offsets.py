@@ -6,11 +6,12 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from mirror.net.security.librdkafka import client_config
 from mirror.service.config import ClusterSettings
 
 _T = TypeVar("_T")
@@ -121,9 +122,10 @@ def _admin(settings: ClusterSettings) -> AdminClient:
     return AdminClient(_client(settings))
 
 
-def _client(settings: ClusterSettings) -> dict[str, str | int | bool]:
+def _client(settings: ClusterSettings) -> dict[str, Any]:
     return {
         "bootstrap.servers": settings.bootstrap_servers_text,
         "client.id": f"{settings.client_id}-offsets",
+        **client_config(settings.security),
         "log_level": 0,
     }

@@ -1,4 +1,4 @@
-"""A simulated cluster as a worker sees it: ``net.cluster.Cluster``, ``net.log.PartitionLog`` and
+"""A simulated cluster as a worker sees it: ``net.cluster.Cluster``, ``net.logs.log.PartitionLog`` and
 ``net.coordinator.Coordinator`` by their methods, over the network of ``tests.simulation.model.network``.
 """
 

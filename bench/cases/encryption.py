@@ -1,0 +1,191 @@
+"""What TLS costs by itself, in the ways in which Python can do it: the same bytes, read and written by one process.
+
+    python -m bench.cases.encryption [MB]        (2000)
+
+``socket``: OpenSSL reads and writes the socket (``net.security.tls.TlsSocket``). ``bio``: our code does, and hands the
+bytes to OpenSSL in memory (``ssl.MemoryBIO``), as asyncio does. ``plain``: without TLS. Each is measured three times,
+in turn; the medians count.
+"""
+
+import multiprocessing
+import select
+import socket
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.data import certificates
+from mirror.net.security.tls import TlsSocket
+
+PIECE = 1 << 20
+ROUNDS = 3
+Way = Callable[[socket.socket, ssl.SSLContext, int], None]
+
+
+def wait(sock: socket.socket, *, to_write: bool = False) -> None:
+    """Waits until the socket can be read or written."""
+    select.select([] if to_write else [sock], [sock] if to_write else [], [])
+
+
+def read_plain(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    buffer = memoryview(bytearray(PIECE))
+    while size:
+        wait(sock)
+        size -= sock.recv_into(buffer[: min(size, PIECE)])
+
+
+def write_plain(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    piece = memoryview(bytes(PIECE))
+    while size:
+        wait(sock, to_write=True)
+        size -= sock.send(piece[: min(size, PIECE)])
+
+
+def shaken(sock: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    sock.setblocking(True)
+    secure = context.wrap_socket(sock, server_hostname="127.0.0.1")
+    secure.setblocking(False)
+    return secure
+
+
+def read_socket(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    secure = shaken(sock, context)
+    reader, buffer = TlsSocket(secure), memoryview(bytearray(PIECE))
+    while size:
+        if not reader.pending():
+            wait(secure)
+        try:
+            size -= reader.recv_into(buffer[: min(size, PIECE)])
+        except BlockingIOError:
+            continue
+
+
+def write_socket(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    secure = shaken(sock, context)
+    writer, piece = TlsSocket(secure), memoryview(bytes(PIECE))
+    while size:
+        wait(secure, to_write=True)
+        try:
+            size -= writer.send(piece[: min(size, PIECE)])
+        except BlockingIOError:
+            continue
+
+
+class Bio:
+    """TLS in memory, its bytes moved by us."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sock = sock
+        self.come, self.go = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.come, self.go, server_hostname="127.0.0.1")
+        self.raw = memoryview(bytearray(PIECE // 4))
+        while True:
+            try:
+                self.tls.do_handshake()
+                self.flush()
+                return
+            except ssl.SSLWantReadError:
+                self.flush()
+                self.fill()
+
+    def fill(self) -> None:
+        """Takes what has come."""
+        wait(self.sock)
+        self.come.write(self.raw[: self.sock.recv_into(self.raw)])
+
+    def flush(self) -> None:
+        """Sends all that is to go."""
+        while rest := self.go.read():
+            view = memoryview(rest)
+            while view:
+                wait(self.sock, to_write=True)
+                view = view[self.sock.send(view) :]
+
+
+def read_bio(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    bio, buffer = Bio(sock, context), memoryview(bytearray(PIECE))
+    filled = 0
+    while size:
+        try:
+            received = bio.tls.read(min(size, PIECE - filled), buffer[filled:])  # type: ignore[arg-type]
+            assert isinstance(received, int)
+            size -= received
+            filled = (filled + received) % PIECE
+        except ssl.SSLWantReadError:
+            bio.fill()
+
+
+def write_bio(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    bio, piece = Bio(sock, context), memoryview(bytes(PIECE))
+    while size:
+        view = piece[: min(size, PIECE)]
+        while view:
+            view = view[bio.tls.write(view) :]
+        bio.flush()
+        size -= min(size, PIECE)
+
+
+WAYS: dict[str, tuple[Way, Way]] = {
+    "plain": (read_plain, write_plain),
+    "socket": (read_socket, write_socket),
+    "bio": (read_bio, write_bio),
+}
+
+
+def peer(listener: socket.socket, keystore: Path | None, size: int, *, sends: bool) -> None:
+    """The other side, in a process of its own: sends or takes ``size`` bytes."""
+    sock, _ = listener.accept()
+    with sock:
+        if keystore is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(keystore)
+            sock = context.wrap_socket(sock, server_side=True)
+        piece = memoryview(bytearray(PIECE))
+        while size:
+            some = piece[: min(size, PIECE)]
+            size -= sock.send(some) if sends else sock.recv_into(some)
+        if not sends:
+            sock.recv(1)  # until it is closed
+
+
+def cpu_per_gb(way: str, reads: bool, size: int, keys: certificates.Certificates) -> float:
+    """Returns CPU-seconds of this process per GB."""
+    context = ssl.create_default_context(cafile=str(keys.ca))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        keystore = None if way == "plain" else keys.keystore
+        other = multiprocessing.get_context("fork").Process(
+            target=peer, args=(listener, keystore, size), kwargs={"sends": reads}
+        )
+        other.start()
+        try:
+            with socket.create_connection(listener.getsockname()) as sock:
+                sock.setblocking(False)
+                began = time.process_time()
+                WAYS[way][0 if reads else 1](sock, context, size)
+                took = time.process_time() - began
+        finally:
+            other.kill()
+            other.join()
+    return took / size * 1e9
+
+
+def main(megabytes: int = 2000) -> None:
+    """See the module's text."""
+    size = megabytes * 1_000_000
+    with tempfile.TemporaryDirectory(), certificates.made() as keys:
+        found: dict[tuple[str, bool], list[float]] = {}
+        for _ in range(ROUNDS):
+            for way in WAYS:
+                for reads in (True, False):
+                    found.setdefault((way, reads), []).append(cpu_per_gb(way, reads, size, keys))
+    for (way, reads), some in found.items():
+        median, least, most = statistics.median(some), min(some), max(some)
+        print(f"{way:6} {'read' if reads else 'write':5} {median:.3f} CPU-s/GB ({least:.3f} to {most:.3f})")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]))

@@ -1,0 +1,1 @@
+"""How connections are protected: TLS, and authentication by SASL."""

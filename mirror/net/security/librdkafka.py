@@ -1,0 +1,41 @@
+"""The same settings for librdkafka: the group's consumer, and the tools for committed offsets."""
+
+from typing import Any
+
+from mirror.net.security.options import GSSAPI, OAUTHBEARER, PLAIN, SCRAM, SecurityOptions
+from mirror.net.security.sasl import tokens_of
+
+
+def client_config(security: SecurityOptions) -> dict[str, Any]:
+    """Returns librdkafka's settings.
+
+    Raises:
+        AuthenticationFailed: a secret's file cannot be read.
+    """
+    config: dict[str, Any] = {"security.protocol": security.protocol}
+    tls, sasl = security.tls, security.sasl
+    if tls is not None:
+        config |= {
+            "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
+            "ssl.ca.location": tls.ca_file or "probe",
+        }
+        if tls.certificate_file:
+            config |= {
+                "ssl.certificate.location": tls.certificate_file,
+                "ssl.key.location": tls.key_file or tls.certificate_file,
+            }
+        if tls.key_password:
+            config["ssl.key.password"] = tls.key_password.read()
+        if tls.ciphers:
+            config["ssl.cipher.suites"] = tls.ciphers
+    if sasl is not None:
+        config["sasl.mechanisms"] = sasl.mechanism
+        if sasl.mechanism in (PLAIN, *SCRAM):
+            config |= {"sasl.username": sasl.username, "sasl.password": sasl.password.read()}
+        elif sasl.mechanism == OAUTHBEARER:
+            tokens = tokens_of(sasl)
+            extensions = dict(sasl.tokens.extensions)
+            config["oauth_cb"] = lambda _: (*tokens.token(), "", extensions) if extensions else tuple(tokens.token())
+        elif sasl.mechanism == GSSAPI:
+            config["sasl.kerberos.service.name"] = sasl.service
+    return config

@@ -1,0 +1,221 @@
+"""Authentication of a connection (KIP-43, KIP-152), and again before a session ends (KIP-368).
+
+The mechanisms are kafka-python's; the requests go over our own connection.
+"""
+
+import asyncio
+import importlib.util
+import random
+import sys
+from typing import Any, Protocol, cast
+
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from mirror.net.connection import Connection
+from mirror.net.errors import AuthenticationFailed, NetworkError, Unsupported
+from mirror.net.security.options import GSSAPI, OAUTHBEARER, SCRAM, SaslOptions, SecurityOptions
+from mirror.net.security.tokens import Tokens
+from mirror.wire.errors import ErrorCode, error_name
+
+AGAIN_AFTER = (0.80, 0.90)
+"""Between these parts of a session's life, it is renewed: not all connections at the same moment."""
+POLL_S = 0.01
+MOST_ROUNDS = 16
+"""More messages than any mechanism exchanges."""
+
+
+class Mechanism(Protocol):
+    """One exchange of a mechanism. See ``kafka.net.sasl.abc.SaslMechanism``."""
+
+    def auth_bytes(self) -> bytes:
+        """Returns what is to be sent next."""
+
+    def receive(self, auth_bytes: bytes) -> object:
+        """Takes the broker's answer."""
+
+    def is_done(self) -> bool:
+        """Returns True if nothing is to be sent any more."""
+
+    def is_authenticated(self) -> bool:
+        """Returns True if the exchange has succeeded."""
+
+
+_tokens: dict[SaslOptions, Tokens] = {}
+"""One source for all connections of a cluster."""
+
+
+def tokens_of(options: SaslOptions) -> Tokens:
+    """Returns the token source of these settings, always the same one."""
+    source = _tokens.get(options)
+    if source is None:
+        source = _tokens[options] = Tokens(options.tokens)
+    return source
+
+
+class Session:
+    """Keeps one connection authenticated.
+
+    Args:
+        connection: freshly connected; nothing but ApiVersions was sent on it.
+        security: with SASL.
+        host: the broker's, for GSSAPI.
+    """
+
+    def __init__(self, connection: Connection, security: SecurityOptions, host: str) -> None:
+        assert security.sasl is not None
+        self._connection = connection
+        self._options = security.sasl
+        self._protocol = security.protocol
+        self._host = host
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Authenticates.
+
+        Raises:
+            AuthenticationFailed: the broker does not accept us, or no token or password can be had.
+            Unsupported: the broker has no SaslAuthenticate (before Kafka 1.0).
+            NetworkError: the connection failed.
+        """
+        self._renew_in(await self._exchange())
+
+    def _renew_in(self, life_ms: int) -> None:
+        if life_ms > 0:
+            after_s = life_ms / 1000 * random.uniform(*AGAIN_AFTER)
+            asyncio.get_running_loop().call_later(after_s, self._due)
+
+    def _due(self) -> None:
+        if not self._connection.closed:
+            self._task = asyncio.get_running_loop().create_task(self._again())
+
+    async def _again(self) -> None:
+        """Authenticates again. Nothing else may be sent meanwhile, and answers under way have to come first."""
+        connection = self._connection
+        connection.hold()
+        allocate = None
+        try:
+            while connection.in_flight and not connection.closed:  # noqa: ASYNC110 - an event would cost each answer
+                await asyncio.sleep(POLL_S)
+            if connection.closed:
+                return
+            allocate = connection.receive_into(None)
+            self._renew_in(await self._exchange())
+        except NetworkError as error:
+            connection.close(error)
+        finally:
+            connection.receive_into(allocate)
+            connection.go_on()
+
+    async def _exchange(self) -> int:
+        """Returns how long the session lasts, in ms; 0: as long as the connection."""
+        name, mechanism = self._connection.name, self._options.mechanism
+        for kind in (SaslHandshakeRequest, SaslAuthenticateRequest):
+            if kind.API_KEY not in self._connection.api_versions:
+                raise Unsupported(f"{name}: the broker has no {kind.name}; {mechanism} needs Kafka 1.0 or later")
+        shaken = await self._connection.exchange(SaslHandshakeRequest(mechanism=mechanism), 1)
+        if shaken.error_code:
+            raise self._refused(shaken.error_code, f"it offers {', '.join(shaken.mechanisms) or 'none'}")
+        begun = await self._begun()
+        for _ in range(MOST_ROUNDS):
+            sent = await self._step(begun.auth_bytes)
+            answer = await self._connection.exchange(SaslAuthenticateRequest(auth_bytes=sent), self._version)
+            if answer.error_code:
+                raise self._refused(answer.error_code, answer.error_message or "")
+            await self._step(begun.receive, bytes(answer.auth_bytes or b""))
+            if begun.is_done():
+                break
+        if not begun.is_authenticated():
+            raise AuthenticationFailed(f"{name}: the broker does not accept {mechanism}")
+        return int(getattr(answer, "session_lifetime_ms", 0) or 0)
+
+    @property
+    def _version(self) -> int:
+        return self._connection.version_of(SaslAuthenticateRequest.API_KEY, (0, 2), "SaslAuthenticate")
+
+    async def _begun(self) -> Mechanism:
+        if self._options.mechanism != OAUTHBEARER:
+            return cast(Mechanism, await self._step(_mechanism, self._options, self._protocol, self._host))
+        try:
+            # A server may have to be asked for a token, or the operator's code: not on the event loop.
+            token = await asyncio.to_thread(tokens_of(self._options).token)
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
+        return _Bearer(token.value, self._options.tokens.extensions)
+
+    async def _step(self, work: Any, *arguments: Any) -> Any:
+        """Runs a part of the mechanism. A thread does it: SCRAM computes thousands of hashes, GSSAPI asks a server."""
+        try:
+            return await asyncio.to_thread(work, *arguments)
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
+        except Exception as error:  # whatever a mechanism makes of an answer that it does not expect
+            raise AuthenticationFailed(
+                f"{self._connection.name}: {self._options.mechanism} failed: {error or type(error).__name__}"
+            ) from error
+
+    def _refused(self, code: int, told: str) -> AuthenticationFailed:
+        name, mechanism = self._connection.name, self._options.mechanism
+        if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            return AuthenticationFailed(f"{name}: the broker does not offer {mechanism} on this port: {told}")
+        if code == ErrorCode.ILLEGAL_SASL_STATE:
+            return AuthenticationFailed(
+                f"{name}: this port takes no authentication; set security.protocol to PLAINTEXT or SSL, or use a port "
+                "with SASL"
+            )
+        if code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            return AuthenticationFailed(f"{name}: {mechanism} is refused: {told or error_name(code)}")
+        return AuthenticationFailed(f"{name}: {mechanism}: {error_name(code)}" + (f", {told}" if told else ""))
+
+
+class _Bearer:
+    """OAUTHBEARER (RFC 7628), with a token that is there already."""
+
+    def __init__(self, token: str, extensions: tuple[tuple[str, str], ...]) -> None:
+        more = "".join(f"\x01{name}={value}" for name, value in extensions)
+        self._next = f"n,,\x01auth=Bearer {token}{more}\x01\x01".encode()
+        self._done = False
+
+    def auth_bytes(self) -> bytes:
+        return self._next
+
+    def receive(self, auth_bytes: bytes) -> None:
+        # An answer describes an error. The broker says so in its error code, once it has got this byte.
+        self._next, self._done = b"\x01", not auth_bytes
+
+    def is_done(self) -> bool:
+        return self._done
+
+    def is_authenticated(self) -> bool:
+        return self._done
+
+
+def _mechanism(options: SaslOptions, protocol: str, host: str) -> Mechanism:
+    """Returns a new exchange."""
+    _stub("kafka.net")
+    from kafka.net import sasl
+
+    if options.mechanism == GSSAPI:
+        try:
+            importlib.import_module("gssapi")
+        except (ImportError, OSError) as error:
+            raise AuthenticationFailed(
+                f"GSSAPI needs the Python package gssapi and Kerberos' libraries ({error}): pip install gssapi"
+            ) from error
+    username = options.username
+    if options.mechanism in SCRAM:
+        username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802; the library leaves it to us
+    config = {
+        "security_protocol": protocol,
+        "sasl_mechanism": options.mechanism,
+        "sasl_plain_username": username,
+        "sasl_plain_password": options.password.read(),
+        "sasl_kerberos_service_name": options.service,
+        "host": host,
+    }
+    return cast(Mechanism, sasl.get_sasl_mechanism(options.mechanism)(**config))
+
+
+def _stub(package: str) -> None:
+    """Makes modules of a package importable without its own code, which would load all of kafka-python's client."""
+    if package not in sys.modules and (found := importlib.util.find_spec(package)) is not None:
+        sys.modules[package] = importlib.util.module_from_spec(found)

@@ -1,0 +1,128 @@
+"""Tokens for OAUTHBEARER (KIP-255): from a setting, a file, an OIDC server (KIP-768) or an operator's own function.
+
+A token is asked for only when the one before has less than a fifth of its time left.
+"""
+
+import base64
+import importlib
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mirror.net.errors import AuthenticationFailed
+from mirror.net.security.options import TokenOptions
+
+TIMEOUT_S = 10.0
+LIFE_USED = 0.8
+"""The part of a token's life after which it is replaced."""
+UNKNOWN_LIFE_S = 300.0
+"""A token of which nobody says when it ends is asked for again after this time."""
+MOST_ANSWER = 1 << 20
+
+
+class Token(NamedTuple):
+    """A token; ``ends_at_s``: seconds since 1970."""
+
+    value: str
+    ends_at_s: float
+
+
+class Tokens:
+    """A source of tokens, shared by all connections of a cluster. Threads may call it."""
+
+    def __init__(self, options: TokenOptions, *, clock: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: Token | None = None
+        self._replace_at_s = 0.0
+
+    def token(self) -> Token:
+        """Returns a token that is valid for a while. May wait for a server.
+
+        Raises:
+            AuthenticationFailed: there is none; the message says where it should have come from.
+        """
+        options = self._options
+        if not options.endpoint and not options.provider:
+            # Nobody has to be asked, and a file may be replaced at any time.
+            return _given(options.token.read().strip(), self._clock())
+        with self._lock:
+            now = self._clock()
+            if self._known is None or now >= self._replace_at_s:
+                token = _from_endpoint(options, now) if options.endpoint else _from_provider(options.provider, now)
+                self._known, self._replace_at_s = token, now + LIFE_USED * max(0.0, token.ends_at_s - now)
+            return self._known
+
+
+def _given(value: str, now: float) -> Token:
+    if not value:
+        raise AuthenticationFailed("the token is empty; see sasl.oauthbearer.token")
+    return Token(value, _end_of(value) or now + UNKNOWN_LIFE_S)
+
+
+def _from_provider(name: str, now: float) -> Token:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)()
+        value, ends_at_s = (found, None) if isinstance(found, str) else found
+        if not isinstance(value, str) or not value:
+            raise TypeError("it returned no token")
+        return Token(value, float(ends_at_s) if ends_at_s is not None else _end_of(value) or now + UNKNOWN_LIFE_S)
+    except Exception as error:  # it is not our code
+        raise AuthenticationFailed(
+            f"sasl.oauthbearer.token.provider {name} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _from_endpoint(options: TokenOptions, now: float) -> Token:
+    """Asks for a token with client credentials (RFC 6749, section 4.4)."""
+    where = options.endpoint
+    pair = f"{urllib.parse.quote(options.client_id, '')}:{urllib.parse.quote(options.client_secret.read(), '')}"
+    form = {"grant_type": "client_credentials", **({"scope": options.scope} if options.scope else {})}
+    request = urllib.request.Request(
+        where,
+        data=urllib.parse.urlencode(form).encode(),
+        headers={
+            "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        },
+    )
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file or None) if where.startswith("https:") else None
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
+            told = json.loads(answer.read(MOST_ANSWER))
+        value = told["access_token"]
+        life_s = float(told.get("expires_in") or 0)
+        if not isinstance(value, str) or not value:
+            raise ValueError("access_token is no text")
+    except urllib.error.HTTPError as error:
+        with error:
+            raise AuthenticationFailed(
+                f"{where} gives no token: {error.code} {error.reason}; see sasl.oauthbearer.client.id and .secret"
+            ) from None
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror or error
+        raise AuthenticationFailed(f"{where} does not answer: {why}") from None
+    except (KeyError, TypeError, ValueError):
+        raise AuthenticationFailed(f"{where} answers with something else than JSON with an access_token") from None
+    return Token(value, now + life_s if life_s else _end_of(value) or now + UNKNOWN_LIFE_S)
+
+
+def _end_of(token: str) -> float | None:
+    """Returns when a JWT ends, by its ``exp``; None if it is no JWT, or does not say."""
+    parts = token.split(".")
+    if len(parts) < 2:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return float(claims["exp"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,159 @@
+"""TLS over a non-blocking socket: any pieces come through, whatever the kernel takes at a time; files that change."""
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mirror.net.errors import TlsFailed
+from mirror.net.options import ConnectionOptions
+from mirror.net.security.options import TlsOptions
+from mirror.net.security.tls import RECORD, TlsConnection, TlsSocket, context_of, secured
+from mirror.wire.header import SIZE
+from tests import secured as certificates
+from tests.fakes.loop import until
+from tests.secured import Files
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return certificates.made(tmp_path_factory.mktemp("certificates"))
+
+
+class Echo:
+    """A server that answers each frame with itself; slow, if it has to be, and so many at once."""
+
+    def __init__(self, pause_s: float, at_once: int) -> None:
+        self.pause_s = pause_s
+        self.at_once = at_once
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames: list[bytes] = []
+        while not reader.at_eof():
+            try:
+                head = await reader.readexactly(SIZE.size)
+                body = await reader.readexactly(SIZE.unpack(head)[0])
+            except asyncio.IncompleteReadError:
+                break
+            frames.append(head + body)
+            if len(frames) == self.at_once:
+                await asyncio.sleep(self.pause_s)
+                writer.write(b"".join(frames))
+                frames.clear()
+                await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def connected(
+    files: Files, *, pause_s: float = 0.0, buffer: int = 0, at_once: int = 1
+) -> AsyncIterator[TlsConnection]:
+    """``buffer``: the size of the kernel's buffers; small ones fill in the middle of a record."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.broker)
+    server = await asyncio.start_server(Echo(pause_s, at_once).serve, "127.0.0.1", 0, ssl=context, limit=1 << 24)
+    sock = socket.socket()
+    sock.setblocking(False)
+    if buffer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    await asyncio.get_running_loop().sock_connect(sock, server.sockets[0].getsockname())
+    secure = await secured(sock, "127.0.0.1", name="echo", options=TlsOptions(ca_file=str(files.ca)))
+    connection = TlsConnection(secure, name="echo", options=ConnectionOptions(), read_ahead=64 * 1024)
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.close()
+        await server.wait_closed()
+
+
+class Answers:
+    """Takes what comes."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def receive(self, response: object) -> None:
+        self.bodies.append(bytes(memoryview(response)))  # type: ignore[arg-type]
+
+    def fail(self, error: Exception) -> None:
+        """The connection is closed at the end."""
+
+
+@pytest.mark.parametrize(("pause_s", "buffer"), [(0.0, 0), (0.0, 4_096), (0.01, 4_096)])
+async def test_any_pieces(files: Files, pause_s: float, buffer: int) -> None:
+    """Frames of a few bytes up to many records, in pieces of all sizes, many under way; each comes back as it was."""
+    chance = random.Random(5)
+    sizes = [0, 1, 100, RECORD - 1, RECORD, RECORD + 1, 3 * RECORD, 70_000, 300_000, 1_000_000]
+    chance.shuffle(sizes)
+    answers = Answers()
+    expected = []
+    async with connected(files, pause_s=pause_s, buffer=buffer) as connection:
+        for size in sizes * 2:
+            number = connection.next_correlation_id()
+            body = number.to_bytes(4) + chance.randbytes(size)
+            frame = SIZE.pack(len(body)) + body
+            expected.append(body)
+            connection.expect(number, answers)
+            pieces = []
+            while frame:
+                cut = chance.choice([1, 50, 5_000, 40_000, 400_000])
+                pieces.append(frame[:cut])
+                frame = frame[cut:]
+            connection.write(pieces)
+        await until(lambda: len(answers.bodies) == len(expected))
+        assert answers.bodies == expected
+        assert not connection.closed
+
+
+async def test_what_is_decrypted_is_not_left(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutation: many small answers in one record, of which the kernel tells once, and only the first are read."""
+
+    async def answered(count: int) -> int:
+        answers = Answers()
+        async with connected(files, at_once=count) as connection:
+            connection._inbox = memoryview(bytearray(64))
+            frames = []
+            for _ in range(count):
+                number = connection.next_correlation_id()
+                connection.expect(number, answers)
+                frames.append(SIZE.pack(4) + number.to_bytes(4))
+            connection.write(frames)
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                if len(answers.bodies) == count:
+                    break
+            return len(answers.bodies)
+
+    assert await answered(500) == 500
+    monkeypatch.setattr(TlsSocket, "pending", lambda _: 0)
+    assert await answered(500) < 500
+
+
+def test_changed_files_are_read_again(tmp_path: Path) -> None:
+    """And while a certificate and its key do not fit each other, the former ones are used on."""
+    first = certificates.made(tmp_path)
+    options = TlsOptions(ca_file=str(first.ca), certificate_file=str(first.client), key_file=str(first.key))
+    context = context_of(options)
+    assert context_of(options) is context
+    later = tmp_path / "later"
+    later.mkdir()
+    second = certificates.made(later)
+    os.replace(second.client, first.client)
+    assert context_of(options) is context
+    os.replace(second.key, first.key)
+    assert context_of(options) is not context
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(TlsFailed, match=r"/nowhere/ca.pem cannot be read: No such file"):
+        context_of(TlsOptions(ca_file="/nowhere/ca.pem"))
+    with pytest.raises(TlsFailed, match=r"ssl.cipher.suites: OpenSSL knows none of them"):
+        context_of(TlsOptions(ciphers="NOTHING"))
