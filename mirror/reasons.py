@@ -354,7 +354,7 @@ class HaltReason(Enum):
     FEWER_PARTITIONS = (
         "fewer_partitions",
         "The destination topic has fewer partitions than the source's.",
-        "add them (kafka-topics --alter --partitions)",
+        "add them (kafka-topics --alter --partitions), or let the mirror: topic.create: true, and Alter on the topic",
         Heals.TOPICS,
     )
     CREATE_FAILED = (

@@ -28,6 +28,8 @@ COVERED = {
     "relay/partition/queue.py": "relay/partition/test_partition.py",
     "relay/resuming.py": "relay/test_assignment.py",
     "relay/settings.py": "service/config/test_load.py",
+    "relay/topics/creating.py": "relay/topics/test_pairing.py",
+    "relay/topics/describing.py": "relay/topics/test_pairing.py",
     "relay/topics/refresh.py": "relay/test_relay.py",
     "relay/stats.py": "service/telemetry/test_exposition.py",
     "sandbox/errors.py": "sandbox/standing/test_cli.py",

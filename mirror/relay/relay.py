@@ -42,10 +42,11 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
+from mirror.relay.topics.describing import PATIENCE_S
 from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
 from mirror.relay.topics.limits import Warnings
-from mirror.relay.topics.pairing import PATIENCE_S, Pair, pair_topics
+from mirror.relay.topics.pairing import Pair, pair_topics
 from mirror.relay.topics.refresh import TopicRefresh
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import Ends

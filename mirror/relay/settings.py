@@ -46,7 +46,7 @@ class RelaySettings:
     backoff_ms: int = 50
     backoff_max_ms: int = 10_000
     drain_timeout_ms: int = 15_000
-    refresh_topics_interval_ms: int = 600_000
+    refresh_topics_interval_ms: int = 60_000
     create_topics: bool = True
     replication_factor: int = -1
     synced_configs: tuple[str, ...] = ()

@@ -4,7 +4,12 @@ import asyncio
 import uuid
 from typing import Any
 
-from kafka.protocol.admin import CreateTopicsResponse, DescribeConfigsResponse, DescribeProducersResponse
+from kafka.protocol.admin import (
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DescribeConfigsResponse,
+    DescribeProducersResponse,
+)
 from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
@@ -264,6 +269,22 @@ async def create_topics(cluster: FakeCluster, broker: FakeBroker, request: Any, 
             )
         )
     return CreateTopicsResponse[request.version](throttle_time_ms=0, topics=results)
+
+
+@handles("CreatePartitions")
+async def create_partitions(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
+    """Adds them; as many or fewer than there are is an error."""
+    results = []
+    for wanted in request.topics:
+        logs = cluster.topics[wanted.name].logs
+        code = fault.error or (ErrorCode.INVALID_PARTITIONS if wanted.count <= len(logs) else 0)
+        for index in range(len(logs), 0 if code else wanted.count):
+            logs[index] = type(logs[0])(leader=logs[0].leader)
+        told = "as scripted" if fault.error else None
+        results.append(
+            CreatePartitionsResponse.CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=told)
+        )
+    return CreatePartitionsResponse[request.version](throttle_time_ms=0, results=results)
 
 
 @handles("Fetch")

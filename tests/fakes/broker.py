@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kafka.protocol.admin import (
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DescribeConfigsRequest,
@@ -41,6 +42,7 @@ KINDS: dict[int, Any] = {
         DescribeProducersRequest,
         DescribeConfigsRequest,
         CreateTopicsRequest,
+        CreatePartitionsRequest,
         FetchRequest,
         ProduceRequest,
         WriteTxnMarkersRequest,
@@ -55,6 +57,7 @@ VERSIONS: dict[str, tuple[int, int]] = {
     "DescribeProducers": (0, 0),
     "DescribeConfigs": (1, 4),
     "CreateTopics": (2, 7),
+    "CreatePartitions": (0, 3),
     "Fetch": (4, 17),
     "Produce": (3, 13),
     "WriteTxnMarkers": (1, 1),

@@ -45,9 +45,12 @@ class Two:
     def produce(self, records: int, seed: int = 0) -> None:
         produce(self.source, self.topic, records, partitions=PARTITIONS, seed=seed)
 
-    def mirror(self, name: str = "mirror", *, workers: int = 2, top: Mapping[str, object] | None = None) -> Any:
+    def mirror(
+        self, name: str = "mirror", *, workers: int = 2, top: Mapping[str, object] | None = None, **flow: object
+    ) -> Any:
         top = {"group.id": self.group, "workers": workers, "session.timeout.ms": 6_000, **(top or {})}
-        text = config_text(self.source, self.destination, [self.topic], top=top)
+        named = {key.replace("_", "."): value for key, value in flow.items()}
+        text = config_text(self.source, self.destination, [self.topic], flow=named, top=top)
         return mirror(self.folder / f"{name}.yaml", text)
 
     def wait_equal(self, process: Mirror) -> None:
@@ -327,7 +330,7 @@ def test_resumed_in_place(two: Two) -> None:
     """A destination topic with too few partitions: they are added, and the partition is resumed without a restart."""
     two.create()
     create_topic(two.destination, two.topic, PARTITIONS - 1)
-    with two.mirror() as process:
+    with two.mirror(topic_create=False) as process:
         process.wait_event("halted", topic=two.topic, partition=PARTITIONS - 1)
         process.wait_for(lambda: shared_out(process, 2, 2, halted=1), "one halted")
         last = str(PARTITIONS - 1)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror.sandbox import Cluster
 from tests.patience import PATIENT
@@ -143,14 +144,36 @@ def test_unknown_topic(two: Two, good: str) -> None:
         assert process.stop() == 0
 
 
-def test_fewer_partitions_at_the_destination(two: Two, good: str, topic_name: str) -> None:
-    """The partitions that are there are copied; the one that is not halts."""
+def test_fewer_partitions_at_the_destination(two: Two, topic_name: str) -> None:
+    """
+    1. ``topic.create: false``: the partitions that are there are copied, and the one that is not halts.
+    2. The destination may be changed: the partition is added before its first record is copied.
+    3. The source gets one more partition while the mirror runs: so does the destination.
+    """
     create_topic(two.source, topic_name, 3)
     create_topic(two.destination, topic_name, 2)
     produce(two.source, topic_name, 300, partitions=3)
-    line = two.halts(topic_name, good, partition=2, others=(0, 1))
-    assert line["reason"] == "fewer_partitions"
-    assert f"{topic_name}-2: the destination has 2 partitions" in line["detail"]
+    fixed = config_text(two.source, two.destination, [topic_name], flow={"topic.create": False})
+    with mirror(two.config, fixed) as process:
+        line = process.wait_event("halted", topic=topic_name, partition=2)
+        assert line["reason"] == "fewer_partitions"
+        assert f"{topic_name}-2: the destination has 2 partitions" in line["detail"]
+        for partition in (0, 1):
+            two.wait_equal(process, (topic_name,), partition)
+        assert process.stop() == 2
+    grows = config_text(two.source, two.destination, [topic_name], flow={"refresh.topics.interval.ms": 1_000})
+    with mirror(two.config, grows) as process:
+        assert process.wait_event("partitions_added")["partitions"] == 3
+        two.wait_equal(process, (topic_name,), 2)
+        admin = AdminClient({"bootstrap.servers": two.source})
+        for future in admin.create_partitions([NewPartitions(topic_name, 4)]).values():
+            future.result(30)
+        process.wait_event("partitions_added", partitions=4)
+        produce(two.source, topic_name, 400, partitions=4, seed=1)
+        for partition in range(4):
+            two.wait_equal(process, (topic_name,), partition)
+        assert process.stop() == 0
+    assert_identical(two.source, two.destination, [topic_name], 4)
 
 
 def test_a_foreign_writer(two: Two, good: str, topic_name: str) -> None:

@@ -26,7 +26,7 @@ from mirror.records.filler import filler_id
 from mirror.records.identity import MIRROR_BIT, producer_id, same_owner
 from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.partition.partition import Partition
-from mirror.relay.topics.pairing import PATIENCE_S
+from mirror.relay.topics.describing import PATIENCE_S
 
 LOOKED_UP_FOR_S = 60.0
 """A finding is reused for so long, since many partitions ask at the same time."""

@@ -25,7 +25,9 @@ from mirror.offsetmap.pins import Suspended
 from mirror.offsetmap.topic import Memory
 from mirror.reasons import HaltReason
 from mirror.relay.halts import halt
-from mirror.relay.topics.pairing import CLEANUP_POLICY, TOPIC_CONFIG_SOURCE, describe_topics
+from mirror.relay.topics.creating import TOPIC_CONFIG_SOURCE
+from mirror.relay.topics.describing import describe_topics
+from mirror.relay.topics.pairing import CLEANUP_POLICY
 from mirror.wire.errors import ErrorCode
 
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"

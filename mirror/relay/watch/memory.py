@@ -11,7 +11,7 @@ import time
 
 from mirror.net.cluster import Cluster
 from mirror.relay.events import EventLog
-from mirror.relay.topics.pairing import describe_brokers
+from mirror.relay.topics.describing import describe_brokers
 
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 PRODUCER_EXPIRATION_MS = 86_400_000

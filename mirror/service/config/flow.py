@@ -209,7 +209,7 @@ class FlowSettings(Settings):
     """Replicas of the topics created; -1 leaves it to the destination's default."""
     sync_topic_configs: tuple[Annotated[str, AfterValidator(_check_synced)], ...] = SYNCED_TOPIC_CONFIGS
     """Topic configs copied from the source when a topic is created."""
-    refresh_topics_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 600_000
+    refresh_topics_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 60_000
     """New topics and partitions are looked for this often."""
     settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000
     """After doubt the destination's log end has to stand still this long before copying goes on."""

@@ -178,7 +178,7 @@ async def test_what_heals_heals_while_it_runs() -> None:
     async with clusters() as (source, destination):
         fill(source, partitions=2)
         destination.add_topic("t")
-        async with mirroring(source, destination, refresh_topics_interval_ms=20) as flow:
+        async with mirroring(source, destination, refresh_topics_interval_ms=20, create_topics=False) as flow:
             await flow.copied(("t", 0))
             assert await flow.halted(index=1) == "fewer_partitions"
             assert ledger(destination).halts == []
@@ -193,7 +193,7 @@ async def test_resumed_and_healed_at_the_same_look() -> None:
     async with clusters() as (source, destination):
         fill(source, partitions=2)
         destination.add_topic("t")
-        async with mirroring(source, destination) as flow:
+        async with mirroring(source, destination, create_topics=False) as flow:
             assert await flow.halted(index=1) == "fewer_partitions"
             assert (await flow.relay.resume(("t", 1))).startswith("still fewer_partitions")
             log = destination.topics["t"].logs[0]

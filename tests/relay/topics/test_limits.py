@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.relay.topics import pairing
+from mirror.relay.topics import creating
 from mirror.relay.topics.limits import (
     AFTER,
     BEFORE,
@@ -110,7 +110,7 @@ async def test_without_taking_it_over_the_destination_refuses() -> None:
     """The mutation: the new topic has its brokers' default."""
     async with clusters() as (source, destination):
         source.broker_configs = destination.broker_configs = of_brokers(KAFKA_4)
-        with patch.object(pairing, "taken_over", lambda *_: {}):
+        with patch.object(creating, "taken_over", lambda *_: {}):
             assert await created(source, destination) == {}
 
 

@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.fields import id_shown
-from mirror.relay.topics.pairing import CREATE_TRIES, Pair, pair_topics
+from mirror.relay.topics import creating
+from mirror.relay.topics.creating import CREATE_TRIES
+from mirror.relay.topics.pairing import Pair, pair_topics
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -241,13 +244,74 @@ def _exists_already(answer: Any) -> None:
 
 
 async def test_fewer_partitions() -> None:
-    """Those that are there are mirrored; the others say why not."""
+    """Those that are there are mirrored; the others say why not: none may be added, or it was refused."""
     async with pairing() as (source, destination, pair):
         source.add_topic("t", partitions=3)
         destination.add_topic("t", partitions=2)
+        for changes in ({"create_topics": False}, {"mapped": True}):
+            found = (await pair(**changes))["t"]
+            assert [reason(found, index) for index in range(3)] == [None, None, "fewer_partitions"]
+            assert str(found.halt_of(2)).count("t-2: the destination has 2 partitions, the source has 3") == 1
+        destination.next("CreatePartitions", faults.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         found = (await pair())["t"]
         assert [reason(found, index) for index in range(3)] == [None, None, "fewer_partitions"]
-        assert "t-2: the destination has 2 partitions, the source has 3" in str(found.halt_of(2))
+        assert "adding them was refused: TOPIC_AUTHORIZATION_FAILED (29), as scripted" in str(found.halt_of(2))
+        assert len(destination.topics["t"].logs) == 2
+
+
+async def test_partitions_are_added() -> None:
+    """As many as the source has; never more, and what another worker has added meanwhile is no failure."""
+    async with pairing() as (source, destination, pair):
+        source.add_topic("t", partitions=5)
+        source.add_topic("wide", partitions=1)
+        destination.add_topic("t", partitions=2)
+        destination.add_topic("wide", partitions=3)
+        log = Log()
+        found = await pair(log=log)
+        assert [reason(found["t"], index) for index in range(5)] == [None] * 5
+        (line,) = log.of("partitions_added")
+        assert (line["topic"], line["partitions"]) == ("t", 5)
+        assert len(destination.topics["wide"].logs) == 3
+        (seen,) = destination.seen("CreatePartitions")
+        assert [(topic.name, topic.count) for topic in seen.request.topics] == [("t", 5)]
+
+        def quicker(answer: Any) -> None:
+            answer.results[0].error_code = ErrorCode.INVALID_PARTITIONS
+
+        source.topics["t"].logs[5] = type(source.topics["t"].logs[0])(leader=1)
+        destination.next("CreatePartitions", faults.alter(quicker))
+        assert reason((await pair())["t"], 5) is None
+
+
+async def test_before_kafka_1_0_nobody_can_add_partitions() -> None:
+    async with pairing(there={"CreatePartitions": (9, 9)}) as (source, destination, pair):
+        source.add_topic("t", partitions=2)
+        destination.add_topic("t")
+        assert "adding them was refused: " in str((await pair())["t"].halt_of(1))
+
+
+async def test_many_partitions_are_created_in_pieces() -> None:
+    """And in halves where a controller finds a piece too large; what is refused alone is what a policy forbids."""
+    async with pairing() as (source, destination, pair):
+        for number in range(8):
+            source.add_topic(f"t{number}", partitions=3)
+        with patch.object(creating, "MOST_AT_ONCE", 12):
+
+            def policy(answer: Any) -> None:
+                many = len(answer.topics) > 2
+                for each in answer.topics:
+                    if many or each.name == "t5":
+                        each.error_code = ErrorCode.POLICY_VIOLATION
+                        destination.topics.pop(each.name, None)
+
+            for _ in range(20):
+                destination.next("CreateTopics", faults.alter(policy))
+            found = await pair()
+        assert {name: reason(each) for name, each in found.items() if reason(each)} == {"t5": "create_failed"}
+        sizes = [len(seen.request.topics) for seen in destination.seen("CreateTopics")]
+        assert sizes[0] == 4
+        assert max(sizes) == 4
+        assert sizes.count(2) >= 4
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,239 @@
+"""Topics of the flow created at the destination, and partitions added to them, as the source has them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster, Topic
+from mirror.net.errors import NetworkError, Refused, Unsupported
+from mirror.offsetmap.fields import id_shown
+from mirror.reasons import HaltReason
+from mirror.relay.events import EventLog
+from mirror.relay.halts import Halted
+from mirror.relay.settings import RelaySettings
+from mirror.relay.topics.describing import describe_brokers, describe_topics
+from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, taken_over
+from mirror.wire.errors import ErrorCode, error_name
+
+CREATE_TIMEOUT_MS = 30_000
+DEFAULT_REPLICATION_SINCE = 4
+"""CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
+CREATE_TRIES = 10
+CREATE_BACKOFF_MAX_MS = 1_000
+THERE = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+"""Results of CreateTopics with which the topic exists afterwards."""
+FOR_NOW = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Temporary errors of CreateTopics: the controller moves, is busy, or was too slow."""
+SETTLED_TRIES = 100
+SETTLED_PAUSE_S = 0.1
+TOPIC_CONFIG_SOURCE = 1
+"""config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
+MOST_AT_ONCE = 2_000
+"""Partitions of one request. A controller refuses more than 10,000 (POLICY_VIOLATION), and is busy with them long."""
+
+
+async def _defaults(cluster: Cluster) -> dict[str, str]:
+    """Returns the limits that a new topic has by its brokers' settings: the least value of each limit that all know."""
+    told = [values for values in await describe_brokers(cluster, list(OF_BROKERS)) if values]
+    known = [name for name in OF_BROKERS if told and all(name in values for values in told)]
+    return {OF_BROKERS[name]: min((values[name] for values in told), key=int) for name in known}
+
+
+async def create(
+    source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings, log: EventLog
+) -> dict[str, Halted]:
+    """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
+
+    Args:
+        source: the cluster that has them.
+        destination: the cluster that gets them.
+        topics: name at the destination -> the topic at the source.
+        settings: the flow's.
+        log: gets a line for each topic that was created.
+
+    Returns:
+        Topic -> the halt, for topics that could not be created.
+
+    Raises:
+        Refused: the controller moves, is busy or does not answer in time, at each of ``CREATE_TRIES`` tries.
+        NetworkError: a cluster does not answer.
+    """
+    entries = await describe_topics(source, [topic.name for topic in topics.values()])
+    defaults = await _defaults(destination)
+    configs = {name: _configs_for(entries.get(topic.name, {}), defaults, settings) for name, topic in topics.items()}
+    backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
+    halted: dict[str, Halted] = {}
+    waiting = deque(_pieces(topics))
+    while waiting:
+        piece = waiting.popleft()
+        results = await _create_once(destination, piece, configs, settings)
+        refused = {name: result for name, result in results.items() if result.error_code not in THERE}
+        for name, result in results.items():
+            if result.error_code == ErrorCode.NONE:
+                _tell_created(log, destination, topics[name], result)
+        for_now = {name: result for name, result in refused.items() if result.error_code in FOR_NOW}
+        # It may be too much for one request, or what an administrator's policy forbids: alone, each shows which it is.
+        together = [name for name, result in refused.items() if result.error_code == ErrorCode.POLICY_VIOLATION]
+        if len(piece) > 1 and together:
+            middle = (len(together) + 1) // 2
+            waiting.extend(
+                {name: topics[name] for name in some} for some in (together[:middle], together[middle:]) if some
+            )
+            refused = {name: result for name, result in refused.items() if name not in together}
+        halted |= {
+            name: Halted.of(
+                HaltReason.CREATE_FAILED,
+                f"{name} at {destination.name}: {error_name(result.error_code)}, {result.error_message or ''}",
+            )
+            for name, result in refused.items()
+            if name not in for_now
+        }
+        if for_now:
+            if backoff.tries == CREATE_TRIES - 1:
+                name, result = next(iter(for_now.items()))
+                raise Refused(f"cannot create {name} at {destination.name}", result.error_code, result.error_message)
+            await asyncio.sleep(backoff.next_s())
+            await destination.refresh([])
+            waiting.append({name: topics[name] for name in for_now})
+    return halted
+
+
+def _pieces(topics: Mapping[str, Topic]) -> Iterable[dict[str, Topic]]:
+    """Yields the topics in pieces of at most ``MOST_AT_ONCE`` partitions; a topic with more is one by itself."""
+    piece: dict[str, Topic] = {}
+    size = 0
+    for name, topic in topics.items():
+        if piece and size + len(topic.leaders) > MOST_AT_ONCE:
+            yield piece
+            piece, size = {}, 0
+        piece[name] = topic
+        size += len(topic.leaders)
+    if piece:
+        yield piece
+
+
+async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog) -> dict[str, str]:
+    """Adds partitions to topics that have fewer than the source's. Returns topic -> why that was not possible.
+
+    Args:
+        destination: the cluster.
+        wanted: name there -> the topic at the source.
+        log: gets a line for each topic that grew.
+
+    Raises:
+        NetworkError: the cluster does not answer.
+    """
+    fewer = {
+        name: topic
+        for name, topic in wanted.items()
+        if name in destination.topics and len(destination.topics[name].leaders) < len(topic.leaders)
+    }
+    if not fewer:
+        return {}
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+    topics = [kind(name=name, count=len(topic.leaders), assignments=None) for name, topic in fewer.items()]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
+    connection = await destination.control_of_controller()
+    try:
+        answer = await connection.call(request)
+    except Unsupported as error:
+        return dict.fromkeys(fewer, str(error))
+    refused = {
+        result.name: f"{error_name(result.error_code)}, {result.error_message or ''}"
+        for result in answer.results
+        if result.error_code
+    }
+    for name, topic in fewer.items():
+        if name not in refused:
+            before, after = len(destination.topics[name].leaders), len(topic.leaders)
+            log.info(
+                "partitions_added",
+                topic=name,
+                partitions=after,
+                detail=f"cluster {destination.name} had {before} of the {after} partitions of {topic.name}",
+            )
+    await until_led(destination, {name: len(topic.leaders) for name, topic in fewer.items() if name not in refused})
+    # Another worker may have been quicker.
+    await destination.refresh(list(refused))
+    return refused
+
+
+async def _create_once(
+    destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, str]], settings: RelaySettings
+) -> dict[str, Any]:
+    """Sends one request to the controller. Returns topic -> the broker's result."""
+    connection = await destination.control_of_controller()
+    speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY)
+    replication = settings.replication_factor
+    if replication < 0 and speaks is not None and speaks.most < DEFAULT_REPLICATION_SINCE:
+        replication = min(3, len(destination.nodes))
+    wanted = [
+        CreateTopicsRequest.CreatableTopic(
+            name=new_name,
+            num_partitions=len(topic.leaders),
+            replication_factor=replication,
+            assignments=[],
+            configs=[
+                CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value=value)
+                for name, value in configs[new_name].items()
+            ],
+        )
+        for new_name, topic in topics.items()
+    ]
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
+    answer = await connection.call(request)
+    return {result.name: result for result in answer.topics}
+
+
+def _tell_created(log: EventLog, destination: Cluster, origin: Topic, result: Any) -> None:
+    """Logs a created topic. ``result``: the broker's, which has the new topic's id since CreateTopics v7."""
+    made = getattr(result, "topic_id", None)
+    log.info(
+        "topic_created",
+        topic=result.name,
+        topic_id=id_shown(made.bytes) if made and made.int else "",
+        partitions=len(origin.leaders),
+        detail=f"cluster {destination.name} had no topic {result.name}; it has the partitions of {origin.name}",
+    )
+
+
+def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: RelaySettings) -> dict[str, str]:
+    """Returns the configs of the new topic: the source topic's own settings that are synced, its batch size limit, and
+    the configs that it needs, given its brokers' ``defaults``, to take every batch that the source took."""
+    configs = {
+        name: entry.value
+        for name, entry in entries.items()
+        if name in settings.synced_configs
+        and entry.value is not None
+        and (entry.config_source == TOPIC_CONFIG_SOURCE or name == MAX_MESSAGE_BYTES)
+        and (name in defaults or name not in NAMES or not defaults)
+    }
+    values = {name: entry.value for name, entry in entries.items()}
+    return taken_over(values, defaults) | configs | settings.fixed_configs
+
+
+async def until_led(cluster: Cluster, wanted: Mapping[str, int]) -> None:
+    """Waits until every partition of these topics is there and has a leader: metadata lag behind creation. ``wanted``:
+    topic -> number of partitions."""
+    names = list(wanted)
+    for _ in range(SETTLED_TRIES if names else 0):
+        failed = await cluster.refresh(names)
+        topics = [cluster.topics[name] for name in names if name in cluster.topics]
+        whole = all(len(topic.leaders) >= wanted[topic.name] for topic in topics)
+        if not failed and whole and all(leader.node_id >= 0 for topic in topics for leader in topic.leaders.values()):
+            return
+        await asyncio.sleep(SETTLED_PAUSE_S)
+    if names:
+        raise NetworkError(f"cluster {cluster.name}: new partitions have no leaders: {', '.join(names)}")
