@@ -65,8 +65,9 @@ def made(
     authority.cert_pem.write_to_path(str(found.ca))
     other.cert_pem.write_to_path(str(found.other_ca))
     yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
-    old = {"not_before": yesterday - datetime.timedelta(days=1), "not_after": yesterday} if expired else {}
-    write_broker(found.broker, authority.issue_cert(*hosts, **old))
+    before = yesterday - datetime.timedelta(days=1)
+    broker = authority.issue_cert(*hosts, not_before=before, not_after=yesterday if expired else None)
+    write_broker(found.broker, broker)
     client = authority.issue_cert("client@example.org")
     found.client.write_bytes(b"".join(each.bytes() for each in client.cert_chain_pems))
     found.key.write_bytes(client.private_key_pem.bytes())

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from bench.data import certificates
 from mirror.net.security.tls import TlsSocket
@@ -111,8 +112,7 @@ def read_bio(sock: socket.socket, context: ssl.SSLContext, size: int) -> None:
     filled = 0
     while size:
         try:
-            received = bio.tls.read(min(size, PIECE - filled), buffer[filled:])  # type: ignore[arg-type]
-            assert isinstance(received, int)
+            received = cast(int, bio.tls.read(min(size, PIECE - filled), buffer[filled:]))
             size -= received
             filled = (filled + received) % PIECE
         except ssl.SSLWantReadError:

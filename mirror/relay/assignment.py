@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mirror.offsetmap import fields
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import header_digest
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -97,7 +97,7 @@ def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
 class Assignment:
     """The partitions that the group gave us. Only the event loop's thread may call."""
 
-    def __init__(self, relay: Owner) -> None:
+    def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
         self._wanted: dict[Key, Committed | None] = {}
         self._leaving: dict[Partition, asyncio.Future[None]] = {}

@@ -308,11 +308,11 @@ class Relay:
         return await self._resuming.resume_all(keys, **accept)
 
     def look_soon(self) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self.refresh.soon()
 
     def look_now(self) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self.refresh.now()
 
     @property
@@ -443,7 +443,7 @@ class Relay:
             self._ending.add(partition)
 
     def no_room(self) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self._stalls.watch()
 
     @property
@@ -452,7 +452,7 @@ class Relay:
         return [lane for sink in self._sinks.values() for lane in sink.lanes]
 
     def rewrites(self, partition: Partition) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self.spawn(self._look_at_configs(partition))
 
     async def _look_at_configs(self, partition: Partition) -> None:
@@ -464,15 +464,15 @@ class Relay:
         self._readback.read_back(partition, base_offset, batch)
 
     def reconfirm(self, partition: Partition) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self._readback.reconfirm(partition)
 
     def look(self, partition: Partition) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self._gaps.look(partition)
 
     def diverged(self, partition: Partition, truncated: Halted) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         self._gaps.diverged(partition, truncated)
 
     def fill(self, partition: Partition) -> None:
@@ -488,7 +488,7 @@ class Relay:
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
     def jump(self, partition: Partition) -> None:
-        """See ``Owner``. Passes offsets that are not copied, once everything before them is acknowledged."""
+        """See ``Orchestrator``. Passes offsets that are not copied, once everything before them is acknowledged."""
         while (jump := partition.queue.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self._given_up(partition, jump.start, jump.end, ON_GAP)
@@ -502,13 +502,13 @@ class Relay:
                 self.emptied(partition)
 
     def settle(self, partition: Partition) -> None:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         partition.claim.unsettle()
         detail = "a batch is due with which the destination may forget the producer, and what was sent before may still"
         self.doubt_now(partition, "unsettled", f"{detail} arrive: it would not be known for a repeat")
 
     def forgets_before_ms(self) -> float:
-        """See ``Owner``."""
+        """See ``Orchestrator``."""
         return self.memory.forgets_before_ms()
 
     def drained(self) -> None:

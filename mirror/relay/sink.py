@@ -23,7 +23,7 @@ from mirror.relay.holes.parking import set_aside
 from mirror.relay.hot.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.hot.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.hot.link import Link
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Queue, Sent
 from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
@@ -57,9 +57,9 @@ class Lane(Link):
     """One connection and the partitions pinned to it. Dialled when there is something to send. It is the waiter for
     all of its requests, whose answers come in order."""
 
-    def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
+    def __init__(self, relay: Orchestrator, node_id: int, *, version: int) -> None:
         super().__init__(node_id)
-        self._owner = owner
+        self._relay = relay
         self._version = version
         self._ready: list[Queue] = []
         self._under_way: deque[Request] = deque()
@@ -67,7 +67,7 @@ class Lane(Link):
         self.stalled = False
         self._unsent: Frame | None = None
         self._partitions: set[Queue] = set()
-        settings = owner.settings
+        settings = relay.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
         self._timeout_ms = settings.request_timeout_ms
@@ -157,7 +157,7 @@ class Lane(Link):
             return
         self.stalled = False
         self._let_go_of_unsent()
-        self._owner.drained()
+        self._relay.drained()
 
     def _let_go_of_unsent(self) -> None:
         unsent, self._unsent = self._unsent, None
@@ -201,10 +201,10 @@ class Lane(Link):
             self._ready, most, self._max_size, around, first, JOIN_BELOW
         )
         for queue in holes:
-            self._owner.fill(queue.partition)
+            self._relay.fill(queue.partition)
         self._under_way.extend(requests)
         connection.expect(first, self, self._answer_timeout_s, count=len(requests))
-        self._owner.stats.produce_requests += len(requests)
+        self._relay.stats.produce_requests += len(requests)
         return pieces
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -255,26 +255,26 @@ class Lane(Link):
         if not queue.waits_old:
             # The hot path builds plain tuples, without field names.
             queue.freshness.appended(queue.acknowledged, max_timestamp_of(batch[0]))
-            queue.widen(self._max_in_flight, self._owner.forgets_before_ms())
+            queue.widen(self._max_in_flight, self._relay.forgets_before_ms())
         if queue.window == 1 and queue.in_flight:
             # More were sent before the window became 1. Each answer would release another one, so that the number under
             # way would never fall.
             self.withhold(queue)
         if queue.first_answered():
-            self._owner.confirmed(queue.partition, base_offset, batch)
+            self._relay.confirmed(queue.partition, base_offset, batch)
 
     def _unexpected(self, queue: Queue, base_offset: int) -> None:
         """The batch was appended (or found) at another offset than expected, or it is one from before a doubt."""
         self._freed = True
         if queue.partition.phase is Phase.ACTIVE:
             detail = f"the destination answered with base offset {base_offset}, expected {queue.acknowledged}"
-            self._owner.doubt(queue.partition, "base_offset", detail)
+            self._relay.doubt(queue.partition, "base_offset", detail)
         self._let_go(queue)
 
     def _let_go(self, queue: Queue) -> None:
         queue.pop_unbelieved()
         if queue.partition.emptied():
-            self._owner.emptied(queue.partition)
+            self._relay.emptied(queue.partition)
 
     def _answered_with_errors(self, taken: list[Queue], response: ProduceResponse) -> None:
         """Takes an answer that is not plain: errors, a throttle, new leaders."""
@@ -286,31 +286,31 @@ class Lane(Link):
             raise MalformedFrame(NOT_OF_THE_REQUEST)
         if response.throttle_ms and self._connection is not None:
             self._connection.throttle(response.throttle_ms)
-            self._owner.stats.throttled(self._owner.destination.name, response.throttle_ms)
+            self._relay.stats.throttled(self._relay.destination.name, response.throttle_ms)
         for queue in taken:
             answer = answers[queue.topic_head, queue.index]
             if answer.error:
                 self._refused(queue, answer, response)
             else:
                 if answer.log_append_time >= 0:
-                    self._owner.rewrites(queue.partition)
+                    self._relay.rewrites(queue.partition)
                 self._acknowledge_one(queue, answer.base_offset)
 
     def _refused(self, queue: Queue, answer: Produced, response: ProduceResponse) -> None:
         """Takes an error code for one partition: it halts if looking again cannot help, else it comes into doubt."""
-        owner, partition = self._owner, queue.partition
+        relay, partition = self._relay, queue.partition
         if answer.leader is not None:
-            owner.destination.hint(partition.destination, queue.index, answer.leader, response.nodes)
-        owner.destination.failed("Produce", error_slug(answer.error))
+            relay.destination.hint(partition.destination, queue.index, answer.leader, response.nodes)
+        relay.destination.failed("Produce", error_slug(answer.error))
         if partition.phase is Phase.ACTIVE:
             halted = self._why_halt(queue, answer)
             if halted is not None:
-                owner.halt(partition, halted)
+                relay.halt(partition, halted)
             else:
                 if answer.error == ErrorCode.UNKNOWN_PRODUCER_ID:
                     partition.claim.forget_producer()
-                detail = f"{owner.destination.name} broker {self.node_id}: {error_name(answer.error)}"
-                owner.doubt(partition, error_slug(answer.error), detail)
+                detail = f"{relay.destination.name} broker {self.node_id}: {error_name(answer.error)}"
+                relay.doubt(partition, error_slug(answer.error), detail)
         self._let_go(queue)
 
     def _why_halt(self, queue: Queue, answer: Produced) -> Halted | None:
@@ -324,7 +324,7 @@ class Lane(Link):
             return None
         if queue.in_flight and isinstance(queue.in_flight[0][1], Sent):
             return None  # its records are not here any more: the batch is fetched again, and judged then
-        where = f"{self._owner.destination.name} refused the batch at offset {queue.acknowledged}"
+        where = f"{self._relay.destination.name} refused the batch at offset {queue.acknowledged}"
         if queue.in_flight and not is_intact(_stored(queue.in_flight[0])):
             # Whatever error code the broker uses for it.
             detail = f"{where}, {error_name(code)}: it came with a wrong checksum"
@@ -339,20 +339,20 @@ class Lane(Link):
         """The oldest request will not be answered."""
         taken, _, _ = self._under_way.popleft()
         if not self._closed:
-            self._owner.destination.failed("Produce", error.slug)
+            self._relay.destination.failed("Produce", error.slug)
         self._unanswered(taken, error)
 
     def _unanswered(self, taken: list[Queue], error: NetworkError) -> None:
         """The outcome for the oldest batch of each of these partitions is unknown."""
         for queue in taken:
             if queue.partition.phase is Phase.ACTIVE:
-                self._owner.doubt(queue.partition, error.slug, str(error))
+                self._relay.doubt(queue.partition, error.slug, str(error))
             self._let_go(queue)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
     async def _open(self) -> Connection:
-        return await self._owner.destination.dial(self.node_id)
+        return await self._relay.destination.dial(self.node_id)
 
     def _greet(self, connection: Connection) -> None:
         connection.version_of(PRODUCE_KEY, (self._version, self._version), "Produce")
@@ -362,7 +362,7 @@ class Lane(Link):
     def _unreachable(self, error: NetworkError) -> None:
         for queue in self.attached:
             if queue.queued and queue.partition.phase is Phase.ACTIVE:
-                self._owner.doubt(queue.partition, error.slug, str(error))
+                self._relay.doubt(queue.partition, error.slug, str(error))
                 self._let_go(queue)
 
     def _lost(self, _: NetworkError) -> None:
@@ -371,13 +371,13 @@ class Lane(Link):
         if self._closed:
             return
         self.pump()
-        self._owner.drained()
+        self._relay.drained()
 
     def _after_receive(self) -> None:
         self.pump()
         if self._freed:
             self._freed = False
-            self._owner.drained()
+            self._relay.drained()
 
     def _pace(self, connection: Connection) -> None:
         """Asks for a wake-up only after several answers while the pipeline is full: their work is cheaper together, and
@@ -392,9 +392,9 @@ class Lane(Link):
 class Sink:
     """The lanes to one broker."""
 
-    def __init__(self, owner: Owner, node_id: int, *, version: int, kind: type[Lane] = Lane) -> None:
-        count = owner.settings.connections_per_broker
-        self._lanes = [kind(owner, node_id, version=version) for _ in range(count)]
+    def __init__(self, relay: Orchestrator, node_id: int, *, version: int, kind: type[Lane] = Lane) -> None:
+        count = relay.settings.connections_per_broker
+        self._lanes = [kind(relay, node_id, version=version) for _ in range(count)]
 
     def attach(self, queue: Queue) -> None:
         """Pins the partition to the lane with the fewest partitions."""

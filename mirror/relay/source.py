@@ -20,7 +20,7 @@ from mirror.relay.holes.gaps import epoch_damaged
 from mirror.relay.holes.parking import worth_asking
 from mirror.relay.hot.forward import forward
 from mirror.relay.hot.link import Link
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
@@ -61,15 +61,15 @@ FRESH_FOR_SETTLES = 2
 class Fetcher(Link):
     """One connection to a broker, and the partitions that the broker leads."""
 
-    def __init__(self, owner: Owner, node_id: int) -> None:
+    def __init__(self, relay: Orchestrator, node_id: int) -> None:
         super().__init__(node_id)
-        self._owner = owner
+        self._relay = relay
         self._rotation: list[Partition] = []
         self._asked: dict[tuple[TopicKey, int], tuple[Partition, int]] | None = None
         self._reserved = 0
         self._waits = False
         self._version = self._asked_version = 0
-        settings = owner.settings
+        settings = relay.settings
         self._least = min(max(LEAST_FETCH, 2 * settings.fetch_min_bytes), settings.fetch_max_bytes)
         self._most = self._least
         self._backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
@@ -111,7 +111,7 @@ class Fetcher(Link):
         ]
         if not wanted:
             return
-        settings, pool = self._owner.settings, self._owner.pool
+        settings, pool = self._relay.settings, self._relay.pool
         if pool.copied:
             # Smaller answers, so that two of them have room beside the copies.
             self._most = max(min(self._most, (pool.budget - pool.copied) // 2 - OVERHEAD), self._least)
@@ -119,7 +119,7 @@ class Fetcher(Link):
         if not pool.reserve(size):
             self._waits = True
             pool.when_room(size, self._has_room)
-            self._owner.no_room()
+            self._relay.no_room()
             return
         self._reserved = size
         asked = self._enough(wanted, max(self._most // len(wanted), LEAST_SHARE))
@@ -139,7 +139,7 @@ class Fetcher(Link):
         keep their turn. Partitions with an unknown backlog are included, so that no partition waits longer because of
         this.
         """
-        most, room = self._owner.settings.max_partition_fetch_bytes, self._most
+        most, room = self._relay.settings.max_partition_fetch_bytes, self._most
         asked: list[tuple[Partition, int]] = []
         for partition in wanted:
             if room <= 0:
@@ -152,7 +152,7 @@ class Fetcher(Link):
         return asked
 
     def _ask(self, connection: Connection, wanted: list[tuple[Partition, int]], max_wait_ms: int) -> None:
-        settings = self._owner.settings
+        settings = self._relay.settings
         by_id = self._version >= FETCH_TOPIC_IDS and all([partition.claim.source_id for partition, _ in wanted])
         version = self._version if by_id else min(self._version, FETCH_TOPIC_IDS - 1)
         asked: dict[tuple[TopicKey, int], tuple[Partition, int]] = {}
@@ -188,16 +188,16 @@ class Fetcher(Link):
         )
         self._asked = asked
         self._asked_version = version
-        self._owner.stats.fetch_requests += 1
+        self._relay.stats.fetch_requests += 1
         connection.expect(correlation_id, self, max_wait_ms / 1000 + connection.options.request_timeout_s)
         connection.write([SIZE.pack(len(head) + len(body)) + head + body])
 
     def _allocate(self, size: int) -> Frame:
         """Called by the connection when the size of an answer is known."""
         reserved, self._reserved = self._reserved, 0
-        if size > self._owner.pool.frame_size:
-            self._owner.stats.oversize_frames += 1
-        return self._owner.pool.take(size, reserved=reserved)
+        if size > self._relay.pool.frame_size:
+            self._relay.stats.oversize_frames += 1
+        return self._relay.pool.take(size, reserved=reserved)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -214,28 +214,28 @@ class Fetcher(Link):
             response.release()
         # Ask first: the broker works on the next answer while this one is sent on.
         self.pump()
-        self._owner.pump_sinks()
+        self._relay.pump_sinks()
 
     def _adapt(self, size: int) -> None:
         """Doubles the bytes to request from the broker after an answer that is at least half full, and halves them
         after one that is less than a quarter full."""
         if 2 * size >= self._most:
-            self._most = min(2 * self._most, self._owner.settings.fetch_max_bytes)
+            self._most = min(2 * self._most, self._relay.settings.fetch_max_bytes)
         elif 4 * size < self._most:
             self._most = max(self._most // 2, self._least)
 
     def _forward(
         self, frame: Frame, fetch: FetchResponse, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]
     ) -> None:
-        owner = self._owner
-        owner.stats.fetched_bytes += len(frame.body)
+        relay = self._relay
+        relay.stats.fetched_bytes += len(frame.body)
         if fetch.throttle_ms and self._connection is not None:
             self._connection.throttle(fetch.throttle_ms)
-            owner.stats.throttled(owner.source.name, fetch.throttle_ms)
+            relay.stats.throttled(relay.source.name, fetch.throttle_ms)
         if fetch.error and not fetch.partitions:
             self._refuse_all(fetch.error, asked)
-        committed, now = owner.settings.committed, time.monotonic()
-        forgotten_ms = owner.forgets_before_ms()
+        committed, now = relay.settings.committed, time.monotonic()
+        forgotten_ms = relay.forgets_before_ms()
         gave: list[Partition] = []
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
@@ -258,7 +258,7 @@ class Fetcher(Link):
                     f"offset {cursor.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
                     f"destination has what the source had from there on"
                 )
-                owner.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
+                relay.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
             elif end > start:
                 due = cursor.due
                 self._forward_partition(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
@@ -282,7 +282,7 @@ class Fetcher(Link):
         due, epoch = cursor.due, cursor.last_epoch
         _, _, _, _, _, _, aborted, _, _, _, start, end = fetched
         found = forward(
-            frame, start, end, partition, self._owner.inner_loop, aborted, cursor.high_watermark,
+            frame, start, end, partition, self._relay.inner_loop, aborted, cursor.high_watermark,
         )  # fmt: skip
         cursor.answered()
         now_due = cursor.due
@@ -299,26 +299,26 @@ class Fetcher(Link):
         if now_due > due:
             cursor.gave((end - start) / (now_due - due))
         if queue.copied is not None:
-            self._owner.jump(partition)
+            self._relay.jump(partition)
         if queue.outbox:
             assert queue.lane is not None, partition.name
             idle = not queue.in_flight and not queue.queued
-            if idle and queue.old and _stale(partition, self._owner.settings):
-                self._owner.reconfirm(partition)
+            if idle and queue.old and _stale(partition, self._relay.settings):
+                self._relay.reconfirm(partition)
             else:
                 queue.offer()
         if isinstance(found, Halt):
-            self._owner.halt_when_drained(partition, halted_by_batch(found))
+            self._relay.halt_when_drained(partition, halted_by_batch(found))
         elif found is not None:
-            self._owner.look(partition)
+            self._relay.look(partition)
 
     def _widen(self, partition: Partition, forgotten_ms: float) -> None:
         """Adapts the window to what came. With old batches it is as wide as is safe, or nothing is sent before the
         position is settled."""
         queue = partition.queue
-        queue.widen(self._owner.settings.max_in_flight, forgotten_ms)
+        queue.widen(self._relay.settings.max_in_flight, forgotten_ms)
         if queue.must_settle:
-            self._owner.settle(partition)
+            self._relay.settle(partition)
         elif queue.window == 1 and queue.in_flight:
             queue.withhold()
 
@@ -333,7 +333,7 @@ class Fetcher(Link):
             # found.
             empties = cursor.empty()
             if empties >= LEAST_EMPTIES and not empties & (empties - 1):
-                self._owner.look(partition)
+                self._relay.look(partition)
 
     def _check_epoch(self, partition: Partition, before: int) -> None:
         """Checks that the leader epoch of batches neither falls nor is above the leader's: no checksum covers it. An
@@ -342,59 +342,59 @@ class Fetcher(Link):
         epoch, most = cursor.last_epoch, cursor.leader_epoch
         if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
             cursor.distrust_epoch()
-            epoch_damaged(self._owner.log, partition, f"{epoch}, behind {before}, of {most}")
+            epoch_damaged(self._relay.log, partition, f"{epoch}, behind {before}, of {most}")
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
         """Takes an error code for one partition: it halts, or comes into doubt."""
-        owner = self._owner
+        relay = self._relay
         code = fetched.error or fetch.error
         if fetched.leader is not None:
-            owner.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
-        owner.source.failed("Fetch", error_slug(code))
+            relay.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
+        relay.source.failed("Fetch", error_slug(code))
         outcome = outcome_of(code)
-        where = f"{owner.source.name}, fetch at {partition.cursor.due}"
+        where = f"{relay.source.name}, fetch at {partition.cursor.due}"
         if code in UNREADABLE and (outcome is Outcome.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
-            owner.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
+            relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
         elif outcome is Outcome.HALT:
-            owner.halt(partition, halted_by_error(code, where, None))
+            relay.halt(partition, halted_by_error(code, where, None))
         else:
-            self._doubt(partition, error_slug(code), f"{owner.source.name} broker {self.node_id}: {error_name(code)}")
+            self._doubt(partition, error_slug(code), f"{relay.source.name} broker {self.node_id}: {error_name(code)}")
 
     def _refuse_all(self, code: int, asked: dict[tuple[TopicKey, int], tuple[Partition, int]]) -> None:
         """Takes an error code for the whole request, in an answer without partitions."""
-        self._owner.source.failed("Fetch", error_slug(code))
+        self._relay.source.failed("Fetch", error_slug(code))
         for partition, generation in asked.values():
             if partition.cursor.generation == generation and partition.phase is Phase.ACTIVE:
-                detail = f"{self._owner.source.name} broker {self.node_id}: {error_name(code)}"
+                detail = f"{self._relay.source.name} broker {self.node_id}: {error_name(code)}"
                 self._doubt(partition, error_slug(code), detail)
 
     def _doubt(self, partition: Partition, cause: str, detail: str) -> None:
-        self._owner.doubt(partition, cause, detail)
+        self._relay.doubt(partition, cause, detail)
         if partition.emptied():
-            self._owner.emptied(partition)
+            self._relay.emptied(partition)
 
     def fail(self, error: NetworkError) -> None:
         """The connection ended with the fetch unanswered. Nothing is lost: the fetch is sent again."""
         if not self._closed:
-            self._owner.source.failed("Fetch", error.slug)
+            self._relay.source.failed("Fetch", error.slug)
         self._asked = None
         self._most = self._least  # over a slow link a full answer may take longer than the request may
         if self._reserved:
             reserved, self._reserved = self._reserved, 0
-            self._owner.pool.cancel(reserved)
+            self._relay.pool.cancel(reserved)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
     async def _open(self) -> Connection:
-        return await self._owner.source.dial(self.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate)
+        return await self._relay.source.dial(self.node_id, read_ahead=SIZE_ONLY, allocate=self._allocate)
 
     def _greet(self, connection: Connection) -> None:
         self._version = connection.version_of(FETCH_KEY, FETCH_VERSIONS, "Fetch")
         connection.on_close = self._lost
 
     def _unreachable(self, error: NetworkError) -> None:
-        owner = self._owner
-        owner.log.warning("source_unreachable", cluster=owner.source.name, broker=self.node_id, detail=str(error))
+        relay = self._relay
+        relay.log.warning("source_unreachable", cluster=relay.source.name, broker=self.node_id, detail=str(error))
         # Other brokers may lead its partitions by now: each is located again, with its own backoff.
         for partition in list(self._rotation):
             if partition.phase is Phase.ACTIVE:
@@ -403,8 +403,8 @@ class Fetcher(Link):
     def _lost(self, error: NetworkError) -> None:
         if self._closed:
             return
-        owner = self._owner
-        owner.log.warning("source_connection_lost", cluster=owner.source.name, broker=self.node_id, detail=str(error))
+        relay = self._relay
+        relay.log.warning("source_connection_lost", cluster=relay.source.name, broker=self.node_id, detail=str(error))
         for partition in list(self._rotation):
             # Without topic ids, the topic may have been recreated meanwhile, and the new one would answer to the name
             # from here on. Nothing else shows that.

@@ -20,7 +20,7 @@ from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, pa
 from mirror.reasons import GAPS, HaltReason
 from mirror.relay.durable.flows import digest_of
 from mirror.relay.halts import Halted, halt
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
@@ -45,8 +45,8 @@ class _Opposite(NamedTuple):
 class Loops:
     """Looks for loops in all partitions of a process. ``state``: the internal topic of this flow."""
 
-    def __init__(self, owner: Owner, state: Memory) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator, state: Memory) -> None:
+        self._relay = relay
         self._state = state
         self._looks = Shared(self._look_up)
         self._looked = False
@@ -64,11 +64,11 @@ class Loops:
         try:
             await self._looks.run()
         except NetworkError as error:
-            self._owner.log.warning("loops_not_looked_for", detail=str(error))
+            self._relay.log.warning("loops_not_looked_for", detail=str(error))
             return
-        for partition in list(self._owner.partitions.values()):
+        for partition in list(self._relay.partitions.values()):
             if partition.phase in (Phase.ACTIVE, Phase.DOUBT) and (found := self._opposite(partition)) is not None:
-                self._owner.halt(partition, self._halted(partition, found))
+                self._relay.halt(partition, self._halted(partition, found))
 
     async def keep(self) -> None:
         """Looks regularly if there is a flow the other way, until cancelled."""
@@ -134,7 +134,7 @@ class Loops:
         return Halted.of(HaltReason.LOOP, self._detail(partition, found))
 
     def _detail(self, partition: Partition, found: _Opposite) -> str:
-        here, there = self._owner.source, self._owner.destination
+        here, there = self._relay.source, self._relay.destination
         return (
             f'flow "{found.flow}" ({found.topic} at {here.name}) copies {partition.destination}-{partition.index} of '
             f"{there.name} into {partition.topic}-{partition.index} of {here.name}"
@@ -162,7 +162,7 @@ class Loops:
 
     def _flow(self, ledger: Ledger) -> Flow | None:
         """Returns the flow of an internal topic of the source that comes from our destination."""
-        here, there = self._owner.source.cluster_id, self._owner.destination.cluster_id
+        here, there = self._relay.source.cluster_id, self._relay.destination.cluster_id
         for flow in ledger.flows:
             if flow.source_cluster == there and flow.destination_cluster in ("", here):
                 return flow
@@ -171,7 +171,7 @@ class Loops:
     def _trace(self, ledger: Ledger, side: Side) -> str:
         """Returns the digest of what is written down of a partition; empty: nothing was copied of it."""
         pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
-        if pin is not None and pin.source_cluster not in ("", self._owner.destination.cluster_id):
+        if pin is not None and pin.source_cluster not in ("", self._relay.destination.cluster_id):
             pin = None
         if pin is None and checkpoint is None:
             return ""
@@ -182,27 +182,27 @@ class Loops:
         halted = ledger.halt(side)
         if halted is None or halted.reason in GAPS:
             return False
-        return (halted.destination_id, halted.source_id) == self._owner.pins.ids(partition)
+        return (halted.destination_id, halted.source_id) == self._relay.pins.ids(partition)
 
     # -- the source's internal topics ----------------------------------------------------------------------------------
 
     async def _look_up(self) -> None:
-        owner = self._owner
-        if owner.source.cluster_id and owner.destination.cluster_id:
-            answer = await owner.source.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        relay = self._relay
+        if relay.source.cluster_id and relay.destination.cluster_id:
+            answer = await relay.source.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
             found = {topic.name: topic.error_code for topic in answer.topics if topic.name.startswith(PREFIX)}
             for name in self._there.keys() - found.keys():
                 del self._there[name]
             for name, code in found.items():
                 if code:
-                    raise Unreachable(f"cluster {owner.source.name}: {name} has no leader at present")
+                    raise Unreachable(f"cluster {relay.source.name}: {name} has no leader at present")
                 await self._read(name)
         self._looked = True
 
     async def _read(self, name: str) -> None:
         """Reads on in one of them. If no flow from our destination writes to it, only its flows are kept: such a flow
         would write its name before anything that it copies."""
-        state = self._there.get(name) or State(self._owner.source, "", topic=name, lean=True)
+        state = self._there.get(name) or State(self._relay.source, "", topic=name, lean=True)
         try:
             if name in self._there:
                 await state.load()
@@ -214,9 +214,9 @@ class Loops:
             self._there.pop(name, None)
             if name not in self._told:
                 self._told.add(name)
-                self._owner.log.warning(
+                self._relay.log.warning(
                     "loops_not_seen",
-                    detail=f"{name} at {self._owner.source.name} cannot be read: {error}",
+                    detail=f"{name} at {self._relay.source.name} cannot be read: {error}",
                     remedy=f"{_remedy(error, name)}; a topic that is mirrored both ways is else copied to and fro "
                     "without end",
                 )

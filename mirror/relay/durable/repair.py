@@ -15,7 +15,7 @@ from mirror.reasons import HaltReason
 from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import Halted
 from mirror.relay.mapped.copied import Copied
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
@@ -24,10 +24,10 @@ class Rewriting:
     """Repairs the topic of one flow, in one process. Each process writes only about its own partitions: about the
     others, their owners know more."""
 
-    def __init__(self, owner: Owner, state: Memory, pins: Pins, writing: asyncio.Lock) -> None:
+    def __init__(self, relay: Orchestrator, state: Memory, pins: Pins, writing: asyncio.Lock) -> None:
         """``writing``: held while checkpoints and maps are written down."""
         self._writing = writing
-        self._owner = owner
+        self._relay = relay
         self._state = state
         self._pins = pins
         self._unchecked: dict[Partition, Copied] = {}
@@ -44,7 +44,7 @@ class Rewriting:
         lost, unusable = False, None
         try:
             try:
-                await self._state.look(replication_factor=self._owner.settings.state_replication_factor)
+                await self._state.look(replication_factor=self._relay.settings.state_replication_factor)
             except StateUnusable as error:
                 unusable = error
             if self._state.lost is not None:
@@ -66,10 +66,10 @@ class Rewriting:
         if str(error) != self._told:
             self._told = str(error)
             event = "state_unusable" if isinstance(error, StateUnusable) else "state_not_read"
-            self._owner.log.warning(event, topic=self._state.topic, detail=self._told)
+            self._relay.log.warning(event, topic=self._state.topic, detail=self._told)
 
     async def _rewrite(self, lost: Ledger) -> None:
-        partitions, ledger = {each.side: each for each in self._owner.partitions.values()}, self._state.ledger
+        partitions, ledger = {each.side: each for each in self._relay.partitions.values()}, self._state.ledger
         missing = [
             entry
             for entry in lost.about(partitions)
@@ -85,7 +85,7 @@ class Rewriting:
         await self._state.save(missing)
         self._state.lost = None
         if missing or unknown:
-            self._owner.log.warning(
+            self._relay.log.warning(
                 "state_lost",
                 topic=self._state.topic,
                 detail=f"{self._state.topic} was deleted, recreated or cut, and has lost what was written down there; "
@@ -105,7 +105,7 @@ class Rewriting:
                 missing = _missing(self._state.ledger, copied)
                 if missing:
                     detail = f"{self._state.topic} lacks a part of the offset map of {partition.name}: {missing}"
-                    self._owner.halt(partition, Halted.of(HaltReason.MAP_LOST, detail))
+                    self._relay.halt(partition, Halted.of(HaltReason.MAP_LOST, detail))
 
 
 def _missing(ledger: Ledger, copied: Copied) -> str:

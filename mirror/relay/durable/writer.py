@@ -13,7 +13,7 @@ from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.mapped.copied import Unwritten, save
 from mirror.relay.mapped.strays import Strays
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -31,21 +31,21 @@ take old records at once, and then nothing else shows what they were a copy of."
 class DurableState:
     """Writes for one flow. ``state``: the topic; ``pins``: the part about single partitions, in either mode."""
 
-    def __init__(self, owner: Owner, state: Memory | None = None) -> None:
+    def __init__(self, relay: Orchestrator, state: Memory | None = None) -> None:
         """``state``: used instead of the topic at the destination."""
-        self._owner = owner
+        self._relay = relay
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
         self._was_empty = False
         self._skipped: list[tuple[Side, int, int]] = []
         """Ranges that were passed over and are yet to be written down."""
-        self.strays = Strays(owner, self._save)
-        settings = owner.settings
-        self.state: Memory = state if state is not None else State(owner.destination, settings.flow, lean=True)
+        self.strays = Strays(relay, self._save)
+        settings = relay.settings
+        self.state: Memory = state if state is not None else State(relay.destination, settings.flow, lean=True)
         self.pins = Pins(
-            self.state, source=owner.source, destination=owner.destination, settings=settings, log=owner.log
+            self.state, source=relay.source, destination=relay.destination, settings=settings, log=relay.log
         )
-        self._rewriting = Rewriting(owner, self.state, self.pins, self._writing)
+        self._rewriting = Rewriting(relay, self.state, self.pins, self._writing)
 
     async def open(self) -> None:
         """Finds or creates the topic, recalls what was skipped by earlier processes, and writes down who the flow is.
@@ -53,21 +53,21 @@ class DurableState:
         Raises:
             NetworkError: the destination does not answer, or does not let us.
         """
-        await self.state.open(replication_factor=self._owner.settings.state_replication_factor)
+        await self.state.open(replication_factor=self._relay.settings.state_replication_factor)
         self._was_empty = not self.state.ledger.flows
         self._recall(self.state)
         await self.pins.introduce()
 
     def _recall(self, state: Memory) -> None:
         for each in state.ledger.skipped():
-            self._owner.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
+            self._relay.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
 
     def check_found(self, committed: Committed | None) -> None:
         """Warns once if the topic was not there although the flow has copied before. ``committed``: what the group had
         for a partition when it was taken over."""
         if self._was_empty and committed is not None and committed.digest:
             self._was_empty = False
-            self._owner.log.warning(
+            self._relay.log.warning(
                 "state_lost",
                 topic=self.state.topic,
                 detail="the flow has copied before, and this topic had nothing of it: it was deleted or recreated "
@@ -76,7 +76,7 @@ class DurableState:
 
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""
-        settings = self._owner.settings
+        settings = self._relay.settings
         if settings.mapped:
             try:
                 while True:
@@ -107,7 +107,7 @@ class DurableState:
             if await self._rewriting.look():
                 await self.write_down()
                 # A flow the other way that has begun meanwhile has seen nothing of this one.
-                self._owner.look_now()
+                self._relay.look_now()
 
     async def write_down(self, *, closing: bool = False) -> None:
         """Writes down where the partitions are now. If it fails, the next call writes it all, and a start finds it
@@ -116,25 +116,25 @@ class DurableState:
         ``closing``: nothing more will be sent. For partitions with nothing under way, that is written down, too.
         """
         async with self._writing:
-            if self._owner.settings.mapped:
+            if self._relay.settings.mapped:
                 await self._write_down(closing=closing)
             else:
                 await self._note()
             with suppress(NetworkError):
-                await self.pins.due.settle(self._owner.partitions.values())
+                await self.pins.due.settle(self._relay.partitions.values())
 
     async def _note(self, *, first: bool = False) -> None:
-        partitions = self._owner.partitions.values()
+        partitions = self._relay.partitions.values()
         try:
             await self.pins.note(filter(is_first, partitions) if first else partitions)
         except NetworkError as error:
-            self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
+            self._relay.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
 
     async def _write_down(self, *, closing: bool) -> None:
         """Writes down checkpoints and maps. Partitions in which somebody else's batches may stand between ours are
         looked at first, while the others are written."""
         accounts = {
-            each: each.queue.copied for each in self._owner.partitions.values() if each.queue.copied is not None
+            each: each.queue.copied for each in self._relay.partitions.values() if each.queue.copied is not None
         }
         if closing:
             await self.strays.ended()
@@ -159,11 +159,11 @@ class DurableState:
             await self._write_skipped()
             await save(self.state, accounts)
         except NetworkError as error:
-            self._owner.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
+            self._relay.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
             for partition in partitions:
                 if partition.queue.copied is not None and partition.queue.copied.open_map.overflows:
                     # It waits, and is located again once the map can be written: memory is bounded.
-                    self._owner.doubt_now(partition, "state_not_written", str(error))
+                    self._relay.doubt_now(partition, "state_not_written", str(error))
 
     def skip(self, side: Side, start: int, end: int) -> None:
         """Has it written down that source offsets ``start`` up to ``end`` are passed over, by decision (``offsets:

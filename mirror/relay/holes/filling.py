@@ -4,8 +4,8 @@ from mirror.records.admit import Cause
 from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.halts import Halted
 from mirror.relay.holes.parking import park
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, attempted
-from mirror.relay.owner import Owner
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Hole
@@ -19,19 +19,19 @@ NEVER = 1 << 62
 class HoleFilling:
     """Fills the holes of all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
         self._weigh_at = WORTH_A_LOOK
 
     def fill(self, partition: Partition) -> None:
         """Fills the hole that is next to be sent. Nothing is under way. May be called again while it is filled."""
         if partition.phase is Phase.ACTIVE and partition.queue.begin_fill():
             if not partition.queue.parked:
-                park(partition, self._owner.pool)
-            self._owner.work(partition, self._fill(partition, partition.queue.outbox[0]))
+                park(partition, self._relay.pool)
+            self._relay.work(partition, self._fill(partition, partition.queue.outbox[0]))
 
     async def _fill(self, partition: Partition, hole: Batch | Hole) -> None:
-        owner = self._owner
+        relay = self._relay
         stopped: Halted | Doubt | None = None
         try:
             # Between the call of ``fill`` and this task's first step, the partition may have come into doubt.
@@ -44,9 +44,9 @@ class HoleFilling:
             # stands still.
             partition.claim.leave(released=isinstance(stopped, Doubt) and stopped.released, unsettled=True)
             if partition.emptied():
-                owner.emptied(partition)
+                relay.emptied(partition)
         elif stopped is not None:
-            owner.act(partition, stopped)
+            relay.act(partition, stopped)
         else:
             self._filled(partition)
 
@@ -56,30 +56,30 @@ class HoleFilling:
         assert isinstance(hole, Hole), partition.name
         if hole.cause is Cause.ACCEPTED:
             start = partition.queue.acknowledged
-            await self._owner.pins.skips.write(partition.side, [(start, start + hole.records, ON_GAP)])
-        await self._owner.locator.filling(partition).run()
+            await self._relay.pins.skips.write(partition.side, [(start, start + hole.records, ON_GAP)])
+        await self._relay.locator.filling(partition).run()
 
     def _filled(self, partition: Partition) -> None:
-        owner, hole = self._owner, partition.queue.pop_hole()
-        owner.stats.filled += hole.records
+        relay, hole = self._relay, partition.queue.pop_hole()
+        relay.stats.filled += hole.records
         if hole.cause is Cause.ACCEPTED:
             end = partition.queue.acknowledged
-            owner.stats.skip(partition.topic, partition.index, end - hole.records, end, ON_GAP)
-        if owner.stats.filled >= self._weigh_at:
+            relay.stats.skip(partition.topic, partition.index, end - hole.records, end, ON_GAP)
+        if relay.stats.filled >= self._weigh_at:
             self._weigh()
         partition.queue.offer()
-        owner.pump_sinks()
-        owner.drained()
+        relay.pump_sinks()
+        relay.drained()
 
     def _weigh(self) -> None:
         """Logs once that there is a cheaper way for a flow that consists mostly of holes."""
-        filled = self._owner.stats.filled
-        offsets = filled + sum(partition.counts.records for partition in self._owner.partitions.values())
+        filled = self._relay.stats.filled
+        offsets = filled + sum(partition.counts.records for partition in self._relay.partitions.values())
         self._weigh_at = 2 * filled
         if filled <= MANY_HOLES * offsets:
             return
         self._weigh_at = NEVER
-        self._owner.log.warning(
+        self._relay.log.warning(
             "many_holes",
             detail=f"{filled} of {offsets} offsets have no record at the source and are filled one by one: more than "
             f"{MANY_HOLES:.0%}",

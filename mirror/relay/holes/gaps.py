@@ -24,8 +24,8 @@ from mirror.records.scan import NOT_SEEN
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
 from mirror.relay.locate.resync import Readable
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, attempted
-from mirror.relay.owner import Owner
 from mirror.relay.partition.cursor import Ahead
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
@@ -47,58 +47,58 @@ class Unanswered(Contradiction):
 class Gaps:
     """Looks at the gaps of all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
 
     def look(self, partition: Partition) -> None:
         """Looks at the source's log at ``due``. Nothing of the partition is fetched meanwhile. It is then fetched
         again, with the gap proven, or halts. May be called again meanwhile."""
         if partition.cursor.begin_look():
-            self._owner.work(partition, self._look(partition, partition.positions, partition.cursor.generation))
+            self._relay.work(partition, self._look(partition, partition.positions, partition.cursor.generation))
 
     async def _look(self, partition: Partition, position: int, generation: int) -> None:
-        owner = self._owner
+        relay = self._relay
         found = await attempted(self._seen(partition))
         if partition.positions != position:
             return
         partition.cursor.end_look()
         if partition.cursor.generation != generation:
             # It is fetched again from before the place that was looked at.
-            owner.drained()
+            relay.drained()
             return
         partition.cursor.expect(found if isinstance(found, Ahead) else None)
         if isinstance(found, Halted):
-            owner.halt_when_drained(partition, found)
+            relay.halt_when_drained(partition, found)
         elif isinstance(found, Doubt):
-            owner.act(partition, found)
+            relay.act(partition, found)
         else:
-            owner.drained()
+            relay.drained()
 
     def diverged(self, partition: Partition, truncated: Halted) -> None:
         """The source's leader says that its log never reached ``due`` in the epoch of the batch before. The partition
         halts as ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is
         damaged."""
         if partition.cursor.begin_look():
-            self._owner.work(partition, self._diverged(partition, partition.cursor.generation, truncated))
+            self._relay.work(partition, self._diverged(partition, partition.cursor.generation, truncated))
 
     async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
-        owner, epoch = self._owner, partition.cursor.last_epoch
+        relay, epoch = self._relay, partition.cursor.last_epoch
         found = await attempted(self._ends_epoch(partition, partition.cursor.due, epoch))
         if partition.cursor.generation != generation:
             return
         partition.cursor.end_look()
         if isinstance(found, Halted | Doubt):
-            owner.act(partition, found)
+            relay.act(partition, found)
         elif found:
             partition.cursor.distrust_epoch()
-            epoch_damaged(owner.log, partition, f"{epoch}, and {truncated.detail}")
-            owner.drained()
+            epoch_damaged(relay.log, partition, f"{epoch}, and {truncated.detail}")
+            relay.drained()
         else:
-            owner.halt(partition, truncated)
+            relay.halt(partition, truncated)
 
     async def _ends_epoch(self, partition: Partition, due: int, epoch: int) -> bool:
         """Returns True if the batch before ``due`` is still there, with this leader epoch."""
-        here, _ = self._owner.locator.logs(partition)
+        here, _ = self._relay.locator.logs(partition)
         here.floor = partition.cursor.floor
         try:
             segment = await here.read(due - 1)
@@ -115,14 +115,14 @@ class Gaps:
             PartitionHalted: the log contradicts itself, or is damaged.
             NetworkError: cannot be determined now.
         """
-        here, _ = self._owner.locator.logs(partition)
+        here, _ = self._relay.locator.logs(partition)
         here.floor = partition.cursor.floor
         try:
-            return await _look_at(here, partition.cursor.due, self._owner.settings)
+            return await _look_at(here, partition.cursor.due, self._relay.settings)
         except Contradiction as error:
             raise halt(HaltReason.CORRUPT, f"{partition.name}: {error}") from error
         except Damaged as error:
-            raise PartitionHalted(halted_by_damage(error, self._owner.source.name)) from error
+            raise PartitionHalted(halted_by_damage(error, self._relay.source.name)) from error
 
 
 async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead | None:

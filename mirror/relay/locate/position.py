@@ -79,7 +79,7 @@ class Locator:
         log: EventLog,
         forgets_before_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``forgets_before_ms``: see ``relay.owner.Owner``."""
+        """``forgets_before_ms``: see ``relay.orchestrator.Orchestrator``."""
         self.forgets_before_ms = forgets_before_ms
         self._source = source
         self._destination = destination

@@ -5,8 +5,8 @@ from mirror.offsetmap.survivors import cleaned
 from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import Halted, halt
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, Moved, attempted
-from mirror.relay.owner import Owner
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
@@ -19,24 +19,24 @@ LEADER_CHANGED = "leader_changed"
 class ReadBack:
     """Makes these checks for all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
 
     def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """Reads back the first batch after a resync, since a broker recognises a repeat without looking at its content.
         The window stays at 1 until the batch is known to be as it was sent."""
         crc = checksum_of(batch[0])  # the hot path builds plain tuples: no names
-        self._owner.work(partition, self._read_back(partition, base_offset, crc, partition.positions))
+        self._relay.work(partition, self._read_back(partition, base_offset, crc, partition.positions))
 
     async def _read_back(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
         stopped = await attempted(self._compare(partition, base_offset, crc, position))
         if partition.positions != position:
             return
         if stopped is not None:
-            self._owner.act(partition, stopped)
+            self._relay.act(partition, stopped)
             return
         partition.queue.prove()
-        partition.queue.widen(self._owner.settings.max_in_flight, self._owner.forgets_before_ms())
+        partition.queue.widen(self._relay.settings.max_in_flight, self._relay.forgets_before_ms())
         self._offer(partition)
 
     async def _compare(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
@@ -46,7 +46,7 @@ class ReadBack:
             PartitionHalted, Moved: the batch is not there as it was sent.
             NetworkError: it could not be read.
         """
-        locator = self._owner.locator
+        locator = self._relay.locator
         _, there = locator.logs(partition)
         found = await there.batch_at(base_offset)
         if found is not None and (found[0].base_offset, found[0].crc) == (base_offset, crc):
@@ -65,12 +65,12 @@ class ReadBack:
     def reconfirm(self, partition: Partition) -> None:
         """Looks at the partition's log end again, then offers it to its lane. May be called again meanwhile."""
         if partition.queue.begin_reconfirm():
-            self._owner.work(partition, self._reconfirm(partition, partition.positions))
+            self._relay.work(partition, self._reconfirm(partition, partition.positions))
 
     async def _reconfirm(self, partition: Partition, position: int) -> None:
         stopped: Halted | Doubt | None = None
         try:
-            stopped = await attempted(self._owner.locator.check_unmoved(partition))
+            stopped = await attempted(self._relay.locator.check_unmoved(partition))
         finally:
             partition.queue.end_reconfirm()
         if partition.phase is not Phase.ACTIVE:
@@ -80,14 +80,14 @@ class ReadBack:
             if partition.queue.outbox:
                 self.reconfirm(partition)
         elif stopped is not None:
-            self._owner.act(partition, stopped)
+            self._relay.act(partition, stopped)
         else:
             partition.queue.confirm()
             self._offer(partition)
 
     def _offer(self, partition: Partition) -> None:
         if partition.queue.offer():
-            self._owner.pump_sinks()
+            self._relay.pump_sinks()
 
 
 def _may_be_cleaned(found: tuple[BatchHeader, bytes] | None, base_offset: int) -> bool:

@@ -9,8 +9,8 @@ from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import NotOurs
-from mirror.relay.owner import Owner
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 
@@ -31,8 +31,8 @@ MOST_STEPS = 16
 class Seeking:
     """Locates all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
         self._seats: dict[int, asyncio.Semaphore] = {}
         self._refreshing = asyncio.Lock()
         self._looked_at: dict[Partition, Leader | None] = {}
@@ -46,7 +46,7 @@ class Seeking:
             self._looked_at.pop(partition, None)
 
     async def _seek(self, partition: Partition, *, takeover: bool) -> None:
-        owner, settings, began = self._owner, self._owner.settings, time.monotonic()
+        relay, settings, began = self._relay, self._relay.settings, time.monotonic()
         partition.wait("where it goes on is looked for")
         backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
         if partition.claim.released:
@@ -62,22 +62,22 @@ class Seeking:
                 since = began if takeover and not backoff.tries else time.monotonic()
                 found = await self._look(partition, since, takeover=takeover)
                 if isinstance(found, Location):
-                    await owner.loops.behind(partition)
+                    await relay.loops.behind(partition)
                     break
-                owner.halt(partition, found)
+                relay.halt(partition, found)
                 return
             except (PartitionHalted, Unsupported, Damaged, Unreadable) as error:
                 unreadable += isinstance(error, Unreadable)
                 partition.wait(str(error), failed=True)
-                halted = _halted_by(error, owner.source.name)
+                halted = _halted_by(error, relay.source.name)
                 if isinstance(error, Unreadable) and unreadable < UNREADABLE_LOOKS:
                     await asyncio.sleep(backoff.next_s())
-                elif not owner.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted):
-                    owner.halt(partition, halted)
+                elif not relay.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted):
+                    relay.halt(partition, halted)
                     return
             except NotOurs as error:
                 partition.wait(str(error), failed=True)
-                owner.log.info(
+                relay.log.info(
                     "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
                 )
                 if not partition.claim.unowned:
@@ -85,33 +85,33 @@ class Seeking:
                 takeover = True
             except NetworkError as error:
                 # New topics and freshly started brokers have no leader for a moment: warn only if that lasts.
-                tell = owner.log.warning if backoff.tries >= WARN_AFTER_TRIES else owner.log.info
+                tell = relay.log.warning if backoff.tries >= WARN_AFTER_TRIES else relay.log.info
                 partition.wait(str(error), failed=True)
                 tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
                 await asyncio.sleep(backoff.next_s())
-        owner.place(partition, found)
+        relay.place(partition, found)
 
     async def _look(self, partition: Partition, since: float, *, takeover: bool) -> Location | Halted:
         """Locates the partition once, in a seat, on metadata that is not older than ``since``. Returns the halt instead
         if a suspected verdict is confirmed now. Raises what ``Locator.locate`` raises."""
-        owner = self._owner
+        relay = self._relay
         seats = self._seats_at(partition)
-        here = _led(owner.source, partition.topic, partition.index)
-        there = _led(owner.destination, partition.destination, partition.index)
+        here = _led(relay.source, partition.topic, partition.index)
+        there = _led(relay.destination, partition.destination, partition.index)
         if seats.locked():
             partition.wait(f"{AT_ONCE} other positions are looked for at {there}")
         async with seats:
             partition.wait(f"both logs are looked at: {here}, {there}")
             await self._refresh(since)
             if takeover:
-                await owner.pins.recall(partition)
-            await owner.loops.before(partition)
+                await relay.pins.recall(partition)
+            await relay.loops.before(partition)
             if partition.claim.suspected is not None:
-                halted = await owner.verdicts.confirmed(partition)
+                halted = await relay.verdicts.confirmed(partition)
                 if halted is not None and not await self._made_anew(partition, halted):
                     return halted
-            self._looked_at[partition] = owner.source.leader(partition.topic, partition.index)
-            return await owner.locator.locate(partition, takeover=takeover)
+            self._looked_at[partition] = relay.source.leader(partition.topic, partition.index)
+            return await relay.locator.locate(partition, takeover=takeover)
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if a verdict is about another topic than was meant, or may be: a log's ends are requested by
@@ -122,33 +122,33 @@ class Seeking:
             return False
         try:
             await self._refresh(time.monotonic() + REFRESH_AT_MOST_EVERY_S)
-            self._owner.locator.logs(partition)
+            self._relay.locator.logs(partition)
         except PartitionHalted as stop:
             return stop.halted.reason == HaltReason.RECREATED.slug
         except NetworkError:
             return True  # cannot be determined now
-        leader = self._owner.source.leader(partition.topic, partition.index)
+        leader = self._relay.source.leader(partition.topic, partition.index)
         return self._looked_at.get(partition, leader) != leader
 
     def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
         """Returns the seats at the destination broker that leads the partition, as last heard. Without a leader: -1."""
-        leader = self._owner.destination.leader(partition.destination, partition.index)
+        leader = self._relay.destination.leader(partition.destination, partition.index)
         node_id = -1 if leader is None else leader.node_id
         return self._seats.setdefault(node_id, asyncio.Semaphore(AT_ONCE))
 
     async def _leave_to_the_other(self) -> None:
         """Sleeps long enough for the other worker to get somewhere. The time is random, or the two would chase each
         other."""
-        await asyncio.sleep(self._owner.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
+        await asyncio.sleep(self._relay.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
 
     async def _refresh(self, since: float) -> None:
         """Refreshes the metadata of both clusters if older than about ``since``. Many partitions share one refresh."""
         wanted_at = since - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
-            partitions = self._owner.partitions.values()
+            partitions = self._relay.partitions.values()
             for cluster, names in (
-                (self._owner.source, {each.topic for each in partitions}),
-                (self._owner.destination, {each.destination for each in partitions}),
+                (self._relay.source, {each.topic for each in partitions}),
+                (self._relay.destination, {each.destination for each in partitions}),
             ):
                 if cluster.refreshed_at < wanted_at:
                     await cluster.refresh(sorted(names))

@@ -6,7 +6,7 @@ It is a class of its own, so that the lane for exact offsets pays nothing for it
 from mirror.net.connection import Connection, Piece
 from mirror.relay.hot.acks import Acknowledged, bases_of
 from mirror.relay.locate.position import FENCED
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Queue
 from mirror.relay.sink import Lane
@@ -17,7 +17,7 @@ class AppendingLane(Lane):
     """Accepts any base offset behind the last one. Several source partitions may go to one partition of the
     destination. A request then has a batch of only one of them, since a broker loses the first of two."""
 
-    def __init__(self, owner: Owner, node_id: int, *, version: int) -> None:
+    def __init__(self, owner: Orchestrator, node_id: int, *, version: int) -> None:
         super().__init__(owner, node_id, version=version)
         self._shared = False
         self._book_all = self._append_all
@@ -69,7 +69,7 @@ class AppendingLane(Lane):
         batch = queue.landed(copied, base_offset)
         self._freed = True
         if copied.jumps:
-            self._owner.jump(queue.partition)
+            self._relay.jump(queue.partition)
         if queue.outbox and queue.line_up():
             self._ready.append(queue)
         if queue.window == 1:

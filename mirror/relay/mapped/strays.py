@@ -16,7 +16,7 @@ from mirror.net.logs.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.mapped.copied import Between, Copied, Unwritten
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 
 SCAN_BYTES = 4 << 20
@@ -32,10 +32,10 @@ class Strays:
     nobody waiting."""
 
     def __init__(
-        self, owner: Owner, write: Callable[[Collection[Partition], list[Unwritten]], Awaitable[None]]
+        self, relay: Orchestrator, write: Callable[[Collection[Partition], list[Unwritten]], Awaitable[None]]
     ) -> None:
         """``write``: writes down accounts of partitions that were found to have no strays."""
-        self._owner = owner
+        self._relay = relay
         self._write = write
         self._looking: dict[int, asyncio.Task[None]] = {}
         self._waiting: set[Copied] = set()
@@ -93,12 +93,12 @@ class Strays:
         stale, self._stale = self._stale, set()
         if stale:
             with suppress(NetworkError):  # the cluster is away, which is reported elsewhere
-                await self._owner.destination.refresh(sorted(stale))
+                await self._relay.destination.refresh(sorted(stale))
 
     async def _is_clear(self, partition: Partition, copied: Copied) -> bool:
         places = list(copied.between)
         try:
-            _, there = self._owner.locator.logs(partition)
+            _, there = self._relay.locator.logs(partition)
             stray = await first_own(there, copied.own, places)
         except Damaged as error:
             # Nobody knows whose batch it is. Reading from the checkpoint on finds it as well, and halts.
@@ -109,7 +109,7 @@ class Strays:
             # It is looked at again later. The data path reports why it cannot be read now.
             self._stale.add(partition.destination)
             if copied.open_map.overflows:
-                self._owner.doubt_now(partition, "state_not_written", str(error))
+                self._relay.doubt_now(partition, "state_not_written", str(error))
             return False
         if partition.queue.copied is not copied:
             return False
@@ -125,7 +125,7 @@ class Strays:
     def _doubt(self, partition: Partition, detail: str) -> None:
         """Has the partition located again from what is written down, which lies before the stray: both logs are
         compared from there."""
-        self._owner.doubt_now(partition, "stray", detail)
+        self._relay.doubt_now(partition, "stray", detail)
 
 
 async def first_own(there: PartitionLog, own: Collection[int], places: Iterable[Between]) -> BatchHeader | None:

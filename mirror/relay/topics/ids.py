@@ -12,7 +12,7 @@ from contextlib import suppress
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.fields import id_shown
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
@@ -24,20 +24,20 @@ CAUSE = "recreated"
 class Ids:
     """Watches the topic ids of all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
 
     async def keep(self) -> None:
         """Looks regularly, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            owner = self._owner
+            relay = self._relay
             # Refresh the topics of all partitions: ``Cluster.refreshed_at``, by which the metadata counts as fresh for
             # locating, is one time for all topics.
-            partitions = list(owner.partitions.values())
+            partitions = list(relay.partitions.values())
             for cluster, names in (
-                (owner.source, {each.topic for each in partitions}),
-                (owner.destination, {each.destination for each in partitions}),
+                (relay.source, {each.topic for each in partitions}),
+                (relay.destination, {each.destination for each in partitions}),
             ):
                 # A cluster that is away is reported elsewhere. The next look tries again.
                 with suppress(NetworkError):
@@ -46,12 +46,12 @@ class Ids:
 
     def compare(self) -> None:
         """Compares the known topic ids of both clusters with those in which the active partitions were located."""
-        for partition in list(self._owner.partitions.values()):
+        for partition in list(self._relay.partitions.values()):
             if partition.phase is not Phase.ACTIVE:
                 continue
-            found = made_anew(partition, self._owner.source, self._owner.destination)
+            found = made_anew(partition, self._relay.source, self._relay.destination)
             if found:
-                self._owner.doubt_now(partition, CAUSE, "; ".join(found))
+                self._relay.doubt_now(partition, CAUSE, "; ".join(found))
 
 
 def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.halts import Halted, Suspicion
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
@@ -38,8 +38,8 @@ TRIES = 6
 class Verdicts:
     """Confirms the verdicts of all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
         self._looking: set[str] = set()
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
@@ -67,7 +67,7 @@ class Verdicts:
             return pair.halted
         partition.judge_by(pair.terms)
         if pair.terms != suspicion.terms:
-            self._owner.log.info(
+            self._relay.log.info(
                 "configs_changed",
                 topic=partition.topic,
                 partition=partition.index,
@@ -101,14 +101,14 @@ class Verdicts:
     def renew(self, pairs: dict[str, Pair]) -> None:
         """Gives the current terms to the running partitions. If a verdict waits to be confirmed, its ``Suspicion`` has
         the terms of the verdict. A halted partition keeps its own terms, by which a change is recognised."""
-        for partition in list(self._owner.partitions.values()):
+        for partition in list(self._relay.partitions.values()):
             pair = pairs.get(partition.topic)
             if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
                 continue
             if pair.halted is None:
                 partition.judge_by(pair.terms)
             elif pair.halted.reason in (HaltReason.DESTINATION_REWRITES.slug, HaltReason.NOT_STRICT.slug):
-                self._owner.halt(partition, pair.halted)
+                self._relay.halt(partition, pair.halted)
 
     def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
         """Returns the halt for a batch that is too large, with the numbers and the command that fixes it. None if the
@@ -118,7 +118,7 @@ class Verdicts:
         if most is not None and size <= most and again:
             return None
         if remedy == HaltReason.TOO_LARGE_FOR_SEGMENT.told:
-            command = set_command(self._owner.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
+            command = set_command(self._relay.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
             return replace(halted, detail=f"{detail}; {size} bytes", remedy=f"{remedy}: `{command}`")
         if most is None:
             return halted
@@ -127,19 +127,19 @@ class Verdicts:
         if size <= most:
             return replace(halted, detail=detail)
         of_source = max((each.enough for each in pair.narrower if each.name == MAX_MESSAGE_BYTES), default=0)
-        command = set_command(self._owner.destination, pair.destination, MAX_MESSAGE_BYTES, max(size, of_source))
+        command = set_command(self._relay.destination, pair.destination, MAX_MESSAGE_BYTES, max(size, of_source))
         known = f", and the source takes up to {of_source}" if of_source >= size else ""
         remedy = (
             f"the batch has {size} bytes{known}; {MAX_MESSAGE_BYTES} of {pair.destination} at "
-            f"{self._owner.destination.name} is {most}. Raise it: `{command}`"
+            f"{self._relay.destination.name} is {most}. Raise it: `{command}`"
         )
         return replace(halted, detail=detail, remedy=remedy)
 
     async def _describe(self, topic: str) -> Pair | None:
-        owner, pair = self._owner, self._owner.pairs.get(topic)
+        relay, pair = self._relay, self._relay.pairs.get(topic)
         if pair is None:
             return None
-        return await describe_pair(owner.source, owner.destination, pair.source, owner.settings)
+        return await describe_pair(relay.source, relay.destination, pair.source, relay.settings)
 
 
 def _may_have_come_back(suspicion: Suspicion) -> bool:

@@ -10,7 +10,7 @@ import time
 from mirror.net.cluster import Leader
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.watch.asking import Asking
 
@@ -23,26 +23,26 @@ end."""
 class Ends(Asking):
     """The source's ends of all partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner.source)
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        super().__init__(relay.source)
+        self._relay = relay
 
     def _every_s(self) -> float:
         return LOOK_EVERY_S
 
     def _due(self) -> list[Partition]:
         unheard_from = time.monotonic() - LOOK_EVERY_S
-        return [each for each in self._owner.partitions.values() if each.cursor.heard_at < unheard_from]
+        return [each for each in self._relay.partitions.values() if each.cursor.heard_at < unheard_from]
 
     def _topic(self, partition: Partition) -> str:
         return partition.topic
 
     async def _ask(self, partition: Partition, leader: Leader) -> None:
-        owner, asked_at = self._owner, time.monotonic()
+        relay, asked_at = self._relay, time.monotonic()
         end = await leader_requests.list_offset(
-            owner.source, partition.topic, partition.index, leader, LATEST, committed=owner.settings.committed
+            relay.source, partition.topic, partition.index, leader, LATEST, committed=relay.settings.committed
         )
-        topic = owner.source.topics.get(partition.topic)
+        topic = relay.source.topics.get(partition.topic)
         if topic is not None and partition.claim.source_id not in (None, topic.topic_id):
             end = UNKNOWN_END  # it is the end of another topic under the same name
         if partition.cursor.heard_at < asked_at:

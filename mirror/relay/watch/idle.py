@@ -10,7 +10,7 @@ With mapped offsets others may write: there, only a log that ends before the las
 from mirror.net.cluster import Leader
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST, TRUE_END
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.watch.asking import Asking
@@ -22,28 +22,28 @@ LOOK_EVERY_S = 30.0
 class Idle(Asking):
     """Watches the idle partitions of a process."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner.destination)
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        super().__init__(relay.destination)
+        self._relay = relay
 
     def _every_s(self) -> float:
         return LOOK_EVERY_S
 
     def _due(self) -> list[Partition]:
-        return [each for each in self._owner.partitions.values() if _is_idle(each)]
+        return [each for each in self._relay.partitions.values() if _is_idle(each)]
 
     def _topic(self, partition: Partition) -> str:
         return partition.destination
 
     async def _ask(self, partition: Partition, leader: Leader) -> None:
-        owner, due, position = self._owner, partition.queue.acknowledged, partition.positions
+        relay, due, position = self._relay, partition.queue.acknowledged, partition.positions
         end = await leader_requests.list_offset(
-            owner.destination, partition.destination, partition.index, leader, LATEST, replica_id=TRUE_END
+            relay.destination, partition.destination, partition.index, leader, LATEST, replica_id=TRUE_END
         )
         same = _is_idle(partition) and (partition.queue.acknowledged, partition.positions) == (due, position)
         copied = partition.queue.copied
         if same and (end != due if copied is None else end < copied.destination):
-            owner.reconfirm(partition)
+            relay.reconfirm(partition)
 
 
 def _is_idle(partition: Partition) -> bool:

@@ -10,8 +10,8 @@ import time
 
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Unsupported
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, NotOurs
-from mirror.relay.owner import Owner
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.watch.memory import transactional_memory_ms
@@ -25,16 +25,16 @@ LOOKS = 8
 class Renewal:
     """Renews the ids of all partitions of a process, one after the other."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
         self._used: dict[Partition, tuple[Ownership, float]] = {}
         """The ownership of each partition, and when that was seen first (monotonic)."""
 
     async def keep(self) -> None:
         """Renews what is due, until cancelled."""
-        expires_ms = await transactional_memory_ms(self._owner.destination)
+        expires_ms = await transactional_memory_ms(self._relay.destination)
         while True:
-            every_s = min(expires_ms, 2 * self._owner.memory.ms) / SHARE / 1000
+            every_s = min(expires_ms, 2 * self._relay.memory.ms) / SHARE / 1000
             await asyncio.sleep(every_s / LOOKS)
             for partition in self._due(every_s):
                 try:
@@ -42,11 +42,11 @@ class Renewal:
                 except Unsupported:
                     return  # before Kafka 2.5 only a takeover uses an id
                 except NetworkError as error:
-                    self._owner.log.info("not_renewed", partition=partition.name, detail=str(error))
+                    self._relay.log.info("not_renewed", partition=partition.name, detail=str(error))
 
     def _due(self, every_s: float) -> list[Partition]:
         now, before, self._used = time.monotonic(), self._used, {}
-        for partition in self._owner.partitions.values():
+        for partition in self._relay.partitions.values():
             ownership = partition.claim.ownership
             if ownership is not None:
                 known = before.get(partition)
@@ -64,7 +64,7 @@ class Renewal:
             return
         generation = partition.cursor.generation
         try:
-            await self._owner.locator.renew(partition)
+            await self._relay.locator.renew(partition)
         except NotOurs as error:
             if partition.cursor.generation == generation:
-                self._owner.act(partition, Doubt.of(error))
+                self._relay.act(partition, Doubt.of(error))

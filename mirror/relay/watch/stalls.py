@@ -10,7 +10,7 @@ answered, or the connection has ended.
 
 import asyncio
 
-from mirror.relay.owner import Owner
+from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.sink import Lane
@@ -23,8 +23,8 @@ a far cluster."""
 class Stalls:
     """Watches all lanes of a process. Costs nothing while there is room for fetches."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
         self._timer: asyncio.TimerHandle | None = None
         self._grants = 0
         self._received: dict[Lane, tuple[int, int]] = {}
@@ -33,8 +33,8 @@ class Stalls:
         """Called when a fetch waits for room. If one still waits after ``STALL_S``, and none was sent, lanes are
         stalled."""
         if self._timer is None:
-            self._grants = self._owner.pool.grants
-            self._received = {lane: lane.received for lane in self._owner.lanes}
+            self._grants = self._relay.pool.grants
+            self._received = {lane: lane.received for lane in self._relay.lanes}
             self._timer = asyncio.get_running_loop().call_later(STALL_S, self._look)
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class Stalls:
 
     def _look(self) -> None:
         self._timer = None
-        pool = self._owner.pool
+        pool = self._relay.pool
         if not pool.waited_for:
             return
         if pool.grants == self._grants:
@@ -55,25 +55,25 @@ class Stalls:
 
     def _make_room(self) -> None:
         """Makes the lanes that hold frames and are behind let go of them, if another partition can use the room."""
-        owner = self._owner
+        relay = self._relay
         behind = {
             lane: None
-            for lane in owner.lanes
+            for lane in relay.lanes
             if lane.holds and (lane.full or lane.received == self._received.get(lane))
         }
         if not behind or not any(
-            _starves(each) and each.queue.lane not in behind for each in owner.partitions.values()
+            _starves(each) and each.queue.lane not in behind for each in relay.partitions.values()
         ):
             return
         for lane in behind:
-            lane.stall(owner.pool)
-            owner.log.info(
+            lane.stall(relay.pool)
+            relay.log.info(
                 "lane_stalled",
                 broker=lane.node_id,
                 detail=f"destination broker {lane.node_id} takes what it is sent slowly or not at all: nothing is "
                 "fetched for it until it has answered, so that the others' partitions go on",
             )
-        owner.pool.ask_again()
+        relay.pool.ask_again()
 
 
 def _starves(partition: Partition) -> bool:

@@ -42,7 +42,7 @@ class Lane:
 
     stalled = False
 
-    def __init__(self, owner: "Owner") -> None:
+    def __init__(self, owner: "Orchestrator") -> None:
         self._owner = owner
 
     def offer(self, queue: Queue) -> None:
@@ -55,7 +55,7 @@ class Lane:
         self._owner.told.append("detach")
 
 
-class Owner:
+class Orchestrator:
     """What is reported to."""
 
     check_unmoved: Callable[[Partition], Awaitable[None]]
@@ -94,7 +94,7 @@ class Owner:
         self.tasks.append(asyncio.ensure_future(work))
 
 
-def proofs_of(owner: Owner) -> ReadBack:
+def proofs_of(owner: Orchestrator) -> ReadBack:
     """As much of the relay as they need."""
     relay: Any = owner
     return ReadBack(relay)
@@ -110,7 +110,7 @@ async def test_what_is_fetched_again_behind_a_hole_leaves_the_proof_valid() -> N
     2. The position is the same, so the proof holds and the window opens. At another position it means nothing.
     """
     for moves, proven in ((False, True), (True, False)):
-        owner = Owner(SENT, None)
+        owner = Orchestrator(SENT, None)
         partition = Partition("t", 0)
         partition.phase, partition.queue.acknowledged = Phase.ACTIVE, 1
         partition.queue.freshness.appended(1, 0)
@@ -140,7 +140,7 @@ async def test_first_batch_after_a_resync(
     found: bytes | None, cut: Exception | None, told: list[str], proven: bool
 ) -> None:
     """It is the one that was sent, or the partition halts; what is refused while its start is moved is told, too."""
-    owner = Owner(found, cut)
+    owner = Orchestrator(found, cut)
     partition = Partition("t", 0)
     partition.phase, partition.queue.proven, partition.claim.destination_leader = Phase.ACTIVE, False, LEADER
     batch = Batch(SENT[:61], memoryview(SENT)[61:], 1, None)
@@ -165,7 +165,7 @@ async def test_first_batch_after_a_resync(
 async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bool, told: str) -> None:
     """On a compacted destination topic, a batch that its cleaner has changed says nothing about what was sent: the
     position is sought again, which compares what survives. Where there is no cleaner, it is another batch."""
-    owner = Owner(found, None)
+    owner = Orchestrator(found, None)
     partition = Partition("t", 0)
     partition.phase, partition.terms = Phase.ACTIVE, Terms(compacted_there=compacted)
     partition.claim.destination_leader = LEADER
@@ -177,7 +177,7 @@ async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bo
 @pytest.mark.parametrize(("leader", "told"), [(LEADER, "halt not_a_copy"), (LEADER + 1, "doubt leader_changed")])
 async def test_read_back_elsewhere(leader: int, told: str) -> None:
     """Another broker than the one that has acknowledged it may be the leader no more: what it lacks proves nothing."""
-    owner = Owner(None, None)
+    owner = Orchestrator(None, None)
     owner.leader = leader
     partition = Partition("t", 0)
     partition.phase, partition.claim.destination_leader = Phase.ACTIVE, LEADER
@@ -196,7 +196,7 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     2. What the late answer says means nothing for the new position, which gets a look of its own and then its turn.
        (Without that it is never offered again, and stands still.)
     """
-    owner, partition = Owner(None, None), Partition("t", 0)
+    owner, partition = Orchestrator(None, None), Partition("t", 0)
     partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
     late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     prompt: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.relay.watch.memory import ProducerMemory
 
 
-class Owner(Protocol):
+class Orchestrator(Protocol):
     """Owns every task. Only the owner changes a partition's phase."""
 
     source: "Cluster"
