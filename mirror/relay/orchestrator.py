@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.relay.stats import Stats
     from mirror.relay.topics.pairing import Pair
     from mirror.relay.topics.verdicts import Verdicts
-    from mirror.relay.watch.memory import ProducerMemory
+    from mirror.relay.watch.expiry import ProducerExpiry
 
 
 class Orchestrator(Protocol):
@@ -42,7 +42,7 @@ class Orchestrator(Protocol):
     pins: "Pins"
     loops: "Loops"
     verdicts: "Verdicts"
-    memory: "ProducerMemory"
+    expiry: "ProducerExpiry"
 
     @property
     def lanes(self) -> "list[Lane]":

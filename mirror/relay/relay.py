@@ -50,8 +50,8 @@ from mirror.relay.topics.pairing import Pair, pair_topics
 from mirror.relay.topics.refresh import TopicRefresh
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import Ends
+from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.relay.watch.idle import Idle
-from mirror.relay.watch.memory import ProducerMemory
 from mirror.relay.watch.renewal import Renewal
 from mirror.relay.watch.stalls import Stalls
 from mirror.wire.produce import topic_head
@@ -124,7 +124,7 @@ class Relay:
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
         self.gone = GoneTopics(source, destination, settings, self.durable.state, log)
         self._narrower = Warnings(log, destination.name)
-        self.memory = ProducerMemory(destination, log)
+        self.expiry = ProducerExpiry(destination, log)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -168,7 +168,7 @@ class Relay:
                 "topics keep their names: each would be copied into itself; check bootstrap.servers of both"
             )
         await self._choose_produce_version()
-        await self.memory.ask()
+        await self.expiry.ask()
         await self.durable.open()
         found = await self.find_topics()
         if not found:
@@ -179,7 +179,7 @@ class Relay:
         self.spawn(self.refresh.keep())
         self.spawn(self.durable.keep())
         self.spawn(self.durable.watch())
-        self.spawn(self.memory.keep())
+        self.spawn(self.expiry.keep())
         self.spawn(self._renewal.keep())
         self.spawn(Ends(self).keep())
         self.spawn(self.loops.keep())
@@ -509,7 +509,7 @@ class Relay:
 
     def forgets_before_ms(self) -> float:
         """See ``Orchestrator``."""
-        return self.memory.forgets_before_ms()
+        return self.expiry.forgets_before_ms()
 
     def drained(self) -> None:
         """Partitions may have nothing left to send, and there may be something to fetch."""

@@ -14,7 +14,7 @@ from mirror.relay.locate import resync, seeking
 from mirror.relay.locate.resync import LOOKS
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.partition.partition import Partition
-from mirror.relay.watch.memory import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerMemory
+from mirror.relay.watch.expiry import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerExpiry
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import PRODUCE_KEY
 from tests.fakes import faults
@@ -84,13 +84,13 @@ async def test_what_brokers_remember_is_the_least_that_one_answers() -> None:
         destination.producer_id_expiration_ms = 10 * HOUR_MS
         destination.next("DescribeConfigs", faults.disconnect(), node_id=1)
         destination.next("DescribeConfigs", faults.refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), node_id=3)
-        memory = ProducerMemory(cluster, log := Log())
+        memory = ProducerExpiry(cluster, log := Log())
         await memory.ask()
         assert memory.ms == 10 * HOUR_MS - EXPIRATION_MARGIN_MS
         assert not log.lines
         for node_id in BROKERS:
             destination.next("DescribeConfigs", faults.disconnect(), node_id=node_id)
-        fresh = ProducerMemory(cluster, log)
+        fresh = ProducerExpiry(cluster, log)
         await fresh.ask()
         assert fresh.ms == PRODUCER_EXPIRATION_MS - EXPIRATION_MARGIN_MS
         assert log.of("producer_memory_assumed")

@@ -204,7 +204,7 @@ class Worker:
         one.failed = asyncio.get_running_loop().create_future()
         one._produce_version = PRODUCE_VERSION
         one.inner_loop = InnerLoop(PRODUCE_VERSION)
-        one.memory.ms = DAY_MS - 15 * 60_000
+        one.expiry.ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         while not one.pairs:
             try:

@@ -14,7 +14,7 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, NotOurs
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from mirror.relay.watch.memory import transactional_memory_ms
+from mirror.relay.watch.expiry import transactional_memory_ms
 
 SHARE = 4
 """An id is used this many times before it would expire."""
@@ -34,7 +34,7 @@ class Renewal:
         """Renews what is due, until cancelled."""
         expires_ms = await transactional_memory_ms(self._relay.destination)
         while True:
-            every_s = min(expires_ms, 2 * self._relay.memory.ms) / SHARE / 1000
+            every_s = min(expires_ms, 2 * self._relay.expiry.ms) / SHARE / 1000
             await asyncio.sleep(every_s / LOOKS)
             for partition in self._due(every_s):
                 try:

@@ -90,7 +90,7 @@ class MappedWorker(Worker):
         one.failed = asyncio.get_running_loop().create_future()
         one._produce_version = PRODUCE_VERSION
         one.inner_loop = InnerLoop(PRODUCE_VERSION)
-        one.memory.ms = DAY_MS - 15 * 60_000
+        one.expiry.ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         opened = False
         while not (self.here.topics and self.there.topics and opened):

@@ -22,7 +22,7 @@ EXPIRATION_MARGIN_MS = 15 * 60_000
 ASK_EVERY_S = 30.0
 
 
-class ProducerMemory:
+class ProducerExpiry:
     """The memory of the brokers of one cluster. ``ms``: how long they remember a producer at least, minus a margin."""
 
     def __init__(self, cluster: Cluster, log: EventLog) -> None:
