@@ -3,7 +3,7 @@
 from typing import Any
 
 from mirror.net.security.options import GSSAPI, OAUTHBEARER, PLAIN, SCRAM, SecurityOptions
-from mirror.net.security.sasl import tokens_of
+from mirror.net.security.tokens import tokens_of
 
 
 def client_config(security: SecurityOptions) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def client_config(security: SecurityOptions) -> dict[str, Any]:
         if sasl.mechanism in (PLAIN, *SCRAM):
             config |= {"sasl.username": sasl.username, "sasl.password": sasl.password.read()}
         elif sasl.mechanism == OAUTHBEARER:
-            tokens = tokens_of(sasl)
+            tokens = tokens_of(sasl.tokens)
             extensions = dict(sasl.tokens.extensions)
             config["oauth_cb"] = lambda _: (*tokens.token(), "", extensions) if extensions else tuple(tokens.token())
         elif sasl.mechanism == GSSAPI:

@@ -14,7 +14,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from mirror.net.connection import Connection
 from mirror.net.errors import AuthenticationFailed, NetworkError, Unsupported
 from mirror.net.security.options import GSSAPI, OAUTHBEARER, SCRAM, SaslOptions, SecurityOptions
-from mirror.net.security.tokens import Tokens
+from mirror.net.security.tokens import tokens_of
 from mirror.wire.errors import ErrorCode, error_name
 
 AGAIN_AFTER = (0.80, 0.90)
@@ -40,18 +40,6 @@ class Mechanism(Protocol):
         """Returns True if the exchange has succeeded."""
 
 
-_tokens: dict[SaslOptions, Tokens] = {}
-"""One source for all connections of a cluster."""
-
-
-def tokens_of(options: SaslOptions) -> Tokens:
-    """Returns the token source of these settings, always the same one."""
-    source = _tokens.get(options)
-    if source is None:
-        source = _tokens[options] = Tokens(options.tokens)
-    return source
-
-
 class Session:
     """Keeps one connection authenticated.
 
@@ -65,7 +53,6 @@ class Session:
         assert security.sasl is not None
         self._connection = connection
         self._options = security.sasl
-        self._protocol = security.protocol
         self._host = host
         self._task: asyncio.Task[None] | None = None
 
@@ -134,10 +121,10 @@ class Session:
 
     async def _begun(self) -> Mechanism:
         if self._options.mechanism != OAUTHBEARER:
-            return cast(Mechanism, await self._step(_mechanism, self._options, self._protocol, self._host))
+            return cast(Mechanism, await self._step(_mechanism, self._options, self._host))
         try:
             # A server may have to be asked for a token, or the operator's code: not on the event loop.
-            token = await asyncio.to_thread(tokens_of(self._options).token)
+            token = await asyncio.to_thread(tokens_of(self._options.tokens).token)
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
         return _Bearer(token.value, self._options.tokens.extensions)
@@ -189,7 +176,7 @@ class _Bearer:
         return self._done
 
 
-def _mechanism(options: SaslOptions, protocol: str, host: str) -> Mechanism:
+def _mechanism(options: SaslOptions, host: str) -> Mechanism:
     """Returns a new exchange."""
     _stub("kafka.net")
     from kafka.net import sasl
@@ -204,8 +191,8 @@ def _mechanism(options: SaslOptions, protocol: str, host: str) -> Mechanism:
     username = options.username
     if options.mechanism in SCRAM:
         username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802; the library leaves it to us
+    # Without security_protocol: where it says that nothing is encrypted, the library prints a line for each connection.
     config = {
-        "security_protocol": protocol,
         "sasl_mechanism": options.mechanism,
         "sasl_plain_username": username,
         "sasl_plain_password": options.password.read(),

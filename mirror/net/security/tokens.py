@@ -9,9 +9,6 @@ import json
 import ssl
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -61,6 +58,18 @@ class Tokens:
             return self._known
 
 
+_sources: dict[TokenOptions, Tokens] = {}
+"""One source for all connections of a cluster."""
+
+
+def tokens_of(options: TokenOptions) -> Tokens:
+    """Returns the token source of these settings, always the same one."""
+    source = _sources.get(options)
+    if source is None:
+        source = _sources[options] = Tokens(options)
+    return source
+
+
 def _given(value: str, now: float) -> Token:
     if not value:
         raise AuthenticationFailed("the token is empty; see sasl.oauthbearer.token")
@@ -83,6 +92,11 @@ def _from_provider(name: str, now: float) -> Token:
 
 def _from_endpoint(options: TokenOptions, now: float) -> Token:
     """Asks for a token with client credentials (RFC 6749, section 4.4)."""
+    # Only where it is needed: with all that it imports, it is 3 MB in every worker.
+    import urllib.error
+    import urllib.parse
+    import urllib.request
+
     where = options.endpoint
     pair = f"{urllib.parse.quote(options.client_id, '')}:{urllib.parse.quote(options.client_secret.read(), '')}"
     form = {"grant_type": "client_credentials", **({"scope": options.scope} if options.scope else {})}

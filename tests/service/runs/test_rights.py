@@ -1,0 +1,146 @@
+"""The rights that the README lists are enough for the whole job."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from mirror.sandbox import Cluster
+from tests import secured
+from tests.secured import PASSWORD, SASL_PLAIN, USER, Files
+from tests.service.kafka_side import create_topic, produce
+from tests.service.running import config_text, mirror
+from tests.service.runs.test_holes import assert_same_for_consumers, transactions
+from tests.service.runs.test_worker import caught_up
+
+pytestmark = pytest.mark.broker
+PRINCIPAL = f"User:{USER}"
+_TIMEOUT_S = 30.0
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # The brokers themselves, and the clients of the tests, which come without a name.
+    "super.users": "User:ANONYMOUS",
+}
+TOPIC, GROUP, CLUSTER, ID = (
+    ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER, ResourceType.TRANSACTIONAL_ID,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Right:
+    """One right. ``side``: of which cluster. ``name``: of the resource; with ``*`` at its end, of all that begin so."""
+
+    side: str
+    kind: ResourceType
+    name: str
+    operation: AclOperation
+
+    def binding(self, topic: str) -> AclBinding:
+        name = self.name.replace("TOPIC", topic)
+        pattern = ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
+        return AclBinding(
+            self.kind, name.removesuffix("*"), pattern,
+            PRINCIPAL, "*", self.operation, AclPermissionType.ALLOW,
+        )  # fmt: skip
+
+
+def rights(side: str, kind: ResourceType, name: str, *operations: str) -> list[Right]:
+    return [Right(side, kind, name, getattr(AclOperation, operation)) for operation in operations]
+
+
+ALL = [
+    *rights("source", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    *rights("source", GROUP, "mirror-source->destination", "READ"),
+    *rights("source", TOPIC, "mirror-internal.*", "READ", "DESCRIBE"),
+    *rights(
+        "destination", TOPIC, "TOPIC", "WRITE", "READ", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "ALTER", "DELETE"
+    ),
+    *rights("destination", TOPIC, "mirror-internal.*", "READ", "WRITE", "DESCRIBE", "CREATE"),
+    *rights("destination", ID, "mirror.source->destination.*", "WRITE", "DESCRIBE"),
+    *rights("destination", CLUSTER, "kafka-cluster", "ALTER", "DESCRIBE_CONFIGS"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return secured.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def both(files: Files) -> Iterator[dict[str, Cluster]]:
+    with (
+        secured.cluster(files, name="source", more=AUTHORIZER) as source,
+        secured.cluster(files, name="destination", more=AUTHORIZER) as destination,
+    ):
+        yield {"source": source, "destination": destination}
+
+
+class Granted:
+    """Exactly these rights, and no other."""
+
+    def __init__(self, both: dict[str, Cluster], topic: str) -> None:
+        self.topic = topic
+        self.admins = {
+            side: AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) for side, cluster in both.items()
+        }
+
+    def only(self, wanted: Sequence[Right]) -> None:
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        for side, admin in self.admins.items():
+            for deleted in admin.delete_acls([everything], request_timeout=_TIMEOUT_S).values():
+                deleted.result(_TIMEOUT_S)
+            bindings = [right.binding(self.topic) for right in wanted if right.side == side]
+            for made in admin.create_acls(bindings, request_timeout=_TIMEOUT_S).values():
+                made.result(_TIMEOUT_S)
+
+
+def config(both: dict[str, Cluster], topic: str) -> str:
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": USER,
+            "sasl.password": PASSWORD}  # fmt: skip
+    return config_text(
+        both["source"].servers(SASL_PLAIN), both["destination"].servers(SASL_PLAIN), [topic],
+        flow={"refresh.topics.interval.ms": 500}, clusters={"source": sasl, "destination": sasl},
+    )  # fmt: skip
+
+
+def begins_above_zero(cluster: Cluster, topic: str) -> None:
+    """Deletes the first records."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 5)]).values():
+        deleted.result(_TIMEOUT_S)
+
+
+def test_the_list_is_enough(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+    """A topic that begins above offset 0, grows, and gets transactions: created, filled, trimmed, widened, copied."""
+    source, destination = both["source"], both["destination"]
+    create_topic(source.bootstrap_servers, topic_name, 1)
+    produce(source.bootstrap_servers, topic_name, 40, partitions=1)
+    begins_above_zero(source, topic_name)
+    Granted(both, topic_name).only(ALL)
+    with mirror(tmp_path / "mirror.yaml", config(both, topic_name)) as process:
+        caught_up(process, source.bootstrap_servers, destination.bootstrap_servers, topic_name, 1)
+        admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+        for grown in admin.create_partitions([NewPartitions(topic_name, 2)]).values():
+            grown.result(_TIMEOUT_S)
+        process.wait_event("partitions_added")
+        transactions(source.bootstrap_servers, topic_name, 5)
+        produce(source.bootstrap_servers, topic_name, 40, partitions=2, seed=1)
+        caught_up(process, source.bootstrap_servers, destination.bootstrap_servers, topic_name, 2)
+        warned = [line["event"] for line in process.lines if line.get("level") in ("warning", "error")]
+        assert warned == []
+        assert process.stop() == 0
+    assert_same_for_consumers(source.bootstrap_servers, destination.bootstrap_servers, topic_name)
