@@ -66,11 +66,12 @@ def produce(
     partitions: int = 1,
     codec: str = "none",
     size: int = 200,
+    least: int = 0,
     seed: int = 0,
     keyed: bool = False,
 ) -> None:
     """So many records by librdkafka, spread over the partitions: keys (of each, if ``keyed``), headers and null values
-    among them."""
+    among them. Values have ``least`` to ``size`` bytes."""
     chance = random.Random(f"{topic}{codec}{seed}")
     settings = {
         "bootstrap.servers": bootstrap,
@@ -83,7 +84,7 @@ def produce(
     }
     producer = Producer(settings)
     for number in range(count):
-        value = None if number % 17 == 0 else chance.randbytes(chance.randrange(size) // 2).hex().encode()
+        value = None if number % 17 == 0 else chance.randbytes(chance.randrange(least, size) // 2).hex().encode()
         producer.produce(
             topic,
             value=value,

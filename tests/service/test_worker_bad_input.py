@@ -325,7 +325,7 @@ def test_too_large_for_the_destination(two: Two, good: str, topic_name: str) -> 
     create_topic(two.destination, topic_name, max_message_bytes="20000")
     produce(two.source, topic_name, 40)
     before = end_of(two.source, topic_name)
-    produce(two.source, topic_name, 2, size=900_000, seed=3)
+    produce(two.source, topic_name, 2, size=900_000, least=100_000, seed=3)
     line = two.halts(topic_name, good)
     assert line["reason"] == "too_large"
     # As it stands there, in a shell: the value is the source's, which takes more than this batch has.

@@ -24,6 +24,7 @@ from mirror.relay.leading.cleanup import Cleanups
 from mirror.relay.leading.filler import Lead, lead, trim
 from mirror.relay.locate.resync import (
     Found,
+    Rest,
     Resync,
     ResyncRules,
     barrier,
@@ -101,16 +102,16 @@ class Locator:
         self._renewed: Partition | None = None
         self._renewing = asyncio.Event()
 
-    async def locate(self, partition: Partition, *, takeover: bool) -> Location:
+    async def locate(self, partition: Partition, *, takeover: bool, rest: Rest = asyncio.sleep) -> Location:
         """Returns where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still
-        send.
+        send. ``rest``: waits while the log's end has to stand still.
 
         Raises:
             PartitionHalted: it cannot go on, and looking again will not help.
             NetworkError: cannot be determined now; try again after a refresh of the metadata.
         """
         try:
-            return await self._locate(partition, takeover=takeover)
+            return await self._locate(partition, takeover=takeover, rest=rest)
         except PartitionHalted as stop:
             if stop.halted.reason == HaltReason.RECREATED.slug:
                 raise await self._with_what_is_there(stop, partition) from stop
@@ -133,15 +134,15 @@ class Locator:
         )
         return halt(HaltReason.RECREATED, f"{stop.halted.detail}; {holds}")
 
-    async def _locate(self, partition: Partition, *, takeover: bool) -> Location:
+    async def _locate(self, partition: Partition, *, takeover: bool, rest: Rest) -> Location:
         await self._adopt_anew(partition, takeover=takeover)
         here, there = self.logs(partition)
         level = await self._pins.check_settings(partition, there)
         if takeover:
             # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
             partition.claim.own(await self._own(partition))
-            await self._lead(partition, here, there)
-        found = await self._resync(partition, here, there, settle=takeover or partition.claim.unsettled)
+            await self._lead(partition, here, there, rest)
+        found = await self._resync(partition, here, there, rest, settle=takeover or partition.claim.unsettled)
         found = await self._go_over_gap(partition, here, found)
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
         if level:
@@ -198,16 +199,18 @@ class Locator:
         detail = f"{'; '.join(others)}; nothing of it was copied, so the copy begins again"
         self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
 
-    async def _resync(self, partition: Partition, here: SourceLog, there: PartitionLog, *, settle: bool) -> Found:
+    async def _resync(
+        self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, settle: bool
+    ) -> Found:
         """Returns the position. A source that deletes records that are due has overtaken us only if something was
         copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
         while True:
-            rules = replace(self.rules(partition), vouch=partial(self._pins.vouch, partition, here))
+            rules = replace(self.rules(partition), rest=rest, vouch=partial(self._pins.vouch, partition, here))
             try:
                 return await Resync(here, there, rules, self.log).run(settle=settle)
             except PartitionHalted as stop:
                 overtaken = stop.halted.reason == HaltReason.RETENTION_OVERTOOK.slug
-                if not overtaken or partition.counts.batches or not await self._lead(partition, here, there):
+                if not overtaken or partition.counts.batches or not await self._lead(partition, here, there, rest):
                     raise
                 partition.begin_again()
 
@@ -263,7 +266,7 @@ class Locator:
         if end != partition.queue.acknowledged:
             raise Moved(END_MOVED, f"{there.name} ends at {end}, not {partition.queue.acknowledged}")
 
-    async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog) -> bool:
+    async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog, rest: Rest) -> bool:
         """Fills the offsets before the source's first record, if the partition is new at the destination. Returns True
         if the destination's end was moved."""
         return await lead(
@@ -271,7 +274,7 @@ class Locator:
             there,
             self._leading(partition),
             partition.claim.begun,
-            settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log),
+            settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log, rest),
             owns=lambda: self._may_write(partition),
             cleanup=self._cleanups.of(partition.topic),
             log=self.log,

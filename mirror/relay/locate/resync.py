@@ -38,6 +38,10 @@ MOST_SETTLES = 10
 """Waits of ``settle_s`` for an end to stand still before the partition gives its seat back."""
 
 
+Rest = Callable[[float], Awaitable[object]]
+"""Waits for so many seconds, or longer. Nothing large may be held meanwhile: thousands of partitions rest at a time."""
+
+
 class Readable(Protocol):
     """A partition's log, for reading. See ``net.logs.log.PartitionLog``."""
 
@@ -80,6 +84,7 @@ class ResyncRules:
         owner: the flow's producer id for this partition, rotation 0.
         filler: the producer id for its leading filler.
         settle_s: longer than bytes of a dead predecessor can still arrive.
+        rest: how that time is waited.
         committed: the source is read as a read_committed consumer reads it.
         window: batches that a predecessor may have had under way.
         terms: of the topic.
@@ -104,6 +109,7 @@ class ResyncRules:
     owner: int
     filler: int
     settle_s: float
+    rest: Rest = asyncio.sleep
     committed: bool = True
     window: int = 5
     terms: Terms = field(default_factory=Terms)
@@ -181,8 +187,10 @@ async def _visible(there: Readable) -> int:
         return -1
 
 
-async def standing_still(there: Readable, settle_s: float, log: EventLog) -> int:
+async def standing_still(there: Readable, settle_s: float, log: EventLog, rest: Rest = asyncio.sleep) -> int:
     """Returns the barrier once two of them, ``settle_s`` apart, are equal: then the end will not move.
+
+    ``rest``: waits that long, or longer.
 
     Raises:
         Unreachable: it moves again and again.
@@ -190,7 +198,7 @@ async def standing_still(there: Readable, settle_s: float, log: EventLog) -> int
     """
     end = await barrier(there, log)
     for _ in range(MOST_SETTLES):
-        await asyncio.sleep(settle_s)
+        await rest(settle_s)
         again = await barrier(there, log)
         if again == end:
             return end
@@ -234,10 +242,15 @@ class Resync:
         # at worst a repeat, which is recognised. One from after it would be taken for the batch at that end.
         known = await there.producers()
         end = await barrier(there, self._log)
-        tail = await self._comparison.tail(log_start, end, whole=True)
-        settle = settle or not armed(tail, known) or await self._is_late_wrong(source_start, end)
+        tail: Tail | None = None
+        if not settle:
+            tail = await self._comparison.tail(log_start, end, whole=True)
+            settle = not armed(tail, known) or await self._is_late_wrong(source_start, end)
         if settle:
-            known, end, tail = await self._stand_still(log_start, end, tail)
+            tail = None  # its batches are not kept while the end has to stand still: see ``Rest``
+            known, end = await self._stand_still(log_start, end)
+        if tail is None:
+            tail = await self._comparison.tail(log_start, end, whole=True)
         await self._check_run(tail, log_start)
         try:
             source_end = await self._check_range(tail, log_start, source_start, source_end, end)
@@ -274,15 +287,17 @@ class Resync:
             settled=settle,
         )
 
-    async def _stand_still(self, log_start: int, end: int, tail: Tail) -> tuple[list[Producer] | None, int, Tail]:
-        """Waits for two equal ends ``settle.ms`` apart: then the end will not move."""
+    async def _stand_still(self, log_start: int, end: int) -> tuple[list[Producer] | None, int]:
+        """Waits for two equal ends ``settle.ms`` apart: then the end will not move. Returns the producers that the
+        leader remembered before, and the end."""
         for _ in range(MOST_SETTLES):
             known = await self._there.producers()
-            await asyncio.sleep(self._rules.settle_s)
+            await self._rules.rest(self._rules.settle_s)
             again = await barrier(self._there, self._log)
             if again == end:
-                return known, end, tail
-            end, tail = again, await self._comparison.tail(log_start, again, whole=True)
+                return known, end
+            end = again
+        await self._comparison.tail(log_start, end, whole=True)  # halts if it is somebody else who writes all the time
         raise _unsettled(self._there, end)
 
     # -- the destination ---------------------------------------------------------------------------------------------

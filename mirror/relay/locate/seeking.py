@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from typing import Self
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader
@@ -26,6 +27,35 @@ RELEASED_FOR_SETTLES = (5.0, 15.0)
 value from this range."""
 MOST_STEPS = 16
 """Most steps by which consecutive doubts lengthen the pause. It reaches its upper bound long before."""
+
+
+class Seat:
+    """One of the seats at a broker. It is given back while its partition only waits, so that thousands of partitions
+    whose logs' ends have to stand still do so at the same time."""
+
+    def __init__(self, seats: asyncio.Semaphore) -> None:
+        self._seats = seats
+        self._held = False
+
+    async def __aenter__(self) -> Self:
+        await self._seats.acquire()
+        self._held = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give_back()
+
+    async def rest(self, seconds: float) -> None:
+        """Waits for so many seconds, without the seat, and then for a seat."""
+        self._give_back()
+        await asyncio.sleep(seconds)
+        await self._seats.acquire()
+        self._held = True
+
+    def _give_back(self) -> None:
+        if self._held:
+            self._held = False
+            self._seats.release()
 
 
 class Seeking:
@@ -100,7 +130,7 @@ class Seeking:
         there = _led(relay.destination, partition.destination, partition.index)
         if seats.locked():
             partition.wait(f"{AT_ONCE} other positions are looked for at {there}")
-        async with seats:
+        async with Seat(seats) as seat:
             partition.wait(f"both logs are looked at: {here}, {there}")
             await self._refresh(since)
             if takeover:
@@ -111,7 +141,7 @@ class Seeking:
                 if halted is not None and not await self._made_anew(partition, halted):
                     return halted
             self._looked_at[partition] = relay.source.leader(partition.topic, partition.index)
-            return await relay.locator.locate(partition, takeover=takeover)
+            return await relay.locator.locate(partition, takeover=takeover, rest=seat.rest)
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if a verdict is about another topic than was meant, or may be: a log's ends are requested by

@@ -30,7 +30,7 @@ from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.evidence import Unseen
 from mirror.relay.locate.position import Locator, transactional_id
-from mirror.relay.locate.resync import ResyncRules, barrier
+from mirror.relay.locate.resync import Rest, ResyncRules, barrier
 from mirror.relay.mapped.beginning import Beginning, ReadBounds, Start, open_tail
 from mirror.relay.mapped.copied import Between, Copied, OpenMap, write_down
 from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others
@@ -54,13 +54,14 @@ class MappedLocator(Locator):
         self.settings = self._settings
         self.isolation_level = self._settings.isolation_level
 
-    async def locate(self, partition: Partition, *, takeover: bool) -> Location:
+    async def locate(self, partition: Partition, *, takeover: bool, rest: Rest = asyncio.sleep) -> Location:
         """See ``Locator``.
 
         Raises:
             NotOurs: somebody else has taken it over since we did.
             PartitionHalted: also where another flow id has copied it before.
         """
+        del rest  # while it waits, it holds batches of both logs: only so many may do that at the same time
         if takeover:
             # The previous ownership is somebody else's by now. Until the partition is ours again, a halt is about the
             # topics themselves.

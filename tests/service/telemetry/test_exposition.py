@@ -128,7 +128,7 @@ def differing(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
     left = lines_of(exposed(monkeypatch))
     missing = []
     for line in EXPECTED.split("\n")[1:-1]:
-        pattern = re.compile(re.escape(line).replace(r"\*", "[0-9.e+]+"))
+        pattern = re.compile(re.escape(line).replace(r"\*", "[0-9.e+-]+"))
         match = next((each for each in left if pattern.fullmatch(each)), None)
         if match is None:
             missing.append(line)

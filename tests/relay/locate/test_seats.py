@@ -1,0 +1,83 @@
+"""Seats: few partitions read logs at the same time, and any number waits for an end to stand still."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mirror.relay.locate import seeking
+from mirror.relay.locate.seeking import Seat
+from tests.relay.flows import batch as batch_of
+from tests.relay.flows import clusters, mirroring
+
+SEATS, PARTITIONS = 2, 12
+
+
+class Counted:
+    """How many rest at the same time, and how many hold a seat, at the most."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rest: Callable[[Seat, float], Awaitable[None]]) -> None:
+        self.resting = self.most_resting = self.most_seated = 0
+        monkeypatch.setattr(seeking, "AT_ONCE", SEATS)
+        monkeypatch.setattr(Seat, "rest", self._counted(rest))
+
+    def _counted(self, rest: Callable[[Seat, float], Awaitable[None]]) -> Callable[[Seat, float], Awaitable[None]]:
+        async def counting(seat: Seat, seconds: float) -> None:
+            self.resting += 1
+            self.most_resting = max(self.most_resting, self.resting)
+            try:
+                await rest(seat, seconds)
+            finally:
+                self.resting -= 1
+            held = SEATS - seat._seats._value
+            self.most_seated = max(self.most_seated, held)
+
+        return counting
+
+
+async def located() -> None:
+    """All partitions of a topic that nobody has copied yet."""
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            source.store("t", index, batch_of(0))
+        async with mirroring(source, destination, settle_ms=2_000) as flow:
+            await flow.copied()
+
+
+async def test_all_wait_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, Seat.rest)
+    await located()
+    assert counted.most_resting == PARTITIONS
+    assert counted.most_seated <= SEATS
+
+
+async def test_in_their_seats_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutation: each keeps its seat while it waits, and the others wait for that."""
+    counted = Counted(monkeypatch, lambda _, seconds: asyncio.sleep(seconds))
+    await located()
+    assert counted.most_resting <= SEATS
+
+
+async def test_a_seat_is_given_back_once() -> None:
+    """Also if it is cancelled while it rests, or while it waits for a seat again."""
+    seats = asyncio.Semaphore(1)
+
+    async def resting() -> None:
+        async with Seat(seats) as seat:
+            await seat.rest(0)
+            await seat.rest(60)
+
+    task = asyncio.create_task(resting())
+    await asyncio.sleep(0.01)
+    assert not seats.locked()
+    async with seats:
+        other = asyncio.create_task(resting())
+        await asyncio.sleep(0.01)
+        for each in (task, other):
+            each.cancel()
+        await asyncio.gather(task, other, return_exceptions=True)
+        assert seats.locked()
+    assert not seats.locked()
+    await seats.acquire()
+    assert seats.locked()
