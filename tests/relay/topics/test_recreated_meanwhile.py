@@ -11,6 +11,7 @@ from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate.position import Locator
+from mirror.relay.locate.resync import Rest
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.partition.location import Location
@@ -34,10 +35,10 @@ class Looks:
     def patched(self) -> Any:
         """While they are so."""
 
-        async def locate(locator: Locator, partition: Partition, *, takeover: bool) -> Location:
+        async def locate(locator: Locator, partition: Partition, *, takeover: bool, rest: Rest) -> Location:
             self.count += 1
             if self.count > 1:
-                return await _locate(locator, partition, takeover=takeover)
+                return await _locate(locator, partition, takeover=takeover, rest=rest)
             raise self._first()
 
         return patch.object(Locator, "locate", locate)
