@@ -223,7 +223,7 @@ async def _of_these_topics(self: Any, partition: Any, halted: Any) -> bool:
     return False
 
 
-async def _still_owned(self: MappedLocator, partition: Any, *, takeover: bool) -> Any:
+async def _still_owned(self: MappedLocator, partition: Any, *, takeover: bool, **_: Any) -> Any:
     """A partition that comes back is its last owner's."""
     try:
         return await self._look(partition, takeover=takeover)
