@@ -115,8 +115,8 @@ _stand_still: Callable[..., Awaitable[Any]] = Resync._stand_still
 
 
 async def _asked_later(self: Any, *arguments: Any) -> Any:
-    _, end, tail = await _stand_still(self, *arguments)
-    return await self._there.producers(), end, tail
+    _, end = await _stand_still(self, *arguments)
+    return await self._there.producers(), end
 
 
 _appended, _pass = Freshness.appended, Freshness._pass

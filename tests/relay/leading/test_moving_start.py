@@ -1,13 +1,14 @@
 """A source that deletes its first records while the copy begins, between real clusters: the start is followed until
 the first record is copied."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mirror.relay.locate import position
 from mirror.relay.locate.position import Locator
-from mirror.relay.locate.resync import Resync
+from mirror.relay.locate.resync import Rest, Resync
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
@@ -124,8 +125,8 @@ async def test_what_was_due_at_a_halt_is_told(
             assert len(flow.log.of("skipped")) == (not life)
 
 
-async def _left_alone(self: Locator, partition: Partition, here: Any, there: Any, *, settle: bool) -> Any:
-    return await Resync(here, there, self.rules(partition), self.log).run(settle=settle)
+async def _left_alone(self: Locator, partition: Partition, here: Any, there: Any, rest: Rest, *, settle: bool) -> Any:
+    return await Resync(here, there, replace(self.rules(partition), rest=rest), self.log).run(settle=settle)
 
 
 async def test_without_the_rule_a_new_partition_halts(
