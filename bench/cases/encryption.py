@@ -13,7 +13,6 @@ import socket
 import ssl
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -176,7 +175,7 @@ def cpu_per_gb(way: str, reads: bool, size: int, keys: certificates.Certificates
 def main(megabytes: int = 2000) -> None:
     """See the module's text."""
     size = megabytes * 1_000_000
-    with tempfile.TemporaryDirectory(), certificates.made() as keys:
+    with certificates.made() as keys:
         found: dict[tuple[str, bool], list[float]] = {}
         for _ in range(ROUNDS):
             for way in WAYS:

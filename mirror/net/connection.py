@@ -49,6 +49,7 @@ LOW_WATER = 1 << 23
 """Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): usually a whole answer. The kernel
 limits it to half of the size to which its receive buffer may grow (net.ipv4.tcp_rmem)."""
 WORTH_GATHERING = 32 * 1024
+HELD_S = 0.05
 TLS_ALERT = 0x1503
 """How an alert of TLS begins: a port that speaks TLS answers with it to what is none."""
 
@@ -350,9 +351,7 @@ class Connection:
 
     def _hint(self) -> str:
         """Returns what may be wrong if the broker hangs up before it has answered anything but ApiVersions."""
-        if self.bytes_received != self._greeted:
-            return ""
-        if self.options.security.sasl is None and self._greeted:
+        if self.options.security.sasl is None and 0 < self._greeted == self.bytes_received:
             return " at the first request; does this port need authentication (security.protocol: SASL_...)?"
         return ""
 
@@ -387,19 +386,20 @@ class Connection:
         """Nothing may be sent until ``go_on``, except by ``exchange``: the session is being renewed."""
         if self._held is None:
             self._held = asyncio.Event()
-        self.throttled_until = max(self.throttled_until, self._loop.time() + self.options.request_timeout_s)
 
     def go_on(self) -> None:
         """Ends ``hold``."""
         if self._held is not None:
             self._held.set()
-            self._held, self.throttled_until = None, 0.0
+            self._held = None
             if self.after_receive is not None and not self.closed:
                 self.after_receive()
 
     @property
     def throttled_s(self) -> float:
-        """Seconds left to wait before the next request."""
+        """Seconds left to wait before the next request; while it is held, a moment, and then it is asked again."""
+        if self._held is not None:
+            return HELD_S
         return max(0.0, self.throttled_until - self._loop.time()) if self.throttled_until else 0.0
 
     def close(self, error: NetworkError | None = None) -> None:

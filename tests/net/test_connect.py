@@ -187,6 +187,23 @@ async def test_socket_options() -> None:
         connection.close()
 
 
+async def test_what_is_held_waits_and_a_throttle_outlives_it() -> None:
+    """A session is renewed: calls wait, whoever asks waits only a moment at a time, and a throttle is not forgotten."""
+    async with FakeCluster() as cluster:
+        connection = await dial(cluster.brokers[1].port)
+        connection.hold()
+        asked = asyncio.create_task(connection.call(METADATA))
+        await asyncio.sleep(0.02)
+        assert not connection.in_flight
+        assert 0 < connection.throttled_s < 1
+        connection.throttle(60_000)
+        assert connection.throttled_s < 1
+        connection.go_on()
+        assert (await asked).brokers
+        assert connection.throttled_s > 1
+        connection.close()
+
+
 # Calls.
 
 

@@ -79,13 +79,10 @@ class Session:
         """Authenticates again. Nothing else may be sent meanwhile, and answers under way have to come first."""
         connection = self._connection
         connection.hold()
-        allocate = None
+        while connection.in_flight:  # noqa: ASYNC110 - an event would cost each answer; closing it answers all
+            await asyncio.sleep(POLL_S)
+        allocate = connection.receive_into(None)
         try:
-            while connection.in_flight and not connection.closed:  # noqa: ASYNC110 - an event would cost each answer
-                await asyncio.sleep(POLL_S)
-            if connection.closed:
-                return
-            allocate = connection.receive_into(None)
             self._renew_in(await self._exchange())
         except NetworkError as error:
             connection.close(error)
