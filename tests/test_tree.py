@@ -76,6 +76,7 @@ COVERED = {
     "offsetmap/translation.py": "service/offsets/test_translate.py",
     "records/intact.py": "relay/hot/test_forward.py",
     "records/transactions.py": "relay/hot/test_forward.py",
+    "relay/fetch/link.py": "relay/fetch/test_answers.py",
     "relay/halts.py": "relay/locate/test_halts.py",
     "relay/holes/markers.py": "relay/holes/test_filling.py",
     "relay/hot/link.py": "relay/test_sink.py",

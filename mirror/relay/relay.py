@@ -22,6 +22,7 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.skips import DELETED, ON_GAP, UNPROVEN
 from mirror.relay.durable.writer import DurableState
 from mirror.relay.events import EventLog
+from mirror.relay.fetch.fetcher import Fetcher
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
@@ -40,7 +41,6 @@ from mirror.relay.partition.queue import Batch
 from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
-from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
 from mirror.relay.topics.describing import PATIENCE_S
 from mirror.relay.topics.gone import GoneTopics
@@ -95,8 +95,10 @@ class Relay:
         self.pairs: dict[str, Pair] = {}
         self.partitions: dict[Key, Partition] = {}
         self.assignment = Assignment(self) if assigned else None
-        frame_size = settings.fetch_max_bytes + OVERHEAD
-        self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
+        self.pool = FramePool(
+            budget=max(settings.buffer_memory, settings.fetch_max_bytes + OVERHEAD),
+            frame_size=max(settings.fetch_max_bytes, settings.most_fetch_bytes) + OVERHEAD,
+        )
         self._produce_version = PRODUCE_VERSIONS[1]
         self.inner_loop = InnerLoop(self._produce_version)
         self.durable = DurableState(self, state)

@@ -188,15 +188,17 @@ class FlowSettings(Settings):
     """Sends batches as they were fetched. By default what use.raw.bytes says."""
     fetch_max_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = 8 * MIB
     """Most bytes that one fetch response holds, unless its first batch alone is larger. Brokers that have less to give
-    are asked for less."""
+    are asked for less. Over a long link it grows up to 32 MiB, unless it or buffer.memory is set."""
     max_partition_fetch_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = MIB
-    """Most bytes of one partition in a fetch response, unless its first batch alone is larger."""
+    """Most bytes of one partition in a fetch response, unless its first batch alone is larger. Grows over a long link,
+    unless one of the three sizes is set."""
     fetch_min_bytes: Annotated[int, Size(minimum=1, maximum=GIB), Field(validate_default=True)] = 1
     """A source broker waits until it has this much to answer with, up to fetch.max.wait.ms."""
     fetch_max_wait_ms: Annotated[int, Milliseconds(minimum=1)] = 500
     """How long a source broker holds a fetch request that it has nothing for."""
     buffer_memory: Annotated[int, Size(minimum=2 * KIB, maximum=64 * GIB), Field(validate_default=True)] = 18 * MIB
-    """Bytes fetched and not yet acknowledged; at least 2 x fetch.max.bytes. Bounds the memory of a worker."""
+    """Bytes fetched and not yet acknowledged; at least 2 x fetch.max.bytes. Bounds the memory of a worker. Over a long
+    link it grows up to 96 MiB, unless it is set."""
     max_in_flight_requests_per_connection: Annotated[int, Count(minimum=1, maximum=5)] = 5
     """Unacknowledged batches of a partition; brokers recognise repeats among the last 5."""
     connections_per_broker: Annotated[int, Count(minimum=1, maximum=64)] = 1

@@ -468,3 +468,20 @@ def test_topics_by_another_name(loading: Load) -> None:
         "b",
         "plain-name",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "grown"),
+    [
+        ("", (32, 32, 96)),
+        ("max.partition.fetch.bytes: 2MiB", (32, 0, 96)),
+        ("fetch.max.bytes: 4MiB", (0, 0, 96)),
+        ("buffer.memory: 20MiB", (0, 0, 0)),
+    ],
+)
+def test_what_is_set_does_not_grow_over_a_long_link(loading: Load, given: str, grown: tuple[int, int, int]) -> None:
+    config = loading(base(flow=given))
+    made = relay_settings(config.enabled_flow(), config)
+    assert (made.most_fetch_bytes, made.most_partition_fetch_bytes, made.most_buffer_memory) == tuple(
+        mib << 20 for mib in grown
+    )
