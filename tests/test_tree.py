@@ -67,7 +67,6 @@ COVERED = {
     "demo/show/screen.py": "demo/show/test_views.py",
     "demo/show/units.py": "demo/show/test_views.py",
     "demo/data/writers.py": "demo/data/test_load.py",
-    "net/health/codes.py": "net/health/test_pulse.py",
     "net/configs.py": "relay/topics/test_topic_configs.py",
     "net/health/unreached.py": "net/test_cluster.py",
     "offsetmap/looks.py": "offsetmap/test_alignment_cleaned.py",
