@@ -84,6 +84,8 @@ class Answers:
                 relay.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
             elif end > start:
                 due = cursor.due
+                if relay.limits.any:
+                    relay.limits.came(partition, end - start)
                 self._forward(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
                 (cut if cursor.due == due else gave).append(partition)
             elif short:

@@ -10,7 +10,6 @@ from mirror.net.buffers import Frame
 from mirror.net.connection import Connection
 from mirror.relay.fetch.link import HURRY_MS, Asked, FetchLink, PartitionKey, asked_for, fetchable, share_of
 from mirror.relay.partition.partition import Partition
-from mirror.relay.partition.phases import Phase
 from mirror.wire.fetch import FetchResponse
 
 if TYPE_CHECKING:
@@ -33,14 +32,10 @@ class BacklogFetch(FetchLink):
         fetcher = self._fetcher
         if not fetcher.behind:
             return
-        connection = self._ready()
+        connection = self._ready(urgent=False)
         if connection is None:
             return
-        active = [
-            partition
-            for partition in fetcher.behind
-            if partition.phase is Phase.ACTIVE and partition not in fetcher.under_way
-        ]
+        active, _ = self._unlimited(partition for partition in fetcher.behind if partition not in fetcher.under_way)
         wanted = [partition for partition in active if fetchable(partition)]
         if not wanted or not self._reserve(spare=fetcher.spare):
             return
@@ -58,12 +53,12 @@ class BacklogFetch(FetchLink):
         keep their turn. Partitions with an unknown backlog are included, so that no partition waits longer because of
         this.
         """
-        most, room = self._fetcher.sizes.most_partition_bytes, self._most
+        most, room, limits = self._fetcher.sizes.most_partition_bytes, self._most, self._relay.limits
         asked: list[tuple[Partition, int]] = []
         for partition in wanted:
             if room <= 0:
                 break
-            max_bytes = share_of(partition, share, most)
+            max_bytes = share_of(partition, share, limits.most_of(partition, most) if limits.any else most)
             asked.append((partition, max_bytes))
             room -= min(max_bytes, partition.cursor.backlog_bytes)
         return asked

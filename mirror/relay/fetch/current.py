@@ -73,19 +73,19 @@ class CurrentFetch(FetchLink):
         """Sends the next request, if none is under way and there is room for its answer."""
         if not self._busy and not self._quiet:
             return
-        connection = self._ready()
+        connection = self._ready(urgent=True)
         if connection is None:
             return
         by_id = self._by_id(list(self._busy)) and (self._session_by_id or not self._session.incremental)
         if by_id is not self._session_by_id or not self._session.incremental:
             self._begin_again()
             self._session_by_id = by_id
-        active = [partition for partition in self._busy if partition.phase is Phase.ACTIVE]
+        active, limited_s = self._unlimited(self._busy)
         wanted = [partition for partition in active if fetchable(partition)]
         if (not wanted and not self._quiet) or not self._reserve(urgent=self._fits_beside_backlog):
             return
-        if len(wanted) < len(active):
-            for partition in set(active).difference(wanted):
+        if len(wanted) < len(self._busy):
+            for partition in set(self._busy).difference(wanted):
                 self._leave(partition)
         change = self._session.next([self._entry(partition, by_id=by_id) for partition in wanted], self._left)
         self._left, self._wanted = [], wanted
@@ -93,7 +93,7 @@ class CurrentFetch(FetchLink):
             connection,
             change.partitions,
             by_id=by_id,
-            max_wait_ms=self._max_wait_ms(hurry=len(wanted) < len(active)),
+            max_wait_ms=self._max_wait_ms(hurry=len(wanted) < len(active), limited_s=limited_s),
             session=change.session,
             forgotten=change.forgotten,
         )
@@ -103,16 +103,26 @@ class CurrentFetch(FetchLink):
         """True if there can be room for an answer here and for one with backlog. Otherwise the two take turns."""
         return self._most + self._fetcher.sizes.most_bytes + 2 * OVERHEAD <= self._relay.pool.budget
 
-    def _max_wait_ms(self, *, hurry: bool) -> int:
+    def _max_wait_ms(self, *, hurry: bool, limited_s: float) -> int:
+        """Returns how long the broker may wait for data.
+
+        Args:
+            hurry: partitions are left out that may be fetched at any moment.
+            limited_s: others are left out that may be fetched after this time.
+        """
         if hurry:
             return HURRY_MS
         most = self._relay.settings.fetch_max_wait_ms
+        if limited_s < most / 1000:
+            most = max(HURRY_MS, int(limited_s * 1000))
         return min(most, JOIN_MS) if self._fetcher.behind else most
 
     def _entry(self, partition: Partition, *, by_id: bool) -> FetchPartition:
         """Returns the partition's entry, and notes what is asked for."""
         # The same share for all and always: another one would have to be named in the request.
         most = self._fetcher.sizes.most_partition_bytes
+        if self._relay.limits.any:
+            most = self._relay.limits.most_of(partition, most)
         entry = asked_for(partition, share_of(partition, most, most), by_id=by_id)
         self._keys[partition] = entry[:2]
         self._asked[entry[:2]] = Asked(partition, partition.cursor.generation)

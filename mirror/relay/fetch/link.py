@@ -3,9 +3,10 @@
 A request is sent only after room for its answer was reserved: memory is bounded before bytes arrive, not after.
 """
 
+import math
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.net.backoff import Backoff
@@ -15,6 +16,7 @@ from mirror.net.errors import NetworkError
 from mirror.relay.holes.parking import worth_asking
 from mirror.relay.hot.link import Link
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.wire.fetch import (
     NO_SESSION,
     READ_COMMITTED,
@@ -83,8 +85,12 @@ class FetchLink(Link):
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
-    def _ready(self) -> Connection | None:
-        """Returns the connection if a request can be sent now. Otherwise ``pump`` is called when it may be."""
+    def _ready(self, *, urgent: bool) -> Connection | None:
+        """Returns the connection if a request can be sent now. Otherwise ``pump`` is called when it may be.
+
+        Args:
+            urgent: it is for fresh data, which the flow's limit holds back last.
+        """
         if self.under_way or self._closed:
             return None
         connection = self._connection
@@ -93,7 +99,7 @@ class FetchLink(Link):
             return None
         if self._waits:
             return None
-        pause_s = connection.throttled_s
+        pause_s = max(connection.throttled_s, self._relay.limits.wait_s(urgent=urgent))
         if pause_s:
             self._pump_later(pause_s)
             return None
@@ -107,6 +113,7 @@ class FetchLink(Link):
             urgent: it does not queue behind others that wait for room.
         """
         pool = self._relay.pool
+        self._most = self._relay.limits.most_bytes(self._most)
         if pool.copied:
             # Smaller answers, so that two of them have room beside the copies.
             self._most = max(min(self._most, (pool.budget - pool.copied) // 2 - OVERHEAD), self._least)
@@ -118,6 +125,18 @@ class FetchLink(Link):
             return False
         self._reserved = size
         return True
+
+    def _unlimited(self, partitions: Iterable[Partition]) -> tuple[list[Partition], float]:
+        """Returns the active ones of the partitions that no limit of their topic holds back, and how long the others
+        have to wait at least; infinite: there are none. Then ``pump`` is called again."""
+        active = [partition for partition in partitions if partition.phase is Phase.ACTIVE]
+        limits = self._relay.limits
+        if not limits.any:
+            return active, math.inf
+        may, wait_s = limits.split(active)
+        if not may and wait_s < math.inf:
+            self._pump_later(wait_s)
+        return may, wait_s
 
     def _has_room(self) -> None:
         """Called once when there may be room for an answer."""
@@ -278,6 +297,11 @@ def asked_for(partition: Partition, max_bytes: int, *, by_id: bool) -> FetchPart
 
 
 def share_of(partition: Partition, share: int, most: int) -> int:
-    """Returns the bytes to request of the partition: ``share``, or room for several of its batches, and no more than
-    ``most``."""
+    """Returns the bytes to request of the partition.
+
+    Args:
+        partition: the partition.
+        share: its share of the request; it gets more if several of its batches would have no room.
+        most: no more than this.
+    """
     return worth_asking(partition, min(max(share, BATCHES_PER_SHARE * partition.cursor.batch_size), most))

@@ -5,7 +5,7 @@ from typing import TypedDict
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, FlowSettings, ResolvedFlow
-from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting
+from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting, topic_rate
 
 SNAPSHOT_INTERVAL_MS = 1_000
 MOST_FETCH_BYTES = 32 << 20
@@ -42,6 +42,9 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
         buffer_memory=settings.buffer_memory,
         **_most(settings),
+        max_bytes_per_second=settings.max_bytes_per_second,
+        topic_max_bytes_per_second=dict(settings.topic_max_bytes_per_second),
+        topic_rate=topic_rate(settings.topic_max_bytes_per_second),
         max_in_flight=1 if settings.identity == "strict" else settings.max_in_flight_requests_per_connection,
         connections_per_broker=settings.connections_per_broker,
         max_request_size=settings.max_request_size,

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
+from mirror.relay.fetch import sizes
 from mirror.relay.fetch.backlog import LEAST_SHARE
 from mirror.relay.fetch.fetcher import Fetcher
+from mirror.relay.fetch.limits import Limits
 from mirror.relay.fetch.link import LEAST_FETCH, Asked, share_of
 from mirror.relay.holes.parking import MOST_BYTES
 from mirror.relay.hot.plain import InnerLoop
@@ -21,6 +23,13 @@ from tests.relay.flows import batch, batches, clusters, fill, mirroring, setting
 from tests.wire.frames import fetch_frame
 
 MIB = 1 << 20
+NEVER_S = 1e9
+
+
+@pytest.fixture(autouse=True)
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No broker is far away, however busy the machine is."""
+    monkeypatch.setattr(sizes, "LONG_S", NEVER_S)
 
 
 def asked(source: FakeCluster, seen: Seen) -> list[tuple[str, int, int, int]]:
@@ -106,6 +115,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
         inner_loop=InnerLoop(9),
         pump_sinks=lambda: None,
         forgets_before_ms=lambda: 0.0,
+        limits=Limits(0, None),
     )
     fetcher = Fetcher(owner, 1)
     partitions = [Partition("t", index) for index in range(4)]
@@ -197,7 +207,7 @@ async def test_a_broker_is_asked_for_what_it_has() -> None:
     async with clusters() as (source, destination):
         source.add_topic("t", partitions=8)
         for index in range(8):
-            source.store("t", index, *batches(20, size=100_000))
+            source.store("t", index, *batches(30, size=100_000))
         held = source.next("Fetch", faults.held())
         async with mirroring(source, destination, fetch_max_bytes=3 * MIB, buffer_memory=8 * MIB) as flow:
             await until(lambda: flow.relay.states == {"active": 8})
