@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mirror.relay.durable.pins import Pins
     from mirror.relay.events import EventLog
     from mirror.relay.fetch.limits import Limits
+    from mirror.relay.fetch.replicas import Replicas
     from mirror.relay.halts import Halted
     from mirror.relay.hot.plain import InnerLoop
     from mirror.relay.locate.position import Locator
@@ -45,6 +46,7 @@ class Orchestrator(Protocol):
     verdicts: "Verdicts"
     expiry: "ProducerExpiry"
     limits: "Limits"
+    replicas: "Replicas"
 
     @property
     def lanes(self) -> "list[Lane]":

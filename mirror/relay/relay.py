@@ -24,6 +24,7 @@ from mirror.relay.durable.writer import DurableState
 from mirror.relay.events import EventLog
 from mirror.relay.fetch.fetcher import Fetcher
 from mirror.relay.fetch.limits import Limits
+from mirror.relay.fetch.replicas import Replicas
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
@@ -130,6 +131,7 @@ class Relay:
         self.gone = GoneTopics(source, destination, settings, self.durable.state, log)
         self._narrower = Warnings(log, destination.name)
         self.expiry = ProducerExpiry(destination, log)
+        self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -241,6 +243,7 @@ class Relay:
             self._note_due(partition)
             self._resuming.heal(partition)
         self.verdicts.renew(self.pairs)
+        self.replicas.renew(self.partitions.values())
         return len(pairs)
 
     def _note_due(self, partition: Partition) -> None:
@@ -296,7 +299,7 @@ class Relay:
         self._detach(partition)
 
     def _detach(self, partition: Partition) -> None:
-        fetcher = self._fetchers.get(partition.cursor.leader)
+        fetcher = self._fetchers.get(partition.cursor.broker)
         if fetcher is not None:
             fetcher.detach(partition)
 
@@ -399,6 +402,7 @@ class Relay:
         if not self._closed:
             self.log.info("resync", topic=partition.topic, partition=partition.index, cause=cause, detail=detail)
         self._detach(partition)
+        self.replicas.doubted(partition)
         self._check_drained()
 
     def emptied(self, partition: Partition) -> None:
@@ -582,7 +586,10 @@ class Relay:
         if partition.queue.offer():
             self.pump_sinks()
         self.jump(partition)
-        fetcher = self._fetcher(location.source_leader.node_id)
+        self._attach(partition)
+
+    def _attach(self, partition: Partition) -> None:
+        fetcher = self._fetcher(partition.cursor.broker)
         fetcher.attach(partition)
         fetcher.pump()
 

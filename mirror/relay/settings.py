@@ -24,6 +24,8 @@ class RelaySettings:
     """The same of ``max_partition_fetch_bytes``."""
     most_buffer_memory: int = 0
     """The same of ``buffer_memory``."""
+    client_rack: str = ""
+    """Where this process is, for the source: its leaders may name a nearer follower to fetch from (KIP-392)."""
     max_bytes_per_second: int = 0
     """Of the flow, over all workers (``max.bytes.per.second``); 0: no limit."""
     topic_max_bytes_per_second: Mapping[str, int] = field(default_factory=dict)

@@ -365,6 +365,12 @@ def _fetched_partition(
     log = topic.logs.get(index) if topic else None
     records = b""
     diverging = leader = None
+    follows = log is not None and log.leader != broker.node_id and broker.node_id in cluster.followers.values()
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and follows:
+        code = 0
+    preferred = cluster.followers.get(request.rack_id or "", -1) if request.version >= 11 else -1
+    if log is not None and preferred in (log.leader, broker.node_id):
+        preferred = -1
     if not code and log is not None:
         last_epoch = asked.last_fetched_epoch if request.version >= 12 else -1
         if last_epoch is not None and last_epoch >= 0:
@@ -373,7 +379,7 @@ def _fetched_partition(
                 diverging = one.EpochEndOffset(epoch=epoch, end_offset=end)
         if diverging is None and not log.start <= asked.fetch_offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif diverging is None:
+        elif diverging is None and preferred < 0:
             most = min(asked.partition_max_bytes, left)
             records = log.read(asked.fetch_offset, most, whole_first=whole_first, slices=cluster.slices)
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and log is not None and request.version >= 16:
@@ -390,6 +396,6 @@ def _fetched_partition(
         diverging_epoch=diverging,
         current_leader=leader,
         aborted_transactions=None,
-        preferred_read_replica=-1,
+        preferred_read_replica=preferred if not code else -1,
         records=records,
     )

@@ -18,7 +18,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import UNREADABLE, Outcome, error_name, error_slug, outcome_of
-from mirror.wire.fetch import Fetched, FetchResponse
+from mirror.wire.fetch import NO_REPLICA, Fetched, FetchResponse
 
 LEAST_EMPTIES = 4
 """Consecutive empty answers below the source's end after which its log is looked at; then after twice as many, and so
@@ -63,7 +63,7 @@ class Answers:
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
             # Unpacked at once: access to a single named field costs more than all of this.
-            topic, index, error, high_watermark, last_stable, _, _, diverging, _, _, start, end = fetched
+            topic, index, error, high_watermark, last_stable, _, _, diverging, _, preferred, start, end = fetched
             partition, generation = asked.get((topic, index), (None, 0))
             if partition is None or partition.phase is not Phase.ACTIVE or partition.cursor.generation != generation:
                 continue
@@ -82,6 +82,8 @@ class Answers:
                     f"destination has what the source had from there on"
                 )
                 relay.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
+            elif preferred not in (NO_REPLICA, self._node_id):
+                relay.replicas.prefer(partition, preferred)
             elif end > start:
                 due = cursor.due
                 if relay.limits.any:

@@ -166,6 +166,7 @@ class FetchLink(Link):
             min_bytes=settings.fetch_min_bytes,
             max_bytes=self._most,
             isolation_level=READ_COMMITTED if settings.committed else READ_UNCOMMITTED,
+            rack=self._relay.replicas.rack_for(self.node_id),
             session=session,
             forgotten=forgotten,
         )

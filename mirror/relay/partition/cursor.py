@@ -19,6 +19,7 @@ MARKS = 4
 is acknowledged."""
 
 
+NO_REPLICA = -1
 BEHIND_BYTES = 512 * 1024
 """A partition with this much left to fetch is behind."""
 CAUGHT_UP_BYTES = 64 * 1024
@@ -68,6 +69,7 @@ class Cursor:
         "empties",
         "ending",
         "floor",
+        "followed_until",
         "generation",
         "held_back",
         "high_watermark",
@@ -79,6 +81,7 @@ class Cursor:
         "marks",
         "max_timestamp",
         "record_size",
+        "replica",
         "source_start",
     )
 
@@ -91,6 +94,10 @@ class Cursor:
         """Counts the positions that were fetched from. An answer to a fetch of an earlier generation is dropped."""
         self.leader = self.leader_epoch = NO_LEADER_EPOCH
         """The source's leader, as of the last position: node id and leader epoch. -1: not known."""
+        self.replica = NO_REPLICA
+        """The follower that is fetched from instead of the leader (KIP-392); -1: none."""
+        self.followed_until = -math.inf
+        """Until then, by the monotonic clock, in s."""
         self.last_epoch = NO_LEADER_EPOCH
         """Leader epoch of the batch before ``due``, which the next Fetch sends. -1: not known."""
         self.aligned = False
@@ -133,12 +140,28 @@ class Cursor:
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity
         self.leader, self.leader_epoch = location.source_leader
+        self.replica = NO_REPLICA
         # No checksum covers leader epochs: one above the leader's cannot be.
         impossible = 0 <= self.leader_epoch < location.last_epoch
         self.last_epoch = NO_LEADER_EPOCH if impossible else location.last_epoch
         self.aligned = location.last_epoch != NO_LEADER_EPOCH
         self.ahead, self.looking, self.empties = None, False, 0
         self.heard(max(self.high_watermark, location.source_end), time.monotonic())
+        self.generation += 1
+
+    @property
+    def broker(self) -> int:
+        """The broker that is fetched from: its node id."""
+        return self.leader if self.replica == NO_REPLICA else self.replica
+
+    def follow(self, replica: int, until_s: float) -> None:
+        """From now on this follower is fetched from; the leader is asked again at ``until_s`` (monotonic)."""
+        self.replica, self.followed_until = replica, until_s
+        self.generation += 1
+
+    def leave(self) -> None:
+        """From now on the leader is fetched from."""
+        self.replica = NO_REPLICA
         self.generation += 1
 
     def drop(self) -> None:

@@ -42,6 +42,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
         buffer_memory=settings.buffer_memory,
         **_most(settings),
+        client_rack=flow.source.client_rack,
         max_bytes_per_second=settings.max_bytes_per_second,
         topic_max_bytes_per_second=dict(settings.topic_max_bytes_per_second),
         topic_rate=topic_rate(settings.topic_max_bytes_per_second),
