@@ -50,6 +50,7 @@ from mirror.relay.topics.ids import Ids
 from mirror.relay.topics.limits import Warnings
 from mirror.relay.topics.pairing import Pair, pair_topics
 from mirror.relay.topics.refresh import TopicRefresh
+from mirror.relay.topics.syncing import ConfigSync
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import Ends
 from mirror.relay.watch.expiry import ProducerExpiry
@@ -132,6 +133,7 @@ class Relay:
         self._narrower = Warnings(log, destination.name)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
+        self._sync = ConfigSync(destination, settings, log)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -221,7 +223,7 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        pairs = await pair_topics(self.source, self.destination, self.settings, self.log)
+        pairs = await pair_topics(self.source, self.destination, self.settings, self.log, self._sync)
         if self._produce_version >= PRODUCE_TOPIC_IDS and any(
             topic.topic_id is None for topic in self.destination.topics.values()
         ):

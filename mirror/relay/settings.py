@@ -64,6 +64,8 @@ class RelaySettings:
     create_topics: bool = True
     replication_factor: int = -1
     synced_configs: tuple[str, ...] = ()
+    sync_configs: bool = False
+    """Keep these configs in step also after a topic was created (``sync.topic.configs.enabled``)."""
     fixed_configs: dict[str, str] = field(default_factory=dict)
     """Configs that each destination topic must have, or its broker rewrites the batches: name -> value."""
 

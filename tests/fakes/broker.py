@@ -128,8 +128,8 @@ class FakeCluster:
         self.remembered: list[Row] = []
         """What mirrors have written down here (``tests.fakes.state``)."""
         self.followers: dict[str, int] = {}
-        """Rack -> the broker that has a replica of everything. Leaders prefer it for clients in that rack, and give no data
-        to those (KIP-392)."""
+        """Rack -> the broker that has a replica of everything. Leaders prefer it for clients in that rack, and give no
+        data to these (KIP-392)."""
         self.fetch_delay_s = 0.0
         """How far away the brokers are for a Fetch: each answer comes that much later."""
         self.producer_id_expiration_ms = 1 << 50

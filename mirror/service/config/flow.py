@@ -229,6 +229,9 @@ class FlowSettings(Settings):
     """Replicas of the topics created; -1 leaves it to the destination's default."""
     sync_topic_configs: tuple[Annotated[str, AfterValidator(_check_synced)], ...] = SYNCED_TOPIC_CONFIGS
     """Topic configs copied from the source when a topic is created."""
+    sync_topic_configs_enabled: Annotated[bool, Switch()] = False
+    """Keeps those configs in step afterwards, at each look for topics: also of topics that the mirror has not created.
+    A config that the source topic has no value of its own for gets the destination's default."""
     refresh_topics_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 60_000
     """New topics and partitions are looked for this often."""
     settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000

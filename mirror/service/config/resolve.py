@@ -67,6 +67,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         create_topics=settings.topic_create,
         replication_factor=settings.replication_factor,
         synced_configs=settings.sync_topic_configs,
+        sync_configs=settings.sync_topic_configs_enabled,
         fixed_configs=dict(DESTINATION_TOPIC_CONFIGS),
     )
 
