@@ -51,6 +51,10 @@ class Conflict:
     at: Path = ()
 
 
+class FlowNotChosen(Exception):
+    """No such flow is enabled, or several are and none was named; the message says which there are."""
+
+
 def _check_clusters(clusters: Mapping[str, ClusterSettings]) -> Mapping[str, ClusterSettings]:
     if not clusters:
         raise refused("names no cluster", "write at least two, each under an alias")
@@ -112,12 +116,33 @@ class Config(Settings):
             raise PydanticCustomError(CONFLICT, "{found}", {"found": "\n".join(found)})
         return self
 
-    def enabled_flow(self) -> ResolvedFlow:
-        """Returns the one flow that is enabled."""
-        name, settings = next((name, flow) for name, flow in self.flows.items() if flow.enabled)
+    def enabled_flows(self) -> tuple[ResolvedFlow, ...]:
+        """Returns the flows that are enabled, in the order of the file."""
+        return tuple(self._resolved(name) for name, flow in self.flows.items() if flow.enabled)
+
+    def enabled_flow(self, name: str = "") -> ResolvedFlow:
+        """Returns one flow that is enabled. ``name``: which one; empty: the only one.
+
+        Raises:
+            FlowNotChosen: no such flow is enabled, or several are and none is named.
+        """
+        enabled = self.enabled_flows()
+        found = [flow for flow in enabled if name in ("", flow.name)]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(flow.name for flow in enabled)
+        if not found:
+            why = "is not enabled (enabled: false)" if name in self.flows else "is not in this configuration"
+            raise FlowNotChosen(f"flow {name} {why}; enabled: {names}")
+        raise FlowNotChosen(f"{len(enabled)} flows are enabled: name one of them with --flow ({names})")
+
+    def _resolved(self, name: str) -> ResolvedFlow:
         source, _, destination = name.partition(ARROW)
         return ResolvedFlow(
-            name=name, source=self.clusters[source], destination=self.clusters[destination], settings=settings
+            name=name,
+            source=self.clusters[source],
+            destination=self.clusters[destination],
+            settings=self.flows[name],
         )
 
 

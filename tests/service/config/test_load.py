@@ -10,6 +10,7 @@ from mirror.service.config import (
     DESTINATION_TOPIC_CONFIGS,
     ClusterSettings,
     Config,
+    FlowNotChosen,
     FlowSettings,
     HostPort,
 )
@@ -468,3 +469,14 @@ def test_topics_by_another_name(loading: Load) -> None:
         "b",
         "plain-name",
     ]
+
+
+def test_the_enabled_flows(loading: Load) -> None:
+    """In the order of the file; one by its name, and without a name the only one."""
+    config = loading(base(top='  "destination->source": {topics: [a], enabled: false}'))
+    assert [flow.name for flow in config.enabled_flows()] == ["source->destination"]
+    assert config.enabled_flow("source->destination") == config.enabled_flow()
+    with pytest.raises(FlowNotChosen, match=r"^flow destination->source is not enabled \(enabled: false\); enabled: "):
+        config.enabled_flow("destination->source")
+    with pytest.raises(FlowNotChosen, match="^flow a->b is not in this configuration; enabled: source->destination$"):
+        config.enabled_flow("a->b")
