@@ -137,7 +137,7 @@ def test_run_goes_on_as_the_supervisor(config: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(supervisor, "become", become)
     arguments = ["run", "-c", str(config), *(["--workers", str(workers), "--fail-fast"] if workers else [])]
     assert CliRunner().invoke(main, arguments).exit_code == 2
-    assert (seen[0].flow, len(seen[0].workers)) == ("source->destination", workers or 1)
+    assert ([flow.flow for flow in seen[0].flows], seen[0].pool) == (["source->destination"], workers or 1)
     assert seen[0].fail_fast is bool(workers)
 
 
