@@ -96,6 +96,7 @@ class Worker:
             if not await run.pause(again_s):
                 break
         del self._runs[run.handover.flow]
+        run.stopped()
         self._end_if_stopped()
 
     def _is_last(self, failed: Failed) -> bool:

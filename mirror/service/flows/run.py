@@ -160,6 +160,8 @@ class FlowRun:
         self._source: Cluster | None = None
         self._member: Member | None = None
         self._snapshots = Snapshots(self._pauses, self._stints)
+        self._drained = True
+        self._pending = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -180,9 +182,7 @@ class FlowRun:
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-            # Told to stop before anything was copied: there is nothing to drain.
-            self._channel.send(say.STOPPED, drained=True, pending=0)
-            return None
+            return None  # told to stop before anything was copied: there is nothing to drain
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             return Failed(reason="bug", detail=detail, exception=traceback.format_exc(), stuck=self._is_stuck)
@@ -202,9 +202,11 @@ class FlowRun:
             await asyncio.wait_for(self._stop.wait(), seconds)
         for task in self._tasks:
             task.cancel()
-        if self._stop.is_set():
-            self._channel.send(say.STOPPED, drained=True, pending=0)
         return not self._stop.is_set()
+
+    def stopped(self) -> None:
+        """Reports that it has stopped as told, and that nothing of it is left: it may be handed over anew."""
+        self._channel.send(say.STOPPED, drained=self._drained, pending=self._pending)
 
     def tell(self, failed: Failed, *, again_s: float | None) -> None:
         """Reports a failure. ``again_s``: seconds until the next attempt in this process; None: the process ends."""
@@ -315,7 +317,7 @@ class FlowRun:
             telling.cancel()
             self._send_snapshot(relay, member)
             await member.stop()
-            self._channel.send(say.STOPPED, drained=drained, pending=pending)
+            self._drained, self._pending = drained, pending
         except Exception:
             if not self._is_alone():
                 # The process goes on with its other flows: without this, the group would wait for this member, whose
