@@ -53,7 +53,12 @@ def test_a_cluster(tmp_path: Path) -> None:
 def test_what_needs_a_restart(tmp_path: Path) -> None:
     """The service's own settings stay as they were, whatever else changes; no flow is restarted for them."""
     old = told(tmp_path, ONE)
-    more = {"log_level": "debug", "http_listen": "127.0.0.1:1", "workers": 3, "progress_interval_ms": 200}
+    more: dict[str, Any] = {
+        "log_level": "debug",
+        "http_listen": "127.0.0.1:1",
+        "workers": 3,
+        "progress_interval_ms": 200,
+    }
     found = changes(old, told(tmp_path, ONE, drain_timeout_ms=15_000, **more))
     assert found.need_restart == ("http.listen", "log.level", "progress.interval.ms", "workers")
     assert found.untouched == ("west->east", "west->hub")

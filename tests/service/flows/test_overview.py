@@ -18,9 +18,9 @@ from tests.service.telemetry.test_fleet import snapshot
 NAMES = ("west->east", "west->hub")
 
 
-def told(*rows: Row, partitions: int, up: bool = True, **counters: float) -> Any:
+def told(*rows: Row, partitions: int, up: bool = True) -> Any:
     clusters = {"clusters": {"west": True, "east": up, "hub": up}}
-    return snapshot(*rows, **counters) | clusters | {"flow_partitions": partitions}
+    return snapshot(*rows, fetch_requests=3) | clusters | {"flow_partitions": partitions}
 
 
 def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[Any], Processes]:
@@ -30,7 +30,7 @@ def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[A
     for name, rows in zip(NAMES, (first, second), strict=True):
         found = Fleet(name)
         found.started(1, 11)
-        message = told(*rows, partitions=len(rows), up=up or name == NAMES[0], fetch_requests=3)
+        message = told(*rows, partitions=len(rows), up=up or name == NAMES[0])
         found.heard(1, message)
         processes.heard(1, message)
         flows.append(flow_of(found, group=f"mirror-{name}", commands=Commands(config="/c.yaml", flow=name)))

@@ -22,7 +22,8 @@ def processes_of(found: Fleet) -> Processes:
 
 def exposed_of(found: Fleet, version: str) -> bytes:
     """The text of /metrics."""
-    return render([flow_of(found)], processes_of(found), version)
+    reloads = SimpleNamespace(successful=False, succeeded_at=1_700_000_007.5)
+    return render([flow_of(found)], processes_of(found), version, reloads=reloads)
 
 
 def status_of(found: Fleet, commands: Commands | None = None) -> Status:

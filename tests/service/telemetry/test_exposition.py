@@ -20,6 +20,8 @@ FLOW = 'source="east",target="west"'
 EXPECTED = f"""
 mirror_build_info{{python="*",version="1.2.3"}} 1
 mirror_ready 0
+mirror_config_last_reload_successful 0
+mirror_config_last_reload_success_timestamp_seconds 1700000007.5
 mirror_flow_ready{{source="east",target="west"}} 0
 mirror_log_lines_lost_total 17
 mirror_partitions{{source="east",state="halted",target="west"}} 1
