@@ -72,6 +72,8 @@ class Supervisor:
         self._stop = asyncio.Event()
         self.address = ""
         self._failed: Message | None = None
+        self._has_begun = False
+        """True once any flow has started: from then on, the service ends only if it is told to."""
         self._digests = False
         self._drained = True
         self.reloading = Reloading(self)
@@ -205,6 +207,8 @@ class Supervisor:
 
     def _add(self, told: Handover) -> None:
         """Has workers run a flow: those of the pool, or new ones."""
+        if told.flow in self.flows:
+            self.processes.part(self.flows[told.flow].fleet)
         flow = self.flows[told.flow] = Flow(told, commands=self.commands, fail_fast=self._fail_fast)
         if self._digests:
             flow.digest()
@@ -234,6 +238,8 @@ class Supervisor:
         await asyncio.gather(*(self._part(flow) for flow in leaving))
         if self._stop.is_set():
             return
+        for name in wanted.removed:
+            self.processes.part(self.flows.pop(name).fleet)
         for name in (*wanted.added, *wanted.restarted):
             self._add(told[name])
         self._show_commands()
@@ -242,7 +248,7 @@ class Supervisor:
             self._retire(pool)
 
     async def _part(self, flow: Flow) -> None:
-        """Stops a flow, and no other one."""
+        """Stops a flow, and no other one. Until it is removed or added anew, it is shown as one that is not ready."""
         own = list(flow.children.values()) if flow.told.own_workers else []
         flow.leave()
         with suppress(TimeoutError):
@@ -255,8 +261,6 @@ class Supervisor:
         if ending:  # so that their numbers are free again
             await asyncio.wait(ending, timeout=self._stop_s)
         flow.close()
-        self.processes.part(flow.fleet)
-        del self.flows[flow.name]
         flow.log.info("flow_stopped", drained=flow.drained, pending=flow.pending)
 
     # -- workers -----------------------------------------------------------------------------------------------------
@@ -337,9 +341,10 @@ class Supervisor:
         """Ends the run if a flow cannot start: with ``fail_fast`` at once, otherwise if no flow ever can."""
         if flow.impatient is not None:
             return self._fail(flow, flow.impatient)
-        if flow.refused is not None and all(each.refused is not None for each in self.flows.values()):
-            return self._fail(flow, flow.refused)
-        return False
+        self._has_begun = self._has_begun or flow.started
+        if self._has_begun or flow.refused is None or any(each.refused is None for each in self.flows.values()):
+            return False
+        return self._fail(flow, flow.refused)
 
     def _fail(self, flow: Flow, message: Message) -> bool:
         """Ends the run with this failure."""

@@ -114,7 +114,10 @@ class Flow:
 
     def _has_left(self, child: Child) -> None:
         self.children.pop(child.number, None)
+        if child.number in self.fleet.workers:
+            self.fleet.ended(child.number)
         if self.leaving and not self.children:
+            self.started = False
             self.left.set()
 
     def begun(self, child: Child) -> None:
@@ -123,7 +126,7 @@ class Flow:
 
     def ended(self, child: Child) -> None:
         """Notes that the worker's process is gone."""
-        if child.number not in self.fleet.workers:
+        if child.number not in self.children or child.number not in self.fleet.workers:
             return
         member = self.fleet.workers[child.number].member
         self.fleet.ended(child.number)

@@ -151,6 +151,8 @@ async def resume(
         NotAsked: nothing was done. A topic that several flows have, or may have, is not resumed.
     """
     accepted = list(accept)
+    if not flows:
+        raise NotAsked("no flow runs at the moment; try again")
     if len(flows) == 1:
         (only,) = flows.values()
         return await only.resume(topic, partition, accepted)

@@ -11,6 +11,7 @@ import pytest
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
 from mirror.service.flows.changes import changes
+from mirror.service.flows.overview import not_ready
 from mirror.service.supervisor import Supervisor
 from tests.fakes.loop import some_turns
 from tests.relay.flows import Log, Logged
@@ -137,9 +138,20 @@ async def test_when_it_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     service.ready(1, HUB)
     service.say(1, "failed", EAST, **refusal, again_s=1.0)
     assert service.supervisor._failed is None
+    # Once one has begun, the service stays up, whichever flow is left.
+    await reload_alone(service)
+    service.say(1, "failed", EAST, **refusal)
+    assert service.supervisor._failed is None
     service = Service(tmp_path, monkeypatch, {EAST: {}, HUB: {}}, fail_fast=True)
     service.say(1, "waiting", HUB, reason="Unreachable", detail="d")
     assert service.supervisor._end() == 1
+
+
+async def reload_alone(service: Service) -> None:
+    """The other flow is removed."""
+    task = await service.reload({EAST: {}})
+    service.say(1, "stopped", HUB, drained=True, pending=0)
+    await task
 
 
 async def test_a_worker_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,14 +196,22 @@ async def test_a_flow_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_a_flow_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops first, with its former settings; then it begins anew, in a process of its own if it asks for one."""
+    """It stops first, with its former settings; then it begins anew, in a process of its own if it asks for one. In
+    between, it is shown, and is not ready."""
     service = Service(tmp_path, monkeypatch, {EAST: {}, HUB: {}})
     before = service.flows[EAST]
+    service.ready(1, HUB)
+    service.told.clear()
+    monkeypatch.setattr(
+        service.flows[HUB], "close", lambda: seen.append(not_ready([service.flows[HUB]], several=False))
+    )
+    seen: list[list[str]] = []
     task = await service.reload({EAST: {}, HUB: {"workers": 1}})
     assert service.told == [(1, "remove", HUB)]
     assert list(service.supervisor._children) == [1]
     service.say(1, "stopped", HUB, drained=True, pending=0)
     await task
+    assert seen == [["the workers are starting"]]
     service.run()
     assert [sorted(child.flows) for child in service.supervisor._children.values()] == [[EAST], [HUB]]
     assert service.flows[EAST] is before
