@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.service import channel as say
 from mirror.service.channel import Message
 from mirror.service.commands import Commands
+from mirror.service.flows.processes import OF_PROCESS
 from mirror.service.log import logs
 from mirror.service.log.digest import Digest
 from mirror.service.resume.resumption import Resumption
@@ -247,7 +248,9 @@ class Flow:
             self.impatient = self.impatient or message
         again = "again_s" in message
         if again:
-            # The process goes on, with other flows; of this one, it begins anew.
+            # The process goes on, with other flows; of this one, it begins anew. What it counts of itself goes on.
+            view = self.fleet.workers[child.number]
+            view.counters = {name: n for name, n in view.counters.items() if not name.startswith(OF_PROCESS)}
             self.fleet.ended(child.number)
             self.begun(child)
             self._failed_once(child)

@@ -145,7 +145,6 @@ class FlowRun:
         self._is_alone = is_alone
         self._stop = asyncio.Event()
         self._may_join = asyncio.Event()
-        self._watching = Watching()
         self._dialled: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._renew()
@@ -159,6 +158,7 @@ class FlowRun:
         self._relay: Relay | None = None
         self._source: Cluster | None = None
         self._member: Member | None = None
+        self._watching = Watching()
         self._snapshots = Snapshots(self._pauses, self._stints)
         self._drained = True
         self._pending = 0

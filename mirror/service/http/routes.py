@@ -79,7 +79,10 @@ class Pages:
         if name is None:
             return list(flows.values())
         if name not in flows:
-            raise NotAsked(f"this mirror runs no flow {name}; it runs {', '.join(flows)}")
+            running = ", ".join(flows)
+            raise NotAsked(
+                f"this mirror runs no flow {name}, but {running}; SIGHUP has it read its configuration again"
+            )
         return [flows[name]]
 
     def _status(self, flows: Sequence[Flow]) -> Status:

@@ -112,7 +112,7 @@ async def test_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         for number in (1, 2):
             service.ready(number, flow)
     service.told.clear()
-    service.flows[HUB].fleet.workers[1].counters = {"fetch_requests": 7}
+    service.flows[HUB].fleet.workers[1].counters = {"fetch_requests": 7, "cpu_s": 3.0}
     service.say(1, "failed", HUB, reason="PutOut", detail="d", final=False, again_s=0.25)
     (line,) = service.log.of("flow_failed")
     assert (line["worker"], line["reason"], line["restart_s"]) == (1, "PutOut", 0.25)
@@ -121,7 +121,7 @@ async def test_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert service.supervisor.processes.workers[1].restarts == 0
     service.ready(1, HUB)
     assert service.told == [(1, "join", HUB)]
-    assert views[1].counter("fetch_requests") == 7
+    assert (views[1].counter("fetch_requests"), views[1].counter("cpu_s")) == (7, 0)
     assert service.supervisor._failed is None
 
 

@@ -162,6 +162,8 @@ async def test_one_fails_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.
             await until(lambda: len(stints()) == 4, what=str(stints()))
             assert len({number for _, number in stints()}) == 4
             assert len(worker.said_of(SECOND, "ready")) == 2
+            counted = worker.said_of(SECOND, "alive")[-1]["counters"]
+            assert counted == {}, "what was counted before the failure was reported then"
             assert await worker.stop() == 0
 
 
@@ -201,6 +203,7 @@ async def test_a_bug_in_a_callback_of_one(tmp_path: Path, monkeypatch: pytest.Mo
     async with clusters() as (source, destination), clusters() as (_, other):
         scene(source)
         async with both(config_of(tmp_path, source, destination, address(other))) as worker:
+            await until(lambda: len(worker.said_of(SECOND, "ready")) == 2)
             await until(lambda: copied(destination) and copied(other))
             assert [(each["flow"], "again_s" in each) for each in worker.of("failed")] == [(SECOND, True)]
             assert len(worker.said_of(FIRST, "ready")) == 1
