@@ -22,6 +22,8 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.skips import DELETED, ON_GAP, UNPROVEN
 from mirror.relay.durable.writer import DurableState
 from mirror.relay.events import EventLog
+from mirror.relay.fetch.fetcher import Fetcher
+from mirror.relay.fetch.limits import Limits
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
@@ -40,7 +42,6 @@ from mirror.relay.partition.queue import Batch
 from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
-from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
 from mirror.relay.topics.describing import PATIENCE_S
 from mirror.relay.topics.gone import GoneTopics
@@ -57,6 +58,7 @@ from mirror.relay.watch.stalls import Stalls
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
+SHARE_EVERY_S = 1.0
 LEAST_TO_WRITE_S = 1.0
 """The least time that a clean stop leaves for writing to the internal topic. The next start finds out what is missing
 there."""
@@ -95,8 +97,11 @@ class Relay:
         self.pairs: dict[str, Pair] = {}
         self.partitions: dict[Key, Partition] = {}
         self.assignment = Assignment(self) if assigned else None
-        frame_size = settings.fetch_max_bytes + OVERHEAD
-        self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
+        self.pool = FramePool(
+            budget=max(settings.buffer_memory, settings.fetch_max_bytes + OVERHEAD),
+            frame_size=max(settings.fetch_max_bytes, settings.most_fetch_bytes) + OVERHEAD,
+        )
+        self.limits = Limits(settings.max_bytes_per_second, settings.topic_rate)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.inner_loop = InnerLoop(self._produce_version)
         self.durable = DurableState(self, state)
@@ -185,6 +190,14 @@ class Relay:
         self.spawn(self.loops.keep())
         self.spawn(Idle(self).keep())
         self.spawn(self._ids.keep())
+        if self.limits.any:
+            self.spawn(self._share_limits())
+
+    async def _share_limits(self) -> None:
+        """Adapts the limits to the share of the partitions that this worker has."""
+        while True:
+            self.limits.share(self.partitions, self.keys)
+            await asyncio.sleep(SHARE_EVERY_S)
 
     async def _choose_produce_version(self) -> None:
         """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them

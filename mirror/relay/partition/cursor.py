@@ -19,6 +19,22 @@ MARKS = 4
 is acknowledged."""
 
 
+BEHIND_BYTES = 512 * 1024
+"""A partition with this much left to fetch is behind."""
+CAUGHT_UP_BYTES = 64 * 1024
+"""One that is behind has caught up when it has less than this left."""
+
+
+class Hearing:
+    """The moment at which a broker last said that nothing has changed for all the partitions that share this object."""
+
+    __slots__ = ("at_s",)
+
+    def __init__(self) -> None:
+        self.at_s = -math.inf
+        """By the monotonic clock, in s."""
+
+
 class Ahead(NamedTuple):
     """The source has no batch from ``due`` to ``base_offset``, where the next batch begins."""
 
@@ -42,6 +58,8 @@ class Cursor:
     """Where fetching stands in the source's partition."""
 
     __slots__ = (
+        "_heard_at",
+        "_hearing",
         "ahead",
         "aligned",
         "batch_size",
@@ -51,7 +69,6 @@ class Cursor:
         "ending",
         "floor",
         "generation",
-        "heard_at",
         "held_back",
         "high_watermark",
         "identity",
@@ -90,8 +107,8 @@ class Cursor:
         """As of the last position: the source's first offset, and the base offset of the batch that holds it."""
         self.high_watermark = -1
         """The source's end as last heard: what a consumer of the configured isolation level may read. -1: never."""
-        self.heard_at = -math.inf
-        """When ``high_watermark`` was heard, by the monotonic clock, in s."""
+        self._heard_at = -math.inf
+        self._hearing: Hearing | None = None
         self.held_back = 0
         """Offsets behind ``high_watermark`` that an open transaction keeps from consumers."""
         self.max_timestamp = -1
@@ -156,13 +173,22 @@ class Cursor:
 
     def heard(self, end: int, at_s: float, held_back: int | None = None) -> None:
         """The source ends at ``end`` as of the moment ``at_s``. ``held_back``: None if not known."""
-        self.high_watermark, self.heard_at = end, at_s
+        self.high_watermark, self._heard_at = end, at_s
         if held_back is not None:
             self.held_back = held_back
 
+    @property
+    def heard_at(self) -> float:
+        """When ``high_watermark`` was heard, by the monotonic clock, in s."""
+        return self._heard_at if self._hearing is None else max(self._heard_at, self._hearing.at_s)
+
+    def hear_by(self, hearing: Hearing | None) -> None:
+        """From now on ``hearing`` says when ``high_watermark`` was heard; None: only ``heard`` does."""
+        self._heard_at, self._hearing = self.heard_at, hearing
+
     def forget_hearing(self) -> None:
         """That nothing waits is true only as long as the source is heard."""
-        self.heard_at = -math.inf
+        self._heard_at = -math.inf
 
     def advance(self, due: int, identity: Identity, last_epoch: int, max_timestamp: int) -> None:
         """What an answer had up to ``due`` was put into the queue, or skipped.
@@ -186,6 +212,21 @@ class Cursor:
     def gave(self, per_offset: float) -> None:
         """An answer had this many bytes per offset; 0: it had nothing to give."""
         self.record_size = per_offset
+
+    @property
+    def backlog_bytes(self) -> int:
+        """About how much is left to fetch; 0 also if that is not known."""
+        return int(self.record_size * (self.high_watermark - self.due))
+
+    @property
+    def behind(self) -> bool:
+        """True if there is a backlog, which is fetched apart from what is up to date."""
+        return self.backlog_bytes >= BEHIND_BYTES
+
+    @property
+    def caught_up(self) -> bool:
+        """True if there is no backlog any more."""
+        return self.backlog_bytes < CAUGHT_UP_BYTES
 
     def answered(self) -> None:
         """An answer had something at ``due``."""
