@@ -335,3 +335,32 @@ def test_reloaded(
         assert process.stop() == 0
     for there in ("destination", "third"):
         assert assert_identical(place.at["source"], place.at[there], [topic_name], PARTITIONS) > 4
+
+
+def test_what_one_flow_refuses(
+    source_cluster: Cluster, destination_cluster: Cluster, third_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. One flow's internal topic is not what it has to be: that flow says so, by name, and does not start.
+    2. Another flow's two aliases are one cluster, which only the clusters show: it says so as well.
+    3. The third flow copies, in the same process. All of it is left as soon as the service is told to stop.
+    """
+    place = Several(tmp_path, source=source_cluster, destination=destination_cluster, third=third_cluster)
+    place.at["same"] = place.at["source"].replace("127.0.0.1", "localhost")
+    create_topic(place.at["source"], topic_name, PARTITIONS)
+    produce(place.at["source"], topic_name, 100, partitions=PARTITIONS)
+    ids = {there: f"{topic_name}-{there}" for there in ("destination", "third", "same")}
+    create_topic(place.at["third"], f"mirror-internal.{ids['third']}", cleanup_policy="delete")
+    flows = {f"source->{there}": {"topics": [topic_name], "flow.id": flow_id} for there, flow_id in ids.items()}
+    with place.run(flows) as process:
+        line = process.wait_event("waiting", flow="source->third", reason="StateUnusable")
+        assert "cleanup.policy" in line["detail"]
+        line = process.wait_event("flow_failed", flow="source->same", reason="SameCluster")
+        assert "are the same cluster" in line["detail"]
+        process.wait_event("caught_up", flow="source->destination")
+        place.wait_equal(process, topic_name, "source", "destination")
+        ready = {each["flow"]: each["ready"] for each in status(process)["flows"]}
+        assert ready == {"source->destination": True, "source->third": False, "source->same": False}
+        assert len(process.of("worker_started")) == 1
+        assert process.stop() == 0
+        assert not process.of("worker_died")
