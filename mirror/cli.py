@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ from mirror import DISTRIBUTION
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from mirror.service.config import ClusterSettings, Config
+    from mirror.service.config import ClusterSettings, Config, ResolvedFlow
 
 
 CONFIG = click.option(
@@ -27,6 +28,11 @@ CONFIG = click.option(
 )
 
 AT = click.option("--at", metavar="HOST:PORT", help="The mirror's address, if http.listen has port 0.")
+
+
+FLOW = click.option(
+    "--flow", "name", metavar="NAME", default="", help="The flow, if the configuration has several that are enabled."
+)
 
 
 @contextmanager
@@ -139,7 +145,9 @@ def main() -> None:
 @main.command()
 @CONFIG
 @click.option(
-    "--workers", type=click.IntRange(min=1, max=256), help="Worker processes; takes precedence over the key workers."
+    "--workers",
+    type=click.IntRange(min=1, max=256),
+    help="Worker processes that flows share; takes precedence over the key workers at the top.",
 )
 @click.option(
     "--fail-fast",
@@ -151,7 +159,8 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain.
 
     What can heal is waited for: a cluster that cannot be reached, a pattern that no topic matches yet, a missing right.
-    A second machine that runs the same configuration joins: the partitions are shared out among all workers.
+    A second machine that runs the same configuration joins: the partitions are shared out among all workers. SIGHUP
+    reloads the configuration: flows are added, removed and restarted, and those that did not change go on untouched.
     """
     from mirror.service import supervisor
     from mirror.service.commands import Commands
@@ -160,15 +169,19 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
 
     keep_standard_descriptors()
     told = resolve.supervision(_load(path), workers=workers, fail_fast=fail_fast)
+    if workers and all(flow.own_workers for flow in told.flows):
+        raise click.UsageError("--workers is for flows that share workers, and here each has workers of its own")
     supervisor.become(told, commands=Commands.of(path))
 
 
 @main.command()
 @CONFIG
 @AT
+@FLOW
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def status(path: Path, at: str | None, shape: str) -> None:
-    """Show the state of the mirror that runs here with this configuration: partitions, lag, halts, workers.
+def status(path: Path, at: str | None, name: str, shape: str) -> None:
+    """Show the state of the mirror that runs here with this configuration: partitions, lag, halts, workers. Of all its
+    flows, or with --flow of one.
 
     Exit codes: 0 all is well, 1 no mirror answers or it is not ready, 2 a partition is halted.
     """
@@ -178,8 +191,8 @@ def status(path: Path, at: str | None, shape: str) -> None:
     from mirror.service.telemetry.status import as_text
 
     try:
-        address, flow_id = _mirror_of(path, at)
-        now = client.fetch_status(address, flow_id=flow_id)
+        address, flows = _mirror_of(path, at, name)
+        now = client.fetch_status(address, flows=flows, flow=name)
     except client.NotAnswered as error:
         _fail(str(error), EXIT_FAILED)
     click.echo(json.dumps(now, indent=2) if shape == "json" else as_text(now), nl=shape == "json")
@@ -196,6 +209,7 @@ def partition() -> None:
 @partition.command()
 @CONFIG
 @AT
+@FLOW
 @click.argument("topic", required=False)
 @click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every halted partition.")
@@ -218,6 +232,7 @@ def partition() -> None:
 def resume(
     path: Path,
     at: str | None,
+    name: str,
     topic: str | None,
     number: int | None,
     everything: bool,
@@ -231,15 +246,15 @@ def resume(
 
     if everything is (topic is not None):
         raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
-    accept = [name for name, wanted in accepted.items() if wanted]
+    accept = [each for each, wanted in accepted.items() if wanted]
     try:
-        address, flow_id = _mirror_of(path, at)
-        found = client.resume(address, topic, number, accept=accept, flow_id=flow_id)
+        address, flows = _mirror_of(path, at, name)
+        found = client.resume(address, topic, number, accept=accept, flows=flows, flow=name)
     except (client.NotAnswered, client.NotDone) as error:
         _fail(f"nothing is resumed: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
     for each in found.outcomes:
-        name = f"{each.topic}-{each.partition}"
-        said = f"{name} is not resumed: {each.why_not}" if each.why_not else f"{name} is resumed"
+        which = f"{each.flow}: {each.topic}-{each.partition}" if each.flow else f"{each.topic}-{each.partition}"
+        said = f"{which} is not resumed: {each.why_not}" if each.why_not else f"{which} is resumed"
         click.echo(said, err=bool(each.why_not))
     if found.elsewhere:
         names = ", ".join(f"{topic}-{index}" for topic, index in found.elsewhere)
@@ -261,6 +276,7 @@ def resume(
 
 @main.command()
 @CONFIG
+@FLOW
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -271,7 +287,13 @@ def resume(
 @click.option("--master", metavar="URL", help="A Spark cluster, as spark-submit takes it; by default this machine.")
 @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting for --master, as spark-submit takes it.")
 def audit(
-    path: Path, out: Path | None, digest: str, limit: int | None, master: str | None, conf: tuple[str, ...]
+    path: Path,
+    name: str,
+    out: Path | None,
+    digest: str,
+    limit: int | None,
+    master: str | None,
+    conf: tuple[str, ...],
 ) -> None:
     """Read both clusters and prove that the bytes are identical, or name each place where they are not.
 
@@ -282,7 +304,8 @@ def audit(
     from mirror.audit.model import AuditRequest, Endpoint
     from mirror.service.commands import Commands
 
-    flow = _load(path).enabled_flow()
+    config = _load(path)
+    flow = _chosen(config, name)
 
     def endpoint(alias: str, settings: "ClusterSettings") -> Endpoint:
         return Endpoint(
@@ -312,7 +335,7 @@ def audit(
             request,
             out=out,
             limit=limit,
-            typed=Commands.of(path).rendered,
+            typed=replace(Commands.of(path), flow=name).rendered,
             master=master,
             conf=_spark_conf(master, conf),
         )
@@ -362,20 +385,32 @@ def _shipped(name: str) -> str:
 @CONFIG
 def validate(path: Path) -> None:
     """Check the configuration file, without connecting to anything."""
-    config = _load(path)
-    click.echo(f"{path}: flow {config.enabled_flow().name} is valid")
+    for flow in _load(path).enabled_flows():
+        click.echo(f"{path}: flow {flow.name} is valid")
 
 
-def _mirror_of(path: Path, at: str | None) -> tuple[tuple[str, int], str]:
-    """Returns the (host, port) at which the mirror of this configuration listens, and the id of its flow."""
+def _mirror_of(path: Path, at: str | None, name: str) -> tuple[tuple[str, int], dict[str, str]]:
+    """Returns the (host, port) at which the mirror of this configuration listens, and its flows: name -> id.
+    ``name``: the only one of them that matters; empty: all."""
     config = _load(path)
-    flow_id = config.enabled_flow().id
+    chosen = (_chosen(config, name),) if name else config.enabled_flows()
+    flows = {flow.name: flow.id for flow in chosen}
     if at is None:
-        return config.http_listen, flow_id
+        return config.http_listen, flows
     host, _, port = at.rpartition(":")
     if not port.isdecimal():
         raise click.UsageError(f"{at} is not host:port")
-    return (host.strip("[]") or "127.0.0.1", int(port)), flow_id
+    return (host.strip("[]") or "127.0.0.1", int(port)), flows
+
+
+def _chosen(config: "Config", name: str) -> "ResolvedFlow":
+    """Returns the flow that a command is about: the one that ``--flow`` names, or the only one."""
+    from mirror.service.config import FlowNotChosen
+
+    try:
+        return config.enabled_flow(name)
+    except FlowNotChosen as error:
+        raise click.UsageError(str(error)) from error
 
 
 @main.group()
@@ -385,6 +420,7 @@ def offsets() -> None:
 
 @offsets.command()
 @CONFIG
+@FLOW
 @click.option("--topic", help="The topic, by its name at the source.")
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--offset", type=click.IntRange(min=0), help="The offset to translate.")
@@ -402,6 +438,7 @@ def offsets() -> None:
 )
 def translate(
     path: Path,
+    name: str,
     topic: str | None,
     partition: int,
     offset: int | None,
@@ -421,12 +458,12 @@ def translate(
     from mirror.service.offsets import translate as offsets
     from mirror.service.offsets.group_offsets import GroupError
 
-    config = _load(path)
+    flow = _chosen(_load(path), name)
     if group is not None and (topic is None and offset is None) and direction != "destination-to-source":
-        work = offsets.translate_group(config, group, apply=apply, tell=click.echo)
+        work = offsets.translate_group(flow, group, apply=apply, tell=click.echo)
     elif group is None and topic is not None and offset is not None and not apply:
         back = direction == "destination-to-source"
-        work = offsets.translate_offset(config, topic, partition, offset, to_source=back)
+        work = offsets.translate_offset(flow, topic, partition, offset, to_source=back)
     else:
         raise click.UsageError(
             "give --topic and --offset (and --partition, --direction), or --group (and --apply), whose offsets are "
@@ -435,7 +472,7 @@ def translate(
     try:
         click.echo(asyncio.run(work))
     except (offsets.NotTranslated, GroupError, NetworkError, Differs) as error:
-        _fail(Commands.of(path).rendered(str(error)), EXIT_FAILED)
+        _fail(replace(Commands.of(path), flow=name).rendered(str(error)), EXIT_FAILED)
 
 
 def _load(path: Path) -> "Config":

@@ -6,20 +6,23 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner
 
+from mirror.audit import command as audit_command
 from mirror.cli import main
 from mirror.relay.hot.native import loop_form
 from mirror.service import supervisor
 from mirror.service.commands import Commands
-from mirror.service.config import load
+from mirror.service.config import ResolvedFlow, load
 from mirror.service.config.resolve import supervision
 from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
 from mirror.service.log import logs
+from mirror.service.offsets import translate
 from mirror.service.worker_settings import Supervision
+from tests.service.config.test_across import text
 from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
 
@@ -125,6 +128,51 @@ def test_validate(config: Path) -> None:
     assert result.output == f"{config}: flow source->destination is valid\n"
 
 
+@pytest.mark.parametrize(
+    "arguments", [["audit"], ["offsets", "translate", "--topic", "a", "--offset", "1"]], ids=lambda each: each[0]
+)
+def test_one_of_several_flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    """A command about one flow asks which, and takes the one that is named; its commands in messages name it, too."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text({"west->east": {}, "west->hub": {"flow.id": "x"}}))
+    result = CliRunner().invoke(main, [*arguments, "-c", str(path)])
+    assert result.exit_code == EXIT_USAGE
+    assert "2 flows are enabled: name one of them with --flow (west->east, west->hub)" in result.stderr
+    result = CliRunner().invoke(main, [*arguments, "-c", str(path), "--flow", "west->west"])
+    assert result.exit_code == EXIT_USAGE
+    assert "flow west->west is not in this configuration; enabled: west->east, west->hub" in result.stderr
+    asked: list[str] = []
+
+    def audit(request: Any, *, typed: Any, **_: object) -> int:
+        asked.append(request.flow)
+        assert "--flow 'west->hub'" in typed("`mirror audit`")
+        return 3
+
+    async def translated(flow: ResolvedFlow, *_: object, **__: object) -> str:
+        asked.append(flow.id)
+        raise SystemExit(3)
+
+    monkeypatch.setattr(audit_command, "audit_flow", audit)
+    monkeypatch.setattr(translate, "translate_offset", translated)
+    assert CliRunner().invoke(main, [*arguments, "-c", str(path), "--flow", "west->hub"]).exit_code == 3
+    assert asked == ["x"]
+
+
+def test_validate_names_each_flow(tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text({"west->east": {}, "west->hub": {}}))
+    result = CliRunner().invoke(main, ["validate", "-c", str(path)])
+    assert result.output == "".join(f"{path}: flow {name} is valid\n" for name in ("west->east", "west->hub"))
+
+
+def test_workers_that_nobody_shares(tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text({"west->east": {"workers": 2}}))
+    result = CliRunner().invoke(main, ["run", "-c", str(path), "--workers", "3"])
+    assert result.exit_code == EXIT_USAGE
+    assert "--workers is for flows that share workers, and here each has workers of its own" in result.stderr
+
+
 @pytest.mark.parametrize("workers", [None, 3])
 def test_run_goes_on_as_the_supervisor(config: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None) -> None:
     seen: list[Supervision] = []
@@ -137,7 +185,7 @@ def test_run_goes_on_as_the_supervisor(config: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(supervisor, "become", become)
     arguments = ["run", "-c", str(config), *(["--workers", str(workers), "--fail-fast"] if workers else [])]
     assert CliRunner().invoke(main, arguments).exit_code == 2
-    assert (seen[0].flow, len(seen[0].workers)) == ("source->destination", workers or 1)
+    assert ([flow.flow for flow in seen[0].flows], seen[0].pool) == (["source->destination"], workers or 1)
     assert seen[0].fail_fast is bool(workers)
 
 

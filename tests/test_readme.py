@@ -67,9 +67,16 @@ def test_it_says_how_to_install_it() -> None:
 
 
 def test_its_configuration_is_valid(tmp_path: Path) -> None:
-    """The first one is whole; the second one shows a cluster of the first with more keys."""
-    text, secured = [text for kind, text in BLOCKS if kind == "yaml"]
+    """The first one is whole; the second one shows a cluster of it with more keys; the third has several flows."""
+    text, secured, several = [text for kind, text in BLOCKS if kind == "yaml"]
     path = tmp_path / "mirror.yaml"
+    path.write_text(several, encoding="utf-8")
+    flows = {flow.name: flow.settings for flow in load(path).enabled_flows()}
+    assert [(name, flow.workers) for name, flow in flows.items()] == [
+        *(("west->hub", 0), ("east->hub", 2), ("west->east", 0), ("east->west", 0))
+    ]
+    assert flows["west->east"].selection.destination_of("orders") == "west.orders"
+    assert not flows["west->east"].selects("east.orders")
     path.write_text(text, encoding="utf-8")
     flow = load(path).enabled_flow()
     assert flow.settings.selects("payments.eu")

@@ -105,6 +105,7 @@ COVERED = {
     "service/config/cluster.py": "service/config/test_load.py",
     "service/config/flow.py": "service/config/test_load.py",
     "service/config/model.py": "service/config/test_load.py",
+    "service/config/reread.py": "service/flows/test_reloading.py",
     "service/config/resolve.py": "service/config/test_load.py",
     "service/config/settings.py": "service/config/test_load.py",
     "service/group/expel.py": "service/group/test_owners.py",

@@ -1,5 +1,7 @@
 """The channel between the supervisor and a worker: JSON messages, one per line, both ways over a pair of sockets.
 
+Almost every message is about one flow, and says which (``flow``).
+
 Neither side ever waits for the other: beyond a bound, messages to a stuck reader are dropped and counted. The end of
 the stream means that the other process ends.
 """
@@ -17,6 +19,7 @@ UNSENT_MAX: Final = 16 << 20
 
 # From the supervisor.
 HANDOVER: Final = "handover"
+REMOVE: Final = "remove"
 JOIN: Final = "join"
 STOP: Final = "stop"
 RESUME: Final = "resume"
@@ -81,10 +84,27 @@ class Channel:
             await asyncio.wait_for(self._writer.wait_closed(), timeout_s)
 
 
+class FlowChannel:
+    """The channel for one flow, whose name is added to every message."""
+
+    def __init__(self, channel: Channel, flow: str) -> None:
+        self._channel = channel
+        self._flow = flow
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Sends a message without waiting."""
+        self._channel.send(kind, flow=self._flow, **fields)
+
+    @property
+    def dropped(self) -> int:
+        """Messages of the whole process that were not sent."""
+        return self._channel.dropped
+
+
 class ChannelLog:
     """A logger that sends its lines to the supervisor, which writes them."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel | FlowChannel) -> None:
         self._channel = channel
 
     def info(self, event: str, **fields: object) -> None:

@@ -42,15 +42,16 @@ def program(module: str, *numbers: int, name: str) -> list[str]:
 class Child:
     """A worker's process, restarted again and again. Everything happens in the event loop's thread."""
 
-    def __init__(self, settings: Handover, hear: Callable[["Child", Message], None]) -> None:
-        self.number = settings.number
+    def __init__(self, number: int, hear: Callable[["Child", Message], None]) -> None:
+        self.number = number
+        self.flows: dict[str, Handover] = {}
+        """The flows that the process runs; ``add`` and ``remove`` change them."""
         self.pid = 0
         self.code: int | None = None
         """Exit code of the last process if it has ended; negative: the signal that ended it."""
-        self.stopped = False
-        """True if the process has reported that it stopped as told."""
+        self._stopped: set[str] = set()
+        """Flows of the last process that have reported that they stopped as told."""
         self.ready_at: float | None = None
-        self._settings = settings
         self._hear = hear
         self._channel: Channel | None = None
         self._stop_asked = False
@@ -59,19 +60,21 @@ class Child:
 
     async def run(self, on_start: Callable[["Child"], None]) -> int:
         """Runs one process from its start to its end. Returns its exit code. ``on_start``: called once it has a pid."""
-        self.ready_at, self.stopped, self.code = None, False, None
+        self.ready_at, self.code = None, None
+        self._stopped.clear()
         process, mine = self._start()
         self._process, self.pid = process, process.pid
         on_start(self)
         channel: Channel | None = None
         try:
             self._channel = channel = await Channel.open(mine)
-            channel.send(say.HANDOVER, settings=self._settings.pack())
+            for handover in self.flows.values():
+                channel.send(say.HANDOVER, settings=handover.pack())
             if self._stop_asked:
                 channel.send(say.STOP)
             while (message := await channel.receive()) is not None:
                 if message["kind"] == say.STOPPED:
-                    self.stopped = True
+                    self._stopped.add(message["flow"])
                 if message["kind"] == say.READY:
                     self.ready_at = asyncio.get_running_loop().time()
                 self._hear(self, message)
@@ -105,6 +108,22 @@ class Child:
                 process_group=0,
             )  # fmt: skip
         return process, mine
+
+    @property
+    def stopped(self) -> bool:
+        """True if the last process has reported of each of its flows that it stopped as told."""
+        return self.flows.keys() <= self._stopped
+
+    def add(self, handover: Handover) -> None:
+        """Has the process run this flow as well, and each that follows it."""
+        self.flows[handover.flow] = handover
+        if self._channel is not None:
+            self._channel.send(say.HANDOVER, settings=handover.pack())
+
+    def remove(self, flow: str) -> bool:
+        """Has the process stop this flow, and run its others on. Returns False if no process runs."""
+        self.flows.pop(flow, None)
+        return self.send(say.REMOVE, flow=flow)
 
     def send(self, kind: str, **fields: object) -> bool:
         """Sends a message. Returns False if no worker runs. A stop also reaches one that is just being started."""

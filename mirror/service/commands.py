@@ -26,6 +26,9 @@ _BY_ITSELF = (
 _ASKS = frozenset({_RESUME, "status"})
 """Commands that ask the running mirror, and have to know its address."""
 
+_ABOUT_ONE = frozenset({_RESUME, "audit"})
+"""Commands about one flow."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
@@ -35,11 +38,13 @@ class Commands:
         program: the program, as it is typed.
         config: the configuration file that this mirror was started with; empty: not known.
         at: HOST:PORT of the mirror, if the file does not say it; empty if it does.
+        flow: the flow that the messages are about, if the file has several that run; empty if it has one.
     """
 
     program: str = "mirror"
     config: str = ""
     at: str = ""
+    flow: str = ""
 
     @classmethod
     def of(cls, config: Path) -> Self:
@@ -54,6 +59,7 @@ class Commands:
             words = [self.program, command]
             words += ["-c", shlex.quote(self.config)] if self.config else []
             words += ["--at", self.at] if self.at and command in _ASKS else []
+            words += ["--flow", shlex.quote(self.flow)] if self.flow and command in _ABOUT_ONE else []
             if every:
                 words.append("--all")
             elif command == _RESUME and topic:

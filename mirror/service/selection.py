@@ -47,15 +47,42 @@ def is_internal(topic: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The entries of `topics`, `exclude` and `topic.rename`."""
+    """The entries of `topics`, `exclude` and `topic.rename`, and the prefixes of `replication.policy`.
+
+    Attributes:
+        prefix: what is put before the names of topics that ``renames`` does not name; empty: nothing.
+        back: the prefix of topics that came from the destination cluster.
+        others: the prefixes of topics that came from other clusters.
+    """
 
     topics: tuple[str, ...]
     exclude: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
+    prefix: str = ""
+    back: str = ""
+    others: tuple[str, ...] = ()
 
     def selects(self, topic: str) -> bool:
-        """Returns True if the flow mirrors this topic: it matches `topics`, not `exclude`, and is not internal."""
-        return not is_internal(topic) and _any(self.topics, topic) and not _any(self.exclude, topic)
+        """Returns True if the flow mirrors this topic: it matches `topics`, not `exclude`, is not internal, and did not
+        come from the destination."""
+        return (
+            not is_internal(topic)
+            and _any(self.topics, topic)
+            and not _any(self.exclude, topic)
+            and not self.came_from_destination(topic)
+        )
+
+    def came_from_destination(self, topic: str) -> bool:
+        """Returns True if the topic's prefixes say that it was at the destination before: copied back, it would get
+        another prefix with each round."""
+        while self.back:
+            if topic.startswith(self.back):
+                return True
+            passed = next((each for each in self.others if topic.startswith(each)), None)
+            if passed is None:
+                return False
+            topic = topic.removeprefix(passed)
+        return False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,14 +90,15 @@ class Selection:
         return tuple(entry for entry in self.topics if is_topic_name(entry) and self.selects(entry))
 
     def destination_of(self, topic: str) -> str:
-        """Returns the topic that a source topic is copied into: by the first of `renames` that matches, or itself."""
+        """Returns the topic that a source topic is copied into: by the first of `renames` that matches, or by its own
+        name with the prefix."""
         for entry, name in self.renames:
             match = topic_pattern(entry).fullmatch(topic)
             if match is not None:
                 groups = ("", *match.groups(default=""))
                 parts = GROUP_REFERENCE.split(name)
                 return "".join(groups[int(part)] if at % 2 else part for at, part in enumerate(parts))
-        return topic
+        return f"{self.prefix}{topic}"
 
 
 def _any(entries: Iterable[str], topic: str) -> bool:

@@ -5,7 +5,7 @@ program that read it). So they stay small, and run with exactly what was checked
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
@@ -36,10 +36,17 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """One worker's settings."""
+    """A flow's settings for a worker.
+
+    Attributes:
+        number: the worker's number; 0: the settings are for any worker (``of_worker``).
+        flow: the flow's name.
+        own_workers: number of processes that the flow has to itself; 0: it shares those of the pool.
+    """
 
     number: int
     flow: str
+    own_workers: int = 0
     source: ClusterOptions
     destination: ClusterOptions
     selection: Selection
@@ -47,11 +54,23 @@ class Handover:
     group: GroupSettings
     snapshot_interval_ms: int = 1_000
 
+    @property
+    def flow_id(self) -> str:
+        """The flow's identity at the destination (``flow.id``)."""
+        return self.relay.flow
+
+    def of_worker(self, number: int, seat: int) -> "Handover":
+        """Returns the settings for the worker of this number. ``seat``: its number among the flow's workers, from 1 on:
+        with static membership, that of its seat in the group."""
+        instance_id = f"{self.group.instance_id}-{seat}" if self.group.instance_id else ""
+        return replace(self, number=number, group=replace(self.group, instance_id=instance_id))
+
     def pack(self) -> dict[str, Any]:
         """Returns the settings as plain data, for JSON."""
         return {
             "number": self.number,
             "flow": self.flow,
+            "own_workers": self.own_workers,
             "source": asdict(self.source),
             "destination": asdict(self.destination),
             "selection": asdict(self.selection),
@@ -69,10 +88,11 @@ class Handover:
         """Restores what ``pack`` returned, also through JSON, which has lists but no tuples."""
         chosen = data["selection"]
         renames = tuple((entry, name) for entry, name in chosen["renames"])
-        selection = Selection(tuple(chosen["topics"]), tuple(chosen["exclude"]), renames)
+        selection = Selection(**{**_tuples(chosen), "renames": renames})
         return cls(
             number=data["number"],
             flow=data["flow"],
+            own_workers=data["own_workers"],
             source=_cluster(data["source"]),
             destination=_cluster(data["destination"]),
             selection=selection,
@@ -91,39 +111,35 @@ class Supervision:
     """The supervisor's settings.
 
     Attributes:
-        flow, flow_id: name and id of the flow.
+        flows: the settings of each flow, for any worker.
+        pool: number of processes that flows without workers of their own share.
         http_listen: host and port of the HTTP server.
         log_level: least level that is logged.
         progress_interval_ms: time between two lines about progress.
         drain_timeout_ms: time that workers have to drain.
-        workers: the settings of each worker, in the order of their numbers.
+        workers_option: what ``--workers`` said; None: it was not given.
         fail_fast: give up even if waiting might help.
     """
 
-    flow: str
-    flow_id: str
+    flows: tuple[Handover, ...]
+    pool: int
     http_listen: tuple[str, int]
     log_level: str
     progress_interval_ms: int
     drain_timeout_ms: int
-    workers: tuple[Handover, ...]
+    workers_option: int | None = None
     fail_fast: bool = False
-
-    @property
-    def group(self) -> GroupSettings:
-        """The group settings of the first worker."""
-        return self.workers[0].group
 
     def pack(self) -> dict[str, Any]:
         """Returns the settings as plain data, for JSON."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**plain, "workers": [worker.pack() for worker in self.workers]}
+        return {**plain, "flows": [flow.pack() for flow in self.flows]}
 
     @classmethod
     def unpack(cls, data: Mapping[str, Any]) -> "Supervision":
         """Restores what ``pack`` returned, also through JSON."""
-        workers = tuple(Handover.unpack(worker) for worker in data["workers"])
-        return cls(**{**_tuples(data), "workers": workers})
+        flows = tuple(Handover.unpack(flow) for flow in data["flows"])
+        return cls(**{**_tuples(data), "flows": flows})
 
 
 def selecting(selection: Selection) -> dict[str, Any]:

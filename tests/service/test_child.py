@@ -3,21 +3,25 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from mirror.service.channel import Message
 from mirror.service.child import Child
 from mirror.service.config import load
 from mirror.service.config.resolve import handover
-from mirror.service.worker_settings import Handover
 from tests.fakes.loop import until
 from tests.service.running import config_text
 
 
-def settings(folder: Path) -> Handover:
+def worker(folder: Path, hear: Callable[[Child, Message], None]) -> Child:
+    """A worker for one flow, between two clusters at which nobody listens."""
     path = folder / "mirror.yaml"
     path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"]))
-    return handover(load(path), 1)
+    config = load(path)
+    made = Child(1, hear)
+    made.add(handover(config.enabled_flow(), config).of_worker(1, 1))
+    return made
 
 
 def exists(child: Child) -> bool:
@@ -36,7 +40,7 @@ async def test_a_worker_that_cannot_start_yet(tmp_path: Path) -> None:
     def waiting() -> list[Message]:
         return [message for message in said if message["kind"] == "waiting"]
 
-    child = Child(settings(tmp_path), hear)
+    child = worker(tmp_path, hear)
     assert await child.run(lambda _: None) == 0
     assert child.stopped
     assert {each["reason"] for each in waiting()} == {"Unreachable"}
@@ -47,7 +51,7 @@ async def test_a_worker_that_cannot_start_yet(tmp_path: Path) -> None:
 async def test_processes_one_after_the_other(tmp_path: Path) -> None:
     """Each run is a process of its own, and the pause before the next grows."""
     pids: list[int] = []
-    child = Child(settings(tmp_path), lambda started, _: started.kill())
+    child = worker(tmp_path, lambda started, _: started.kill())
     for _ in range(2):
         assert await child.run(lambda started: pids.append(started.pid)) == -signal.SIGKILL
     assert len(set(pids)) == 2
@@ -56,7 +60,7 @@ async def test_processes_one_after_the_other(tmp_path: Path) -> None:
 
 async def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     """Its exit code is the signal; nothing of it is left."""
-    child = Child(settings(tmp_path), lambda _, __: None)
+    child = worker(tmp_path, lambda _, __: None)
     assert await child.run(lambda started: os.kill(started.pid, signal.SIGKILL)) == -signal.SIGKILL
     assert not exists(child)
     assert not child.send("stop")
@@ -65,7 +69,7 @@ async def test_a_worker_that_is_killed(tmp_path: Path) -> None:
 async def test_a_stop_while_it_is_being_started(tmp_path: Path) -> None:
     """Told before it can hear: it stops all the same, and not of a failure."""
     said: list[Message] = []
-    child = Child(settings(tmp_path), lambda _, message: said.append(message))
+    child = worker(tmp_path, lambda _, message: said.append(message))
 
     def stop(started: Child) -> None:
         started.send("stop")
@@ -76,7 +80,7 @@ async def test_a_stop_while_it_is_being_started(tmp_path: Path) -> None:
 
 async def test_it_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
     """The supervisor's own end: the process goes, too."""
-    child = Child(settings(tmp_path), lambda _, __: None)
+    child = worker(tmp_path, lambda _, __: None)
     running = asyncio.get_running_loop().create_task(child.run(lambda _: None))
     await until(lambda: child.pid)
     running.cancel()

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.offsets import translate as offsets
 from mirror.service.resume.resumption import Outcome, Resumed
-from mirror.service.telemetry.status import status
 from tests.service.loading import base
 from tests.service.rows import row
+from tests.service.telemetry.showing import status_of
 from tests.service.telemetry.test_fleet import fleet, snapshot
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
@@ -44,7 +45,7 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "PARTITION" not in shown
     asked: list[tuple[Any, ...]] = []
 
-    def resume(address: tuple[str, int], *of: Any, accept: list[str], flow_id: str) -> Resumed:
+    def resume(address: tuple[str, int], *of: Any, accept: list[str], flows: object, flow: str) -> Resumed:
         asked.append((*of, *accept))
         return Resumed([Outcome("orders", 7, "")], [])
 
@@ -73,6 +74,8 @@ def test_what_is_typed() -> None:
     ]
     everything = [HERE.program, "partition", "resume", "-c", HERE.config, "--at", HERE.at, "--all"]
     assert typed(HERE.rendered("`mirror partition resume --all`")) == [everything]
+    found = typed(replace(HERE, flow="a->b").rendered(text, "orders", 3))
+    assert [words[words.index("--flow") + 1] if "--flow" in words else "" for words in found] == ["", "a->b", "a->b"]
     assert (
         HERE.rendered("a mirror of the same topic; restart the mirror")
         == "a mirror of the same topic; restart the mirror"
@@ -128,7 +131,7 @@ def test_details_are_rendered_as_well() -> None:
     found = fleet(1)
     text = "`mirror status` says whether it has halted"
     found.heard(1, snapshot(row(state="halted", reason="r", detail=text, waits=text)))
-    told = status(found, version="1", started=True, group="g", address="", pid=1, commands=HERE)["partitions"][0]
+    told = status_of(found, HERE)["partitions"][0]
     for name in ("detail", "waits"):
         assert typed(told[name]) == [[HERE.program, "status", "-c", HERE.config, "--at", HERE.at]]
 

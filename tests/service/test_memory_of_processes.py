@@ -68,6 +68,6 @@ def test_it_goes_on_as_the_supervisor(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert Commands(**data["commands"]).config == str(path)
     unpacked = Supervision.unpack(data["told"])
     assert unpacked.pack() == told.pack()
-    assert [worker.number for worker in unpacked.workers] == [1, 2, 3]
-    assert unpacked.group.instance_id == "a-1"
+    assert (unpacked.pool, unpacked.workers_option) == (3, 3)
+    assert [flow.of_worker(7, 1).group.instance_id for flow in unpacked.flows] == ["a-1"]
     assert unpacked.fail_fast

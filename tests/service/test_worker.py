@@ -29,6 +29,8 @@ from tests.records.builders import raw_batch
 from tests.relay.flows import batches, clusters
 from tests.service.running import config_text
 
+FLOW = "source->destination"
+
 
 class Seat:
     """A membership without a group: everything is assigned at the start, and commits are remembered."""
@@ -40,6 +42,7 @@ class Seat:
         self.counters: dict[str, float] = {"commits/ok": 0}
         self.joined = False
         self.failed: BaseException | None = None
+        self.ended = False
         self.topics: set[str] = set()
         self.on_joined: Callable[[str], None] = lambda _: None
         self.on_unknown_topic: Callable[[], None] = lambda: None
@@ -59,6 +62,7 @@ class Seat:
 
     async def stop(self) -> None:
         await self._assignment.revoke(self._assignment.keys, 0.0)
+        self.ended = True
 
 
 class Here(Worker):
@@ -135,9 +139,9 @@ async def running(config: Config, *, join: bool = True) -> AsyncIterator[Running
             found.said.append(message)
 
     listening = loop.create_task(listen())
-    channel.send("handover", settings=handover(config, 1).pack())
+    channel.send("handover", settings=handover(config.enabled_flow(), config).of_worker(1, 1).pack())
     if join:
-        channel.send("join")
+        channel.send("join", flow=FLOW)
     try:
         yield found
     finally:
@@ -219,17 +223,19 @@ def test_every_setting_reaches_its_place(tmp_path: Path) -> None:
     assert (settings.refresh_topics_interval_ms, settings.settle_ms, settings.drain_timeout_ms) == (4_444, 1_500, 77)
     assert (settings.request_timeout_ms, settings.backoff_ms, settings.backoff_max_ms) == (7_000, 11, 222)
     assert settings.fixed_configs == {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
-    group = handover(config, 3).group
+    told = handover(resolved, config)
+    group = told.of_worker(5, 3).group
     assert (group.group_id, group.instance_id, group.protocol) == ("mirror-source->destination", "here-3", "classic")
     assert (group.session_timeout_ms, group.commit_interval_ms) == (6_500, 333)
-    assert handover(config, 3).snapshot_interval_ms == 250
+    assert told.snapshot_interval_ms == 250
 
 
 def test_what_is_handed_over_arrives(tmp_path: Path) -> None:
     """Through JSON and back nothing has changed, functions made anew apart."""
     path = tmp_path / "mirror.yaml"
     path.write_text(config_text("[::1]:1", "d:2", ["a", "b.*"], flow={"exclude": ["bx"]}))
-    given = handover(load(path), 2)
+    config = load(path)
+    given = handover(config.enabled_flow(), config).of_worker(2, 2)
     found = Handover.unpack(json.loads(json.dumps(given.pack())))
     assert found.pack() == given.pack()
     assert (found.source, found.destination, found.group) == (given.source, given.destination, given.group)
@@ -254,7 +260,7 @@ async def test_runs_and_stops(tmp_path: Path) -> None:
             assert ready["partitions"] == 2
             assert (ready["source_id"], ready["destination_id"]) == (source.cluster_id, destination.cluster_id)
             assert not worker.seats
-            worker.channel.send("join")
+            worker.channel.send("join", flow=FLOW)
             assert (await worker.message("joined"))["member"] == "seat-1"
             await until(lambda: all(destination.log("t", index).end == 30 for index in range(2)))
             (seat,) = worker.seats
@@ -275,7 +281,7 @@ async def test_runs_and_stops(tmp_path: Path) -> None:
             assert counters["cpu_s"] > 0
             assert counters["commits/ok"] >= 1
             assert counters["gc_collections/2"] >= 1
-            assert worker.of("stopped") == [{"kind": "stopped", "drained": True, "pending": 0}]
+            assert worker.of("stopped") == [{"kind": "stopped", "flow": FLOW, "drained": True, "pending": 0}]
 
 
 async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> None:
@@ -295,14 +301,14 @@ async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> 
             assert row.reason
             assert row.detail
             assert row.remedy
-            worker.channel.send("keys", id=1)
-            assert await worker.message("reply") == {"kind": "reply", "id": 1, "keys": {"t": [0, 1]}}
-            worker.channel.send("resume", id=2, keys=[("t", 1), ("t", 7)], accept=["accept_gap"], remade=[])
+            worker.channel.send("keys", flow=FLOW, id=1)
+            assert await worker.message("reply") == {"kind": "reply", "flow": FLOW, "id": 1, "keys": {"t": [0, 1]}}
+            worker.channel.send("resume", flow=FLOW, id=2, keys=[("t", 1), ("t", 7)], accept=["accept_gap"], remade=[])
             await until(lambda: len(worker.of("reply")) == 2)
             (first, second) = worker.of("reply")[1]["outcomes"]
             assert first == ["t", 1, "it is active, not halted"]
             assert second == ["t", 7, "not copied here"]
-            worker.channel.send("resume", id=3, keys=[("t", 0)], accept=[], remade=[])
+            worker.channel.send("resume", flow=FLOW, id=3, keys=[("t", 0)], accept=[], remade=[])
             await until(lambda: len(worker.lines("halted")) == 2)
             await until(lambda: len(worker.of("reply")) == 3)
             ((topic, partition, why_not),) = worker.of("reply")[2]["outcomes"]
@@ -435,7 +441,7 @@ async def test_a_broker_that_is_down_at_the_start_is_named(tmp_path: Path) -> No
 
 async def test_without_waiting_it_would_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, the rule taken away: a pattern that matches nothing yet is the end of the worker."""
-    monkeypatch.setattr("mirror.service.worker.FINAL", (Exception,))
+    monkeypatch.setattr("mirror.service.flows.run.FINAL", (Exception,))
     async with clusters() as (source, destination), running(config_for(source, destination, tmp_path)) as worker:
         assert await worker.task == 1
         assert (await worker.message("failed"))["reason"] == "NothingToMirror"
@@ -576,7 +582,7 @@ async def test_a_bug_in_the_membership(tmp_path: Path) -> None:
 
 async def test_the_group_never_takes_it_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hanging membership ends the worker with a word, so that it is started again."""
-    monkeypatch.setattr("mirror.service.worker.Worker._join_patience_s", lambda _: 0.1)
+    monkeypatch.setattr("mirror.service.flows.run.FlowRun._join_patience_s", lambda _: 0.1)
     monkeypatch.setattr(Seat, "start", lambda self, topics: None)
     async with clusters() as (source, destination):
         scene(source)

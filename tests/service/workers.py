@@ -28,21 +28,21 @@ class Workers:
         path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"], top=top))
         self.told: list[tuple[int, str]] = []
         self.supervisor = Supervisor(supervision(load(path), **options))
-        for number, child in enumerate(self.supervisor._children, start=1):
+        (self.flow,) = self.supervisor.flows.values()
+        for number, child in self.supervisor._children.items():
             monkeypatch.setattr(child, "send", partial(self._send, number))
-            self.supervisor.fleet.started(number, 1000 + number)
+            child.pid = 1000 + number
+            self.supervisor._begun(child)
 
     def _send(self, number: int, kind: str, **_: object) -> bool:
         self.told.append((number, kind))
         return True
 
     def say(self, number: int, kind: str, **fields: object) -> None:
-        self.supervisor._hear(self.supervisor._children[number - 1], {"kind": kind, **fields})
+        self.supervisor._hear(self.supervisor._children[number], {"kind": kind, "flow": self.flow.name, **fields})
 
     def ready(self, number: int) -> None:
         self.say(number, "ready", partitions=1, source_id="s", destination_id="d")
 
     def dies(self, number: int) -> None:
-        self.supervisor.fleet.ended(number)
-        self.supervisor._died.add(number)
-        self.supervisor._begin_together()
+        self.flow.ended(self.supervisor._children[number])

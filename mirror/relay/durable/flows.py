@@ -114,8 +114,16 @@ class Flows:
 
     def _halted(self, topic: _Topic, partition: Partition) -> Halted:
         names = sorted(flow.flow for flow in topic.ledger.flows) or [topic.name.removeprefix(PREFIX)]
+        entries = topic.ledger.pin(partition.side), topic.ledger.checkpoint(partition.side)
         did = "was" if has_copied(topic.ledger, partition.side) else "is, from now on,"
         detail = f'{partition.name} {did} copied into {partition.destination} by flow "{names[0]}" ({topic.name})'
+        if entries == (None, None) or self._exact_trace(
+            topic.ledger, partition, id_text(partition.claim.destination_id)
+        ):
+            where = f"{partition.destination}-{partition.index}"
+            detail = (
+                f'flow "{names[0]}" ({topic.name}) copies into {where} with offsets: exact, and this flow would append'
+            )
         reason = HaltReason.OTHER_FLOW_TOO
         return Halted(reason.slug, detail, reason.told.format(id=f'"{names[0]}"'))
 
@@ -143,7 +151,20 @@ class Flows:
                 same = any(flow.source_cluster == self._source_cluster for flow in ledger.flows)
             if same or (same_log and not self._mapped):
                 return digest_of([ledger.pin(side), ledger.checkpoint(side), *ledger.notes(side)])
-        return ""
+        return self._exact_trace(ledger, partition, destination_id)
+
+    def _exact_trace(self, ledger: Ledger, partition: Partition, destination_id: str | None) -> str:
+        """Returns the digest of what a flow with ``offsets: exact`` has written down of the destination partition,
+        whatever it copies into it: whoever else appends there ends that copy."""
+        side = _exact_side(partition)
+        pin, halted = ledger.pin(side), ledger.halt(side)
+        if not self._mapped or pin is None or pin.offsets != "exact" or ledger.checkpoint(side) is not None:
+            return ""
+        if destination_id is None or pin.destination_id != destination_id:
+            return ""
+        if halted is not None and halted.reason not in GAPS and not has_copied(ledger, side):
+            return ""
+        return digest_of([pin, *ledger.notes(side)])
 
     @staticmethod
     def _writer(writer: int, partition: Partition, flows: list[Flow]) -> Flow | None:
@@ -203,6 +224,11 @@ class Flows:
             return None
         self._there[name] = state
         return _Topic(name, state.ledger)
+
+
+def _exact_side(partition: Partition) -> Side:
+    """Returns how a flow with ``offsets: exact``, in which topics keep their names, writes to the same partition."""
+    return Side(partition.destination, partition.index, partition.destination)
 
 
 def has_map(ledger: Ledger, side: Side) -> bool:

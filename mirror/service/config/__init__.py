@@ -5,7 +5,7 @@ from mirror.service.config.errors import ConfigError, Finding
 from mirror.service.config.flow import DESTINATION_TOPIC_CONFIGS, FlowSettings
 from mirror.service.config.kinds import HostPort
 from mirror.service.config.load import json_schema, load
-from mirror.service.config.model import Config, ResolvedFlow
+from mirror.service.config.model import Config, FlowNotChosen, ResolvedFlow
 
 __all__ = [
     "DESTINATION_TOPIC_CONFIGS",
@@ -13,6 +13,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Finding",
+    "FlowNotChosen",
     "FlowSettings",
     "HostPort",
     "ResolvedFlow",

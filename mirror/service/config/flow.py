@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from mirror.service.config.kinds import (
@@ -124,6 +124,19 @@ def _check_flow_id(value: str) -> str:
     return value
 
 
+def check_group(value: str) -> str:
+    """Checks the name of a consumer group."""
+    if len(value) > 249 or not value.isprintable():
+        raise refused("must be at most 249 printable characters", "write a short name")
+    return value
+
+
+def _check_separator(value: str) -> str:
+    if not value or not is_topic_name(value):
+        raise refused("must be letters, digits, dots, dashes or underscores", 'write ".", as MirrorMaker 2 does')
+    return value
+
+
 def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
     if not entries:
         raise refused("names no topic", 'write at least one name or regular expression, or ".*" for all topics')
@@ -152,6 +165,10 @@ class FlowSettings(Settings):
     """Who the flow is at the destination: producer ids, transactional ids, the internal topic and the default group
     follow from it, so it has to stay what it was when the first record was copied. Set it when aliases of clusters are
     renamed. Empty: the flow's name."""
+    workers: Annotated[int, Count(minimum=0, maximum=256)] = 0
+    """Processes of the flow's own. 0: it shares those that `workers` at the top says with the other flows."""
+    group_id: Annotated[str, AfterValidator(check_group)] = ""
+    """Consumer group at the source, as `group.id` at the top. Empty: what that says, or "mirror-" and the flow's id."""
     offsets: Annotated[Literal["exact", "mapped"], Choice(("exact", "mapped"))] = "exact"
     """exact: record N at the source is record N at the destination. mapped: appended where the destination's log ends,
     among what others write there; `mirror offsets translate` says which offset is which."""
@@ -176,6 +193,14 @@ class FlowSettings(Settings):
     topic_rename: Annotated[Mapping[str, str], AfterValidator(_check_renames), Field(validate_default=True)] = {}
     """Source topic, or regular expression for whole names -> the topic that it is copied into; the first that matches
     counts. Only with `offsets: mapped`; several topics may go into one."""
+    replication_policy: Annotated[
+        Literal["identity", "prefix"], Choice(("identity", "prefix")), Field(validate_default=True)
+    ] = "identity"
+    """The destination topic of topics without an entry in `topic.rename`. identity: the same name. prefix: the source
+    cluster's alias, a separator and the name, as MirrorMaker 2's DefaultReplicationPolicy has it; topics that came from
+    the destination by such a prefix are not mirrored back. Only with `offsets: mapped`."""
+    replication_policy_separator: Annotated[str, AfterValidator(_check_separator)] = "."
+    """Between the alias and the name, with `replication.policy: prefix`."""
     checkpoint_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 5_000
     """With `offsets: mapped`, how often positions and maps are written to the internal topic at the destination."""
     state_replication_factor: Annotated[int, Count(minimum=1, maximum=32_767, also=-1)] = -1
@@ -243,10 +268,29 @@ class FlowSettings(Settings):
     """What `mirror audit` passes (exit code 0) though it is no proof. unverifiable: records that only the destination
     still has, because the source's log cleaner has removed them since."""
 
+    _ends: tuple[str, str, tuple[str, ...]] = PrivateAttr(default=("", "", ()))
+    """The aliases of source and destination, and all that there are; see ``introduce``."""
+
+    def introduce(self, source: str, destination: str, aliases: tuple[str, ...]) -> None:
+        """Tells the aliases of the flow's clusters, and all that there are, for `replication.policy`."""
+        self._ends = source, destination, aliases
+
     @property
     def selection(self) -> Selection:
         """The rules that select and rename the topics that the flow mirrors."""
-        return Selection(self.topics, self.exclude, tuple(self.topic_rename.items()))
+        renames = tuple(self.topic_rename.items())
+        source, destination, aliases = self._ends
+        if self.replication_policy == "identity" or not source:
+            return Selection(self.topics, self.exclude, renames)
+        between = self.replication_policy_separator
+        return Selection(
+            self.topics,
+            self.exclude,
+            renames,
+            prefix=f"{source}{between}",
+            back=f"{destination}{between}",
+            others=tuple(f"{alias}{between}" for alias in aliases if alias != destination),
+        )
 
     def selects(self, topic: str) -> bool:
         """Returns True if the flow mirrors this topic."""
@@ -263,6 +307,17 @@ class FlowSettings(Settings):
             raise refused(
                 "it leaves out all that topics has, so that nothing is mirrored",
                 "take out what is to be mirrored, or set enabled: false",
+            )
+        return value
+
+    @field_validator("replication_policy")
+    @classmethod
+    def _check_policy(cls, value: str, info: ValidationInfo) -> str:
+        if value != "identity" and info.data.get("offsets") == "exact":
+            raise refused(
+                "gives topics another name, and with offsets: exact they keep theirs",
+                "set offsets: mapped, or remove it",
+                at="offsets",
             )
         return value
 

@@ -140,7 +140,8 @@ def _find_conflicts(document: Document) -> None:
     """Adds the contradictions among the clusters and flows that are right by themselves."""
     clusters = _each(document, "clusters", ClusterSettings)
     flows = _each(document, "flows", FlowSettings)
-    for conflict in conflicts(clusters, flows):
+    group_id = document.data.get("group.id") if isinstance(document.data, dict) else None
+    for conflict in conflicts(clusters, flows, group_id=group_id if isinstance(group_id, str) else ""):
         line = document.line(conflict.at) if conflict.at and conflict.path not in document.lines else None
         document.add(conflict.path, conflict.problem, conflict.remedy, line)
 

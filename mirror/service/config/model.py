@@ -12,16 +12,16 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from mirror.service.config.across import ARROW, Conflict, default_group, enabled_conflicts, id_conflicts
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import Path, key_text
-from mirror.service.config.flow import FlowSettings
+from mirror.service.config.flow import FlowSettings, check_group
 from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds, refused
 from mirror.service.config.settings import Settings
 
 CONFLICT = "conflict"
 """The `type` of the pydantic error for settings that are valid by themselves but contradict each other."""
 
-ARROW = "->"
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FLOW_REMEDY = 'write "source->destination" with the aliases of two clusters'
 
@@ -41,14 +41,8 @@ class ResolvedFlow:
         return self.settings.flow_id or self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """Settings that contradict each other. `at` is the other one, whose line is shown if `path` is a default."""
-
-    path: Path
-    problem: str
-    remedy: str
-    at: Path = ()
+class FlowNotChosen(Exception):
+    """No such flow is enabled, or several are and none was named; the message says which there are."""
 
 
 def _check_clusters(clusters: Mapping[str, ClusterSettings]) -> Mapping[str, ClusterSettings]:
@@ -61,12 +55,6 @@ def _check_flows(flows: Mapping[str, FlowSettings]) -> Mapping[str, FlowSettings
     if not flows:
         raise refused("names no flow", _FLOW_REMEDY)
     return flows
-
-
-def _check_group(value: str) -> str:
-    if len(value) > 249 or not value.isprintable():
-        raise refused("must be at most 249 printable characters", "write a short name")
-    return value
 
 
 class Config(Settings):
@@ -87,15 +75,15 @@ class Config(Settings):
     as their number."""
 
     workers: Annotated[int, Count(minimum=1, maximum=256)] = 1
-    """Processes that copy; the partitions are shared out among them. `mirror run --workers N` wins."""
-    group_id: Annotated[str, AfterValidator(_check_group)] = ""
+    """Processes that copy; all flows without workers of their own share them. `mirror run --workers N` wins."""
+    group_id: Annotated[str, AfterValidator(check_group)] = ""
     """Consumer group at the source by which workers, on one machine or many, share the partitions and commit what is
-    copied. Empty: "mirror-" and the flow's id."""
+    copied; for one flow. Empty: "mirror-" and the flow's id."""
     group_protocol: Annotated[Literal["classic", "consumer"], Choice(("classic", "consumer"), fold=str.lower)] = (
         "classic"
     )
     """How the group agrees. consumer: the brokers decide (KIP-848, Kafka 4.0), with a session timeout of their own."""
-    group_instance_id: Annotated[str, AfterValidator(_check_group)] = ""
+    group_instance_id: Annotated[str, AfterValidator(check_group)] = ""
     """Static membership (KIP-345): each worker is this name and its number, and keeps its partitions over a restart
     within session.timeout.ms. Must differ between machines. Empty: dynamic."""
     session_timeout_ms: Annotated[int, Milliseconds(minimum=1_000)] = 10_000
@@ -107,24 +95,53 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _check_conflicts(self) -> Self:
-        found = [f"{key_text(c.path)}: {c.problem}; {c.remedy}" for c in conflicts(self.clusters, self.flows)]
+        found = [
+            f"{key_text(c.path)}: {c.problem}; {c.remedy}"
+            for c in conflicts(self.clusters, self.flows, group_id=self.group_id)
+        ]
         if found:
             raise PydanticCustomError(CONFLICT, "{found}", {"found": "\n".join(found)})
         return self
 
-    def enabled_flow(self) -> ResolvedFlow:
-        """Returns the one flow that is enabled."""
-        name, settings = next((name, flow) for name, flow in self.flows.items() if flow.enabled)
+    def enabled_flows(self) -> tuple[ResolvedFlow, ...]:
+        """Returns the flows that are enabled, in the order of the file."""
+        return tuple(self._resolved(name) for name, flow in self.flows.items() if flow.enabled)
+
+    def enabled_flow(self, name: str = "") -> ResolvedFlow:
+        """Returns one flow that is enabled. ``name``: which one; empty: the only one.
+
+        Raises:
+            FlowNotChosen: no such flow is enabled, or several are and none is named.
+        """
+        enabled = self.enabled_flows()
+        found = [flow for flow in enabled if name in ("", flow.name)]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(flow.name for flow in enabled)
+        if not found:
+            why = "is not enabled (enabled: false)" if name in self.flows else "is not in this configuration"
+            raise FlowNotChosen(f"flow {name} {why}; enabled: {names}")
+        raise FlowNotChosen(f"{len(enabled)} flows are enabled: name one of them with --flow ({names})")
+
+    def group_of(self, flow: ResolvedFlow) -> str:
+        """Returns the name of the flow's group at its source."""
+        return flow.settings.group_id or self.group_id or default_group(flow.id)
+
+    def _resolved(self, name: str) -> ResolvedFlow:
         source, _, destination = name.partition(ARROW)
         return ResolvedFlow(
-            name=name, source=self.clusters[source], destination=self.clusters[destination], settings=settings
+            name=name,
+            source=self.clusters[source],
+            destination=self.clusters[destination],
+            settings=self.flows[name],
         )
 
 
 def conflicts(
-    clusters: Mapping[str, ClusterSettings | None], flows: Mapping[str, FlowSettings | None]
+    clusters: Mapping[str, ClusterSettings | None], flows: Mapping[str, FlowSettings | None], *, group_id: str = ""
 ) -> Iterator[Conflict]:
-    """Yields contradictions among clusters and flows. None stands for settings that are wrong by themselves."""
+    """Yields contradictions among clusters and flows. None stands for settings that are wrong by themselves.
+    ``group_id``: the `group.id` at the top; empty: none."""
     for alias in clusters:
         if not _ALIAS.fullmatch(alias):
             yield Conflict(
@@ -134,8 +151,8 @@ def conflicts(
             )
     for name, flow in flows.items():
         yield from _flow_conflicts(name, flow, clusters)
-    yield from _id_conflicts(flows)
-    yield from _enabled_conflicts(flows)
+    yield from id_conflicts(flows)
+    yield from enabled_conflicts(clusters, flows, group_id)
 
 
 def _flow_conflicts(
@@ -176,29 +193,3 @@ def _cluster_conflicts(
             remedy="lower it, or raise request.timeout.ms",
             at=("clusters", source_alias, "request.timeout.ms"),
         )
-
-
-def _id_conflicts(flows: Mapping[str, FlowSettings | None]) -> Iterator[Conflict]:
-    """Yields flows with the id of another one: the two would take each other's batches for their own."""
-    known: dict[str, str] = {}
-    for name, flow in flows.items():
-        flow_id = (flow.flow_id if flow else "") or name
-        other = known.setdefault(flow_id, name)
-        if other != name:
-            yield Conflict(
-                path=("flows", name, "flow.id"),
-                problem=f"is {flow_id}, and so is that of {other}",
-                remedy="give each flow an id of its own",
-            )
-
-
-def _enabled_conflicts(flows: Mapping[str, FlowSettings | None]) -> Iterator[Conflict]:
-    enabled = [name for name, flow in flows.items() if flow and flow.enabled]
-    if len(enabled) > 1:
-        yield Conflict(
-            path=("flows", enabled[1], "enabled"),
-            problem=f"{len(enabled)} flows are enabled ({', '.join(enabled)}), and this release runs one",
-            remedy="set enabled: false on the others",
-        )
-    if flows and not enabled and None not in flows.values():
-        yield Conflict(path=("flows",), problem="no flow is enabled", remedy="set enabled: true on one of them")

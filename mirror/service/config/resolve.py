@@ -89,43 +89,42 @@ def _most(settings: FlowSettings) -> _Most:
     }
 
 
-def group_settings(config: Config, number: int) -> GroupSettings:
-    """Returns the group's settings for the worker of this number."""
+def group_settings(flow: ResolvedFlow, config: Config) -> GroupSettings:
+    """Returns the settings of the flow's group, for any worker (``Handover.of_worker``)."""
     return GroupSettings(
-        group_id=config.group_id or f"mirror-{config.enabled_flow().id}",
+        group_id=config.group_of(flow),
         protocol=config.group_protocol,
-        instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else "",
+        instance_id=config.group_instance_id,
         session_timeout_ms=config.session_timeout_ms,
         commit_interval_ms=config.offset_commit_interval_ms,
-        flow=config.enabled_flow().id,
+        flow=flow.id,
     )
 
 
-def handover(config: Config, number: int) -> Handover:
-    """Returns the settings for the worker of this number; numbers count from 1."""
-    flow = config.enabled_flow()
+def handover(flow: ResolvedFlow, config: Config) -> Handover:
+    """Returns a flow's settings, for any worker (``Handover.of_worker``)."""
     return Handover(
-        number=number,
+        number=0,
         flow=flow.name,
+        own_workers=flow.settings.workers,
         source=cluster_options(flow.source),
         destination=cluster_options(flow.destination),
         selection=flow.settings.selection,
         relay=relay_settings(flow, config),
-        group=group_settings(config, number),
+        group=group_settings(flow, config),
         snapshot_interval_ms=min(SNAPSHOT_INTERVAL_MS, config.progress_interval_ms),
     )
 
 
 def supervision(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> Supervision:
-    """Returns the supervisor's settings. ``workers``: their number; None: as the configuration says."""
-    flow = config.enabled_flow()
+    """Returns the supervisor's settings. ``workers``: number of shared processes; None: as the configuration says."""
     return Supervision(
-        flow=flow.name,
-        flow_id=flow.id,
+        flows=tuple(handover(flow, config) for flow in config.enabled_flows()),
+        pool=workers or config.workers,
         http_listen=config.http_listen,
         log_level=config.log_level,
         progress_interval_ms=config.progress_interval_ms,
         drain_timeout_ms=config.drain_timeout_ms,
-        workers=tuple(handover(config, number) for number in range(1, (workers or config.workers) + 1)),
+        workers_option=workers,
         fail_fast=fail_fast,
     )

@@ -8,6 +8,7 @@ While the coordinator is away, copying goes on with the assigned partitions unti
 """
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -110,6 +111,8 @@ class Membership:
         self._drain_timeout_s = drain_timeout_ms / 1000
         self._log = log
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        """Says whose the thread's callbacks in the event loop are (``service.flows.run.CURRENT``)."""
         self._topics: frozenset[str] = frozenset()
         self._subscribed: frozenset[str] = frozenset()
         self._seated = False
@@ -175,6 +178,11 @@ class Membership:
                 detail=f"its coordinator did not answer within {LEAVE_TIMEOUT_S:.0f} s",
                 remedy="none is needed: the group lets the member go when its session is over",
             )
+
+    @property
+    def ended(self) -> bool:
+        """True once the thread has ended: the group's client is closed."""
+        return self._ended.is_set()
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -264,7 +272,7 @@ class Membership:
 
     def _tell(self, call: Callable[..., object], *arguments: object) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call, *arguments)
+            self._loop.call_soon_threadsafe(call, *arguments, context=self._context)
 
     def _await(self, work: Coroutine[Any, Any, dict[Key, Committable]], timeout_s: float) -> dict[Key, Committable]:
         """Runs ``work`` in the event loop. Returns its result, or an empty dict if it is not done in time."""

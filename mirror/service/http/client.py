@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -30,25 +30,31 @@ class NotDone(Exception):
     """The supervisor did not do it; the message says why."""
 
 
-def fetch_status(address: tuple[str, int], *, flow_id: str = "") -> Status:
+def fetch_status(address: tuple[str, int], *, flows: Mapping[str, str] | None = None, flow: str = "") -> Status:
     """Returns the status of the mirror that listens on an address.
 
     Args:
         address: host and port.
-        flow_id: the flow that it must run; empty: any.
+        flows: name -> id of the flows of which it must run at least one; None: any.
+        flow: the name of the flow that is shown; empty: all of them.
 
     Raises:
-        NotAnswered: no mirror listens there.
-        OtherFlow: it runs another flow.
+        NotAnswered: no mirror listens there, or it does not run that flow.
+        OtherFlow: it runs other flows.
     """
-    code, body = _ask(address, "GET", "/api/v1/status", timeout_s=STATUS_TIMEOUT_S)
+    code, body = _ask(
+        address, "GET", "/api/v1/status" + (f"?flow={quote(flow, safe='')}" if flow else ""), timeout_s=STATUS_TIMEOUT_S
+    )
+    if isinstance(body, dict) and "error" in body:
+        raise NotAnswered(f"the mirror at {_text(address)}: {body['error']}")
     if code != http.client.OK or not isinstance(body, dict):
         raise NotAnswered(f"{_text(address)} answers with {code}: no mirror, it seems")
-    running = str(body.get("flow_id", ""))
-    if flow_id and running and running != flow_id:
+    running = {str(each["flow_id"]): str(each["flow"]) for each in body.get("flows", [])}
+    if flows and running and not running.keys() & set(flows.values()):
+        told = ", ".join(f"{name} (id {flow_id})" for flow_id, name in running.items())
         raise OtherFlow(
-            f"the mirror at {_text(address)} runs flow {body.get('flow')} (id {running}), and not {flow_id} as this "
-            "configuration says; give each flow an http.listen of its own, or --at HOST:PORT"
+            f"the mirror at {_text(address)} runs flow {told}, and not {', '.join(flows.values())} as this "
+            "configuration says; give each mirror an http.listen of its own, or --at HOST:PORT"
         )
     return body
 
@@ -59,20 +65,21 @@ def resume(
     partition: int | None = None,
     *,
     accept: Iterable[str] = (),
-    flow_id: str = "",
+    flows: Mapping[str, str] | None = None,
+    flow: str = "",
 ) -> Resumed:
-    """Has a halted partition resumed, all of a topic, or all of the flow. ``flow_id``: see ``fetch_status``.
+    """Has a halted partition resumed, all of a topic, or all of the flow. ``flows``, ``flow``: see ``fetch_status``.
 
     Raises:
         NotAnswered: no mirror listens there.
-        OtherFlow: it runs another flow.
+        OtherFlow: it runs other flows.
         NotDone: it asked no worker, because there is no such partition, or no worker is ready.
     """
-    if flow_id:
-        fetch_status(address, flow_id=flow_id)
+    if flows:
+        fetch_status(address, flows=flows)
     parts = [quote(topic, safe="")] if topic is not None else []
     parts += [str(partition)] if partition is not None else []
-    query = "&".join(f"{name}=true" for name in accept)
+    query = "&".join([f"{name}=true" for name in accept] + ([f"flow={quote(flow, safe='')}"] if flow else []))
     _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"resume?{query}")))
     if isinstance(body, dict) and "error" in body:
         raise NotDone(str(body["error"]))

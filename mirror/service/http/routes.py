@@ -3,32 +3,31 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 from mirror import DISTRIBUTION
 from mirror.service.commands import Commands
+from mirror.service.flows.flow import Flow
+from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
+from mirror.service.flows.processes import Processes
+from mirror.service.flows.reloading import Reloading
 from mirror.service.http.server import HTML, JSON, Request, Response
-from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumption
-from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.readiness import remarks, unready
-from mirror.service.telemetry.status import Status, as_html, late_workers, status
+from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, resume
+from mirror.service.telemetry.status import as_html
 
 
 class Served(Protocol):
     """The supervisor, as far as the pages need it."""
 
-    fleet: Fleet
-    started: bool
-    group: str
-    """Name of the consumer group."""
+    flows: dict[str, Flow]
+    processes: Processes
+    reloading: Reloading
     address: str
     """The host:port that the server listens on."""
     commands: Commands
-
-    resumption: Resumption
 
 
 class Pages:
@@ -45,12 +44,8 @@ class Pages:
                 return self._metrics()
             case "GET", ("-", "healthy"):
                 return self._healthy()
-            case "GET", ("-", "ready"):
-                return self._ready()
-            case "GET", ("api", "v1", "status"):
-                return _json(HTTPStatus.OK, self.status())
-            case "GET", ("status",) | ("",):
-                return Response(HTTPStatus.OK, as_html(self.status()).encode(), HTML)
+            case "GET", ("-", "ready") | ("api", "v1", "status") | ("status",) | ("",):
+                return self._about(request)
             case "POST", ("api", "v1", "partitions", "resume"):
                 return await self._resume(None, None, request.query)
             case "POST", ("api", "v1", "partitions", topic, "resume"):
@@ -60,57 +55,79 @@ class Pages:
             case _:
                 return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
 
-    def status(self) -> Status:
+    def _about(self, request: Request) -> Response:
+        """Returns a page about all flows, or with ``?flow=NAME`` about one."""
+        try:
+            flows = self._chosen(request.query)
+        except NotAsked as error:
+            return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
+        match request.path:
+            case ("-", "ready"):
+                return self._ready(flows)
+            case ("api", "v1", "status"):
+                return _json(HTTPStatus.OK, self._status(flows))
+            case _:
+                return Response(HTTPStatus.OK, as_html(self._status(flows)).encode(), HTML)
+
+    def _chosen(self, query: Mapping[str, str]) -> list[Flow]:
+        """Returns the flow that the query names, or all.
+
+        Raises:
+            NotAsked: there is no such flow.
+        """
+        flows, name = self._served.flows, query.get("flow")
+        if name is None:
+            return list(flows.values())
+        if name not in flows:
+            running = ", ".join(flows)
+            raise NotAsked(
+                f"this mirror runs no flow {name}, but {running}; SIGHUP has it read its configuration again"
+            )
+        return [flows[name]]
+
+    def _status(self, flows: Sequence[Flow]) -> Status:
         """Returns the status object that the pages show."""
         served = self._served
-        return status(
-            served.fleet,
-            version=self._version,
-            started=served.started,
-            group=served.group,
-            address=served.address,
-            pid=os.getpid(),
-            commands=served.commands,
-        )
+        return status(flows, served.processes.workers, version=self._version, address=served.address, pid=os.getpid())
 
     def _metrics(self) -> Response:
         # Loaded at the first request, so that the start need not wait for it.
         from mirror.service.telemetry import metrics
 
-        text = metrics.render(self._served.fleet, self._version, started=self._served.started)
+        served = self._served
+        text = metrics.render(list(served.flows.values()), served.processes, self._version, reloads=served.reloading)
         return Response(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
 
     def _healthy(self) -> Response:
         """Tells whether all event loops run: the supervisor's, which answers this, and each worker's. Brokers do not
         matter."""
-        late = late_workers(self._served.fleet, time.time())
+        late = late_workers(self._served.processes.workers, time.time())
         if late:
             text = f"not heard of: worker {', '.join(map(str, late))}\n"
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         return Response(HTTPStatus.OK, b"healthy\n")
 
-    def _ready(self) -> Response:
-        """Tells whether the mirror does its work: a line for each reason why not, or else a line for each remark."""
-        served = self._served
-        reasons = [served.commands.rendered(each) for each in unready(served.fleet, started=served.started)]
+    def _ready(self, flows: Sequence[Flow]) -> Response:
+        """Tells whether these flows do their work: a line for each reason why not, or else a line for each remark."""
+        several = len(flows) > 1
+        reasons = not_ready(flows, several=several)
         if reasons:
-            if any(row.reason or row.waits for _, row in served.fleet.rows):
-                reasons.append(served.commands.rendered("`mirror status` says more of each partition"))
+            if any(row.reason or row.waits for flow in flows for _, row in flow.fleet.rows):
+                reasons.append(self._served.commands.rendered("`mirror status` says more of each partition"))
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
-        lines = ["ready", *remarks(served.fleet)]
+        lines = ["ready", *to_look_at(flows, several=several)]
         return Response(HTTPStatus.OK, "".join(f"{each}\n" for each in lines).encode())
 
     async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
         """Resumes partitions. 200: all of them go on; 409: not all; 404: no worker was asked; 400: not understood."""
         if partition is not None and not partition.isdecimal():
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is no partition"})
-        accept = {name for name, value in query.items() if value == "true"}
+        accept = {name for name, value in query.items() if value == "true" and name != "flow"}
         if accept - ACCEPTABLE:
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"unknown: {', '.join(sorted(accept - ACCEPTABLE))}"})
         try:
-            found = await self._served.resumption.resume(
-                topic, int(partition) if partition is not None else None, accept
-            )
+            resumptions = {flow.name: flow.resumption for flow in self._chosen(query)}
+            found = await resume(resumptions, topic, int(partition) if partition is not None else None, accept)
         except NotAsked as error:
             return _json(HTTPStatus.NOT_FOUND, {"error": self._served.commands.rendered(str(error))})
         whole = all(not each.why_not for each in found.outcomes)

@@ -18,7 +18,7 @@ from mirror.offsetmap.runs import Place
 from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
-from mirror.service.config import ClusterSettings, Config
+from mirror.service.config import ClusterSettings, ResolvedFlow
 from mirror.service.config.resolve import cluster_options
 from mirror.service.offsets.group_offsets import GroupError, commit, committed, members
 from mirror.wire.errors import ErrorCode
@@ -81,10 +81,10 @@ class MovedGroup(NamedTuple):
 
 
 class Translator:
-    """Translates offsets of the enabled flow. An async context manager, which opens both clusters."""
+    """Translates a flow's offsets. An async context manager, which opens both clusters."""
 
-    def __init__(self, config: Config) -> None:
-        self._flow = config.enabled_flow()
+    def __init__(self, flow: ResolvedFlow) -> None:
+        self._flow = flow
         self._alias, _, self._alias_there = self._flow.name.partition("->")
         self._known: dict[tuple[str, int], Translation] = {}
         self._stack = AsyncExitStack()
@@ -299,14 +299,14 @@ class Translator:
         return found
 
 
-async def translate_offset(config: Config, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
+async def translate_offset(flow: ResolvedFlow, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
     """Returns the answer for one offset, in words.
 
     Raises:
         NotTranslated: it cannot be translated, or is not copied yet.
         NetworkError, Differs: see ``offsetmap.translation``.
     """
-    async with Translator(config) as translator:
+    async with Translator(flow) as translator:
         if translator.exact:
             return f"{offset}\n{EXACT}"
         if to_source:
@@ -327,7 +327,7 @@ def _told(place: Place, why: str, there: str) -> str:
     return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
 
 
-async def translate_group(config: Config, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
+async def translate_group(flow: ResolvedFlow, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
     """Passes a group's offsets on both sides to ``tell``. With ``apply``, then commits those at the destination.
 
     Returns:
@@ -338,7 +338,7 @@ async def translate_group(config: Config, group: str, *, apply: bool, tell: Call
         GroupError: a cluster does not say what the group has, or the commit itself failed.
         NetworkError, Differs: see ``offsetmap.translation``.
     """
-    async with Translator(config) as translator:
+    async with Translator(flow) as translator:
         moved = await translator.group(group)
         tell("\n".join(translator.told(moved)))
         try:

@@ -23,11 +23,12 @@ ANSWER_S = 60.0
 
 
 class Outcome(NamedTuple):
-    """The outcome for one partition. ``why_not`` is empty if the partition goes on."""
+    """The outcome for one partition. ``why_not`` is empty if the partition goes on; ``flow`` if only one was asked."""
 
     topic: str
     partition: int
     why_not: str
+    flow: str = ""
 
 
 class Resumed(NamedTuple):
@@ -54,7 +55,7 @@ class Child(Protocol):
 class Resumption:
     """Asks the workers and waits for their answers."""
 
-    def __init__(self, fleet: Fleet, children: dict[int, Child]) -> None:
+    def __init__(self, fleet: Fleet, children: Mapping[int, Child]) -> None:
         self._fleet = fleet
         self._children = children
         self._answers: dict[int, asyncio.Future[Message]] = {}
@@ -104,6 +105,11 @@ class Resumption:
             return [Outcome(*key, str(error)) for key in keys]
         return [Outcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
 
+    async def has(self, topic: str) -> bool:
+        """Returns True if the flow has this topic, as far as its workers know. Raises NotAsked: none can tell."""
+        flow = await self._flow_keys()
+        return any(name == topic for name, _ in flow) or any(row.topic == topic for _, row in self._fleet.rows)
+
     async def _flow_keys(self) -> set[Key]:
         """Returns every partition of the flow, as the first worker that is ready reports them."""
         for worker in self._fleet.workers.values():
@@ -130,3 +136,59 @@ class Resumption:
         answer = self._answers.get(message["id"])
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+
+async def resume(
+    flows: Mapping[str, Resumption], topic: str | None, partition: int | None, accept: Iterable[str]
+) -> Resumed:
+    """Has halted partitions resumed of one flow, or without a topic of each of these flows.
+
+    Args:
+        flows: by name, those that may be meant.
+        topic, partition, accept: see ``Resumption.resume``.
+
+    Raises:
+        NotAsked: nothing was done. A topic that several flows have, or may have, is not resumed.
+    """
+    accepted = list(accept)
+    if not flows:
+        raise NotAsked("no flow runs at the moment; try again")
+    if len(flows) == 1:
+        (only,) = flows.values()
+        return await only.resume(topic, partition, accepted)
+    if topic is None:
+        return await _resume_each(flows, accepted)
+    have = [name for name, each in flows.items() if await _may_have(each, topic)]
+    if not have:
+        raise NotAsked(f"no flow has topic {topic}")
+    if len(have) > 1:
+        names = ", ".join(have)
+        raise NotAsked(f"{len(have)} flows have topic {topic}, or may have it: name one with --flow ({names})")
+    return await flows[have[0]].resume(topic, partition, accepted)
+
+
+async def _resume_each(flows: Mapping[str, Resumption], accept: list[str]) -> Resumed:
+    """Resumes every halted partition of each flow. A flow without a worker that is ready has none here."""
+    outcomes: list[Outcome] = []
+    elsewhere: list[Key] = []
+    nobody, refused = False, list[NotAsked]()
+    for name, each in flows.items():
+        try:
+            found = await each.resume(None, None, accept)
+        except NotAsked as error:
+            refused.append(error)
+            continue
+        outcomes += [one._replace(flow=name) for one in found.outcomes]
+        elsewhere += found.elsewhere
+        nobody = nobody or found.nobody
+    if len(refused) == len(flows):
+        raise refused[0]
+    return Resumed(outcomes, elsewhere, nobody)
+
+
+async def _may_have(flow: Resumption, topic: str) -> bool:
+    """Returns True if the flow has the topic, or if nobody can tell, as while it waits for a cluster."""
+    try:
+        return await flow.has(topic)
+    except NotAsked:
+        return True

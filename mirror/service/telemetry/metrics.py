@@ -8,7 +8,8 @@ import gc
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,6 +23,9 @@ from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.gc_stats import BOUNDS_S, GENERATIONS
 from mirror.service.telemetry.readiness import unready
 from mirror.service.telemetry.rows import resident_bytes
+
+if TYPE_CHECKING:
+    from mirror.service.flows.processes import Processes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -63,10 +67,13 @@ _WORKER_COUNTERS = (
     ("mirror_fetch_requests", "fetch_requests", "Fetch requests sent to the source."),
     ("mirror_produce_requests", "produce_requests", "Produce requests sent to the destination."),
 )
-_WORKER_GAUGES = (
+_BUFFER_GAUGES = (
     ("mirror_buffer_bytes", "buffer_bytes", "Bytes fetched and not yet acknowledged, with the room reserved."),
-    ("mirror_buffer_limit_bytes", "buffer_limit_bytes", "The most that mirror_buffer_bytes can be (buffer.memory)."),
-    ("process_resident_memory_bytes", "rss_bytes", "Resident memory of the process."),
+    (
+        "mirror_buffer_limit_bytes",
+        "buffer_limit_bytes",
+        "The most that mirror_buffer_bytes can be: the sum of the buffer.memory of the worker's flows.",
+    ),
 )
 _GC_COUNTERS = (
     ("python_gc_collections", "gc_collections", "Runs of the garbage collector."),
@@ -75,15 +82,31 @@ _GC_COUNTERS = (
 )
 
 
-class FleetCollector(Collector):
-    """Collects all metrics from one fleet."""
+class Reloads(Protocol):
+    """What is shown of reloads (``service.flows.reloading.Reloading``)."""
 
-    def __init__(self, fleet: Fleet, version: str, *, started: bool) -> None:
-        self._fleet = fleet
-        self._started = started
+    successful: bool
+    succeeded_at: float
+
+
+class Watched(Protocol):
+    """A flow, as far as it is measured (``service.flows.flow.Flow``)."""
+
+    fleet: Fleet
+    started: bool
+
+
+class ServiceCollector(Collector):
+    """Collects all metrics: those of each flow, and those of the processes."""
+
+    def __init__(
+        self, flows: Sequence[Watched], processes: "Processes", version: str, *, reloads: Reloads | None
+    ) -> None:
+        self._flows = [(flow, _labels(flow.fleet)) for flow in flows]
+        self._fleets = [(flow.fleet, labels) for flow, labels in self._flows]
+        self._processes_here = processes
         self._version = version
-        here, _, there = fleet.flow.partition("->")
-        self._flow = [here, there]
+        self._reloads = reloads
 
     def describe(self) -> list[Metric]:
         """Returns nothing, so that the registry need not collect just to know the names."""
@@ -93,24 +116,45 @@ class FleetCollector(Collector):
         """Yields all metric families."""
         yield from self._partitions()
         yield from self._whole_flow()
+        yield from self._clusters()
         yield from self._workers()
         yield from self._processes()
         build = GaugeMetricFamily("mirror_build_info", "Of what this is.", labels=["version", "python"])
         build.add_metric([self._version, ".".join(map(str, sys.version_info[:3]))], 1)
         yield build
-        ready = GaugeMetricFamily("mirror_ready", "1 while /-/ready says yes; it says why not.")
-        ready.add_metric([], int(not unready(self._fleet, started=self._started)))
-        yield ready
+        ready = GaugeMetricFamily("mirror_ready", "1 while /-/ready says yes: every flow is ready. It says why not.")
+        of_flow = GaugeMetricFamily("mirror_flow_ready", "1 while the flow is ready.", labels=_OF_FLOW)
+        are_ready = [not unready(flow.fleet, started=flow.started) for flow, _ in self._flows]
+        ready.add_metric([], int(all(are_ready)))
+        for (_, labels), is_ready in zip(self._flows, are_ready, strict=True):
+            of_flow.add_metric(labels, int(is_ready))
+        yield from (ready, of_flow)
+        yield from self._of_reloads()
         lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that stdout did not take.")
         lost.add_metric([], logs.lines_lost())
         yield lost
 
+    def _of_reloads(self) -> Iterator[Metric]:
+        if self._reloads is None:
+            return
+        successful = GaugeMetricFamily(
+            "mirror_config_last_reload_successful", "1 if the last reload of the configuration succeeded."
+        )
+        successful.add_metric([], int(self._reloads.successful))
+        at = GaugeMetricFamily(
+            "mirror_config_last_reload_success_timestamp_seconds",
+            "When the configuration was last loaded with success, at the start or since.",
+        )
+        at.add_metric([], self._reloads.succeeded_at)
+        yield from (successful, at)
+
     def _partitions(self) -> Iterator[Metric]:
-        totals = sorted(self._fleet.totals().items())
+        totals = [(labels, sorted(fleet.totals().items())) for fleet, labels in self._fleets]
         for at, (name, text) in enumerate(_TOTALS):
             family = CounterMetricFamily(name, text, labels=_OF_PARTITION)
-            for (topic, index), counts in totals:
-                family.add_metric([*self._flow, topic, str(index)], counts[at])
+            for labels, found in totals:
+                for (topic, index), counts in found:
+                    family.add_metric([*labels, topic, str(index)], counts[at])
             yield family
         lag = _gauge(
             "mirror_replication_lag_records",
@@ -129,10 +173,10 @@ class FleetCollector(Collector):
             "mirror_partition_halted", "1 for a partition that has halted.", labels=[*_OF_PARTITION, "reason"]
         )
         now = time.time()
-        for _, row in self._fleet.rows:
-            labels = [*self._flow, row.topic, str(row.partition)]
+        for fleet, flow, row in [(each, flow, row) for each, flow in self._fleets for _, row in each.rows]:
+            labels = [*flow, row.topic, str(row.partition)]
             known: list[tuple[GaugeMetricFamily, float | None]] = [
-                (lag, row.lag_records), (age, self._fleet.lag_seconds(row, now)),
+                (lag, row.lag_records), (age, fleet.lag_seconds(row, now)),
                 (source_end, row.source_end), (target_end, row.position), (committed, row.committed),
             ]  # fmt: skip
             for gauge, value in known:
@@ -146,95 +190,101 @@ class FleetCollector(Collector):
             "Source offsets never copied, or taken on trust, by decision.",
             labels=[*_OF_PARTITION, "reason"],
         )
-        sums: dict[tuple[str, int, str], int] = {}
-        for each in self._fleet.skipped:
-            key = each.topic, each.partition, each.reason
-            sums[key] = sums.get(key, 0) + each.next - each.first
-        for (topic, index, reason), count in sums.items():
-            skipped.add_metric([*self._flow, topic, str(index), reason], count)
-        yield skipped
         last = GaugeMetricFamily(
             "mirror_last_skip_timestamp_seconds",
             "When it was last decided that offsets of the partition are not copied, or are taken on trust.",
             labels=_OF_PARTITION,
         )
-        newest: dict[tuple[str, int], int] = {}
-        for each in self._fleet.skipped:
-            newest[each.topic, each.partition] = max(each.at_ms, newest.get((each.topic, each.partition), 0))
-        for (topic, index), at_ms in newest.items():
-            last.add_metric([*self._flow, topic, str(index)], at_ms / 1000)
-        yield last
+        for fleet, labels in self._fleets:
+            sums: dict[tuple[str, int, str], int] = {}
+            newest: dict[tuple[str, int], int] = {}
+            for each in fleet.skipped:
+                key = each.topic, each.partition, each.reason
+                sums[key] = sums.get(key, 0) + each.next - each.first
+                newest[key[:2]] = max(each.at_ms, newest.get(key[:2], 0))
+            for (topic, index, reason), count in sums.items():
+                skipped.add_metric([*labels, topic, str(index), reason], count)
+            for (topic, index), at_ms in newest.items():
+                last.add_metric([*labels, topic, str(index)], at_ms / 1000)
+        yield from (skipped, last)
 
     def _whole_flow(self) -> Iterator[Metric]:
-        fleet = self._fleet
         partitions = GaugeMetricFamily(
             "mirror_partitions", "Partitions that are copied here, by state.", labels=[*_OF_FLOW, "state"]
         )
-        states = fleet.states
-        for phase in Phase:
-            partitions.add_metric([*self._flow, phase.value], states.get(phase.value, 0))
-        yield partitions
         whole = GaugeMetricFamily("mirror_flow_partitions", "Partitions of the flow, whoever copies.", labels=_OF_FLOW)
-        whole.add_metric(self._flow, fleet.flow_partitions)
-        yield whole
         unassigned = GaugeMetricFamily(
             "mirror_unassigned_partitions",
             "Partitions of the flow that no worker holds, on any machine. Absent while that is not known.",
             labels=_OF_FLOW,
         )
-        if fleet.unassigned is not None:
-            unassigned.add_metric(self._flow, fleet.unassigned)
-        yield unassigned
         unmatched = GaugeMetricFamily(
             "mirror_topic_unmatched",
             "1 for an entry of topics, a name or a pattern, that no topic of the source matches.",
             labels=[*_OF_FLOW, "pattern"],
         )
-        for entry in fleet.unmatched:
-            unmatched.add_metric([*self._flow, entry], 1)
-        yield unmatched
         gone = GaugeMetricFamily(
             "mirror_topic_gone",
             "1 for a topic that was copied and that the source has no more, while the destination still has the copy.",
             labels=[*_OF_FLOW, "topic"],
         )
-        for topic in fleet.gone_topics:
-            gone.add_metric([*self._flow, topic], 1)
-        yield gone
-        up = GaugeMetricFamily("mirror_cluster_up", "1 while the cluster answers every worker.", labels=["cluster"])
-        for name, answers in fleet.clusters.items():
-            up.add_metric([name], int(answers))
+        batches = CounterMetricFamily(
+            "mirror_batches", "Batches copied as they are (shallow) or opened (deep).", labels=[*_OF_FLOW, "path"]
+        )
+        for fleet, labels in self._fleets:
+            states = fleet.states
+            for phase in Phase:
+                partitions.add_metric([*labels, phase.value], states.get(phase.value, 0))
+            whole.add_metric(labels, fleet.flow_partitions)
+            if fleet.unassigned is not None:
+                unassigned.add_metric(labels, fleet.unassigned)
+            for entry in fleet.unmatched:
+                unmatched.add_metric([*labels, entry], 1)
+            for topic in fleet.gone_topics:
+                gone.add_metric([*labels, topic], 1)
+            opened = fleet.counter("opened_batches")
+            batches.add_metric([*labels, "shallow"], fleet.replicated.batches - opened)
+            batches.add_metric([*labels, "deep"], opened)
+        yield from (partitions, whole, unassigned, unmatched, gone, batches)
+        for name, counter, text in _FLOW_COUNTERS:
+            family = CounterMetricFamily(name, text, labels=_OF_FLOW)
+            for fleet, labels in self._fleets:
+                family.add_metric(labels, fleet.counter(counter))
+            yield family
+        for name, counter, label, known, text in _FLOW_LABELLED:
+            family = CounterMetricFamily(name, text, labels=[*_OF_FLOW, label])
+            for fleet, labels in self._fleets:
+                # Known labels start at 0: a rate over time does not see a counter that begins with 1.
+                for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
+                    family.add_metric([*labels, value], count)
+            yield family
+
+    def _clusters(self) -> Iterator[Metric]:
+        fleets = [fleet for fleet, _ in self._fleets]
+        up = GaugeMetricFamily(
+            "mirror_cluster_up", "1 while the cluster answers every worker of every flow.", labels=["cluster"]
+        )
+        answers: dict[str, bool] = {}
+        for fleet in fleets:
+            for name, is_up in fleet.clusters.items():
+                answers[name] = answers.get(name, True) and is_up
+        for name, is_up in answers.items():
+            up.add_metric([name], int(is_up))
         yield up
         errors = CounterMetricFamily(
             "mirror_request_errors",
             "Requests without an answer, connections that could not be had, and error codes in answers.",
             labels=["cluster", "api", "error"],
         )
-        for labels, count in fleet.labelled("request_errors").items():
-            errors.add_metric(labels.rsplit("/", 2), count)
+        for label, count in self._processes_here.of_clusters("request_errors", fleets).items():
+            errors.add_metric(label.rsplit("/", 2), count)
         yield errors
-        batches = CounterMetricFamily(
-            "mirror_batches", "Batches copied as they are (shallow) or opened (deep).", labels=[*_OF_FLOW, "path"]
-        )
-        opened = fleet.counter("opened_batches")
-        batches.add_metric([*self._flow, "shallow"], fleet.replicated.batches - opened)
-        batches.add_metric([*self._flow, "deep"], opened)
-        yield batches
-        for name, counter, text in _FLOW_COUNTERS:
-            family = CounterMetricFamily(name, text, labels=_OF_FLOW)
-            family.add_metric(self._flow, fleet.counter(counter))
-            yield family
-        for name, counter, label, known, text in _FLOW_LABELLED:
-            family = CounterMetricFamily(name, text, labels=[*_OF_FLOW, label])
-            # Known labels start at 0: a rate over time does not see a counter that begins with 1.
-            for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
-                family.add_metric([*self._flow, value], count)
-            yield family
         throttled = CounterMetricFamily(
             "mirror_throttled_seconds", "Time that a cluster's quotas told us to wait.", labels=["cluster"]
         )
-        for cluster, seconds in (dict.fromkeys(self._flow, 0.0) | fleet.labelled("throttled_s")).items():
-            throttled.add_metric([cluster], seconds)
+        seconds = dict.fromkeys(answers, 0.0) | self._processes_here.of_clusters("throttled_s", fleets)
+        for cluster, count in seconds.items():
+            throttled.add_metric([cluster], count)
         yield throttled
 
     def _workers(self) -> Iterator[Metric]:
@@ -248,30 +298,41 @@ class FleetCollector(Collector):
             "When the worker's event loop was last heard of, idle or not.",
             labels=["worker"],
         )
-        for worker in self._fleet.workers.values():
+        for worker in self._processes_here.workers.values():
             name = str(worker.number)
             up.add_metric([name], int(worker.up))
             restarts.add_metric([name], worker.restarts)
             heard.add_metric([name], worker.heard_at)
+        shares = [(labels, worker) for fleet, labels in self._fleets for worker in fleet.workers.values()]
+        for labels, worker in shares:
             if worker.up:
-                assigned.add_metric([*self._flow, name], len(worker.rows))
+                assigned.add_metric([*labels, str(worker.number)], len(worker.rows))
         yield from (up, restarts, assigned, heard)
         for metric, counter, text in _WORKER_COUNTERS:
             family = CounterMetricFamily(metric, text, labels=[*_OF_FLOW, "worker"])
-            for worker in self._fleet.workers.values():
-                family.add_metric([*self._flow, str(worker.number)], worker.counter(counter))
+            for labels, worker in shares:
+                family.add_metric([*labels, str(worker.number)], worker.counter(counter))
             yield family
+        for metric, gauge, text in _BUFFER_GAUGES:
+            bytes_here = GaugeMetricFamily(metric, text, labels=["worker"])
+            sums: dict[str, float] = {}
+            for _, worker in shares:
+                if gauge in worker.gauges:
+                    sums[str(worker.number)] = sums.get(str(worker.number), 0.0) + worker.gauges[gauge]
+            for name, value in sums.items():
+                bytes_here.add_metric([name], value)
+            yield bytes_here
 
     def _processes(self) -> Iterator[Metric]:
-        workers = self._fleet.workers.values()
-        for name, gauge, text in _WORKER_GAUGES:
-            family = GaugeMetricFamily(name, text, labels=["worker"])
-            for worker in workers:
-                if gauge in worker.gauges:
-                    family.add_metric([str(worker.number)], worker.gauges[gauge])
-            if gauge == "rss_bytes":
-                family.add_metric([SUPERVISOR], resident_bytes())
-            yield family
+        workers = self._processes_here.workers.values()
+        memory = GaugeMetricFamily(
+            "process_resident_memory_bytes", "Resident memory of the process.", labels=["worker"]
+        )
+        for worker in workers:
+            if "rss_bytes" in worker.gauges:
+                memory.add_metric([str(worker.number)], worker.gauges["rss_bytes"])
+        memory.add_metric([SUPERVISOR], resident_bytes())
+        yield memory
         cpu = CounterMetricFamily("process_cpu_seconds", "User and system time of the process.", labels=["worker"])
         for worker in workers:
             cpu.add_metric([str(worker.number)], worker.counter("cpu_s"))
@@ -280,7 +341,7 @@ class FleetCollector(Collector):
         yield from self._collections()
 
     def _collections(self) -> Iterator[Metric]:
-        workers = self._fleet.workers.values()
+        workers = self._processes_here.workers.values()
         labels = ["worker", "generation"]
         own = [[stats["collections"], stats["collected"], stats["uncollectable"]] for stats in gc.get_stats()]
         for at, (name, counter, text) in enumerate(_GC_COUNTERS):
@@ -310,8 +371,13 @@ def _gauge(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=_OF_PARTITION)
 
 
-def render(fleet: Fleet, version: str, *, started: bool = True) -> bytes:
-    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``). ``started``: the workers have begun to copy."""
+def _labels(fleet: Fleet) -> list[str]:
+    here, _, there = fleet.flow.partition("->")
+    return [here, there]
+
+
+def render(flows: Sequence[Watched], processes: "Processes", version: str, *, reloads: Reloads | None = None) -> bytes:
+    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``)."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(FleetCollector(fleet, version, started=started))
+    registry.register(ServiceCollector(flows, processes, version, reloads=reloads))
     return generate_latest(registry)

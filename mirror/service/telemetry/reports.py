@@ -92,7 +92,8 @@ class Reports:
         return time.monotonic() - self._complete_at > REBALANCED_S
 
     def progress(self) -> None:
-        """Logs one line of progress for all workers together."""
+        """Logs one line of progress for all workers together. CPU time and memory are those of their processes, which
+        may run other flows as well."""
         fleet, now = self._fleet, time.monotonic()
         elapsed_s = max(now - self._reported_at, 1e-9)
         replicated = fleet.replicated

@@ -6,7 +6,7 @@ partitions that changed since the last report are in it.
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mirror.relay.assignment import Key
@@ -23,9 +23,10 @@ FRESH_S = 8.0
 class Snapshots:
     """Takes snapshots, and remembers what was reported."""
 
-    def __init__(self, pauses: Pauses) -> None:
+    def __init__(self, pauses: Pauses, numbers: Iterator[int] | None = None) -> None:
+        """``numbers``: numbers for stints that nobody else in this process has used."""
         self._pauses = pauses
-        self._numbers = itertools.count(1)
+        self._numbers = numbers if numbers is not None else itertools.count(1)
         self._stints: dict[Partition, int] = {}
         """The number of each partition's present stint."""
         self._told: dict[Key, Row] = {}

@@ -1,116 +1,16 @@
-"""The content of ``/api/v1/status``, ``/status`` and ``mirror status``: the numbers of ``/metrics``, for people. Pure.
+"""The text of ``/status`` and ``mirror status``: the numbers of ``/metrics``, for people. Pure.
 
-The JSON object is the interface. Text and HTML are made from it alone, so that any process can make them.
+The JSON object of ``/api/v1/status`` (``service.flows.overview``) is the interface. Text and HTML are made from it
+alone, so that any process can make them.
 """
 
 import html
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mirror.offsetmap.records import in_words
-from mirror.service.commands import Commands
-from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.readiness import remarks, unready
-
 Status = dict[str, Any]
-"""The object that ``status`` returns."""
-LATE_S = 60.0
-"""A worker whose event loop was not heard of for this long is stuck or stopped."""
-
-
-def status(
-    fleet: Fleet, *, version: str, started: bool, group: str, address: str, pid: int, commands: Commands
-) -> Status:
-    """Returns the whole status, for JSON. Times are seconds since 1970 or durations in seconds, sizes are bytes."""
-    now = time.time()
-    totals, replicated = fleet.totals(), fleet.replicated
-    reasons = [commands.rendered(each) for each in unready(fleet, started=started)]
-    return {
-        "version": version,
-        "flow": fleet.flow,
-        "flow_id": fleet.flow_id,
-        "group": group,
-        "pid": pid,
-        "address": address,
-        "ready": not reasons,
-        "not_ready": reasons,
-        "remarks": remarks(fleet),
-        "time": now,
-        "states": fleet.states,
-        "partitions_of_flow": fleet.flow_partitions,
-        "unassigned_partitions": fleet.unassigned,
-        "clusters": [{"cluster": name, "up": up} for name, up in fleet.clusters.items()],
-        "lag_records": fleet.lag_records,
-        "lag_unknown_partitions": fleet.lag_unknown,
-        "replicated_records": replicated.records,
-        "replicated_batches": replicated.batches,
-        "replicated_bytes": replicated.bytes,
-        "filled_offsets": replicated.filled,
-        "resyncs": fleet.labelled("resyncs"),
-        "halts": fleet.labelled("halts"),
-        "partitions": [
-            {
-                "topic": row.topic,
-                "partition": row.partition,
-                "state": row.state,
-                "worker": worker.number,
-                "lag_records": row.lag_records,
-                "lag_seconds": fleet.lag_seconds(row, now),
-                "source_end": row.source_end if row.source_end >= 0 else None,
-                "position": row.position if row.position >= 0 else None,
-                "committed": row.committed if row.committed >= 0 else None,
-                "replicated_records": totals[row.key][0],
-                "replicated_batches": totals[row.key][1],
-                "replicated_bytes": totals[row.key][2],
-                "filled_offsets": totals[row.key][3],
-                "waits": commands.rendered(row.waits, row.topic, row.partition) or None,
-                "waits_since": row.waits_since or None,
-                "reason": row.reason or None,
-                "detail": commands.rendered(row.detail, row.topic, row.partition) or None,
-                "remedy": commands.remedy(row.remedy, row.reason, row.topic, row.partition) or None,
-            }
-            for worker, row in sorted(fleet.rows, key=lambda each: each[1].key)
-        ],
-        "left_halted": [
-            {
-                "topic": row.topic,
-                "partition": row.partition,
-                "reason": row.reason,
-                "detail": commands.rendered(row.detail, row.topic, row.partition),
-                "remedy": commands.remedy(row.remedy, row.reason, row.topic, row.partition),
-            }
-            for row in fleet.left_halted
-        ],
-        "skipped": [each._asdict() | {"why": in_words(each.reason)} for each in fleet.skipped],
-        "workers": [
-            {
-                "worker": worker.number,
-                "pid": worker.pid,
-                "up": worker.up,
-                "joined": worker.joined and not worker.quiet_s,
-                "quiet": bool(worker.quiet_s),
-                "waits": worker.waits or None,
-                "silent_brokers": [
-                    {"broker": broker, "request": what, "seconds": seconds} for broker, what, seconds in worker.silent
-                ],
-                "member": worker.member,
-                "partitions": len(worker.rows),
-                "started_at": worker.started_at,
-                "heard_s_ago": max(0.0, now - worker.heard_at),
-                "restarts": worker.restarts,
-                "cpu_seconds": worker.counter("cpu_s"),
-                "rss_bytes": worker.gauges.get("rss_bytes"),
-            }
-            for worker in fleet.workers.values()
-        ],
-    }
-
-
-def late_workers(fleet: Fleet, now: float) -> list[int]:
-    """Returns the workers that run but were not heard of for ``LATE_S``: stuck or stopped, whatever brokers do."""
-    return [worker.number for worker in fleet.workers.values() if worker.up and now - worker.heard_at > LATE_S]
+"""The object of ``/api/v1/status``."""
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
@@ -162,9 +62,14 @@ def _counts(found: Mapping[str, float]) -> str:
 
 
 LEFT_HALTED = "halted when a worker here had them last, and not held here now"
-_HALTED_HEADS = ("TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY")
+_HALTED_HEADS = ("FLOW", "TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY")
 Table = tuple[str, Sequence[str], list[list[str]]]
 """A title, the columns' heads, and the rows."""
+
+
+def _summaries(now: Status) -> list[list[tuple[str, str]]]:
+    """Returns the summary of each flow."""
+    return [_summary(flow) for flow in now["flows"]]
 
 
 def _summary(now: Status) -> list[tuple[str, str]]:
@@ -203,7 +108,7 @@ def _worker_state(worker: Mapping[str, Any]) -> str:
 
 def _halted(partitions: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     return [
-        [one["topic"], str(one["partition"]), one["reason"], one["detail"] or "", one["remedy"] or ""]
+        [one["flow"], one["topic"], str(one["partition"]), one["reason"], one["detail"] or "", one["remedy"] or ""]
         for one in partitions
     ]
 
@@ -212,9 +117,22 @@ def _tables(now: Status) -> list[Table]:
     tables: list[Table] = [
         (
             "partitions",
-            ("TOPIC", "PARTITION", "STATE", "WORKER", "LAG", "AGE", "SOURCE END", "POSITION", "COMMITTED", "BYTES"),
+            (
+                "FLOW",
+                "TOPIC",
+                "PARTITION",
+                "STATE",
+                "WORKER",
+                "LAG",
+                "AGE",
+                "SOURCE END",
+                "POSITION",
+                "COMMITTED",
+                "BYTES",
+            ),
             [
                 [
+                    one["flow"],
                     one["topic"],
                     str(one["partition"]),
                     one["state"],
@@ -231,9 +149,10 @@ def _tables(now: Status) -> list[Table]:
         ),
         (
             "not copied for now",
-            ("TOPIC", "PARTITION", "STATE", "SINCE", "WHY"),
+            ("FLOW", "TOPIC", "PARTITION", "STATE", "SINCE", "WHY"),
             [
                 [
+                    one["flow"],
                     one["topic"],
                     str(one["partition"]),
                     one["state"],
@@ -248,9 +167,10 @@ def _tables(now: Status) -> list[Table]:
         (LEFT_HALTED, _HALTED_HEADS, _halted(now["left_halted"])),
         (
             "skipped source offsets",
-            ("TOPIC", "PARTITION", "FIRST", "LAST", "AT", "WHY"),
+            ("FLOW", "TOPIC", "PARTITION", "FIRST", "LAST", "AT", "WHY"),
             [
                 [
+                    each["flow"],
                     each["topic"],
                     str(each["partition"]),
                     str(each["first"]),
@@ -279,17 +199,24 @@ def _tables(now: Status) -> list[Table]:
             ],
         ),
     ]
+    if len(now["flows"]) == 1:  # then it need not be said in every row
+        tables = [
+            (title, heads[1:], [row[1:] for row in rows]) if heads[0] == "FLOW" else (title, heads, rows)
+            for title, heads, rows in tables
+        ]
     return [table for table in tables if table[2]]
 
 
 def as_text(now: Status) -> str:
     """Returns text for a terminal: a summary and tables. Halted partitions get their own lines, with the remedy."""
-    out = [f"{name + ':':12}{value}" for name, value in _summary(now)]
+    blocks = ["\n".join(f"{name + ':':12}{value}" for name, value in each) for each in _summaries(now)]
+    out = ["\n\n".join(blocks)]
     for title, heads, rows in _tables(now):
         out += ["", title]
-        if heads is _HALTED_HEADS:
-            for topic, partition, reason, detail, remedy in rows:
-                out += [f"  {topic}-{partition}: {reason}", f"    {detail}", f"    remedy: {remedy}"]
+        if "REMEDY" in heads:
+            for *flow, topic, partition, reason, detail, remedy in rows:
+                whose = "".join(f"{name}, " for name in flow)
+                out += [f"  {whose}{topic}-{partition}: {reason}", f"    {detail}", f"    remedy: {remedy}"]
             continue
         out += _aligned(heads, rows)
     return "\n".join(out) + "\n"
@@ -309,7 +236,7 @@ def _aligned(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
 
 
 _STYLE = (
-    "body{font:14px/1.4 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
+    "body{font:14px/1.4 system-ui,sans-serif;margin:2em}table{border-collapse:collapse;margin-bottom:1em}"
     "td,th{padding:.15em .8em;text-align:left;border-bottom:1px solid #ddd}th{color:#555}"
     "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}td,th{border-color:#333}th{color:#999}}"
 )
@@ -318,11 +245,15 @@ _STYLE = (
 def as_html(now: Status) -> str:
     """Returns an HTML page without scripts that refreshes itself."""
     escape = html.escape
-    summary = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _summary(now))
+    summaries = "</table><table>".join(
+        "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in each)
+        for each in _summaries(now)
+    )
+    flows = ", ".join(each["flow"] for each in now["flows"])
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8><meta http-equiv=refresh content=10>"
-        f"<title>mirror {escape(now['flow'])}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>mirror {escape(now['version'])}</h1><table>{summary}</table>"
+        f"<title>mirror {escape(flows)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>mirror {escape(now['version'])}</h1><table>{summaries}</table>"
     ]
     for title, heads, rows in _tables(now):
         head = "".join(f"<th>{escape(each)}</th>" for each in heads)

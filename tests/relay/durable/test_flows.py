@@ -19,6 +19,7 @@ from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, records
 from tests.relay.flows import clusters, fill, mirroring
 from tests.relay.mapping import mapping, payloads
+from tests.service.kafka_side import delete_topic
 
 OTHER = "other"
 SIDE = Side("t", 0, "t")
@@ -198,3 +199,43 @@ async def test_two_mirrors(
     async with opened(destination_cluster) as there:
         copies = await payloads(await log_of(there, topic_name))
     assert sum(content.length for _, content in copies.values()) == 20
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("exact", [True, False])
+async def test_mapped_into_an_exact_copy(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, *, exact: bool
+) -> None:
+    """A flow keeps an exact copy of some topic of that name: nobody appends to it, from whatever topic. Two flows that
+    both append do not mind each other."""
+    into = f"into-{topic_name}"
+    create(source_cluster, topic_name)
+    create(destination_cluster, into)
+    records(source_cluster, topic_name, [f"record {at}" for at in range(20)])
+    async with opened(destination_cluster) as there:
+        await there.refresh([into])
+        topic_id = there.topics[into].topic_id
+        assert topic_id is not None
+        state = State(there, OTHER)
+        await state.open()
+        side = Side(into, 0, into) if exact else Side("else", 0, into)
+        offsets = "exact" if exact else "mapped"
+        await state.save(
+            [
+                Flow(flow=OTHER, source_cluster="elsewhere", destination_cluster=there.cluster_id),
+                Pin(side=side, source_id="00" * 16, destination_id=topic_id.hex(), offsets=offsets),
+            ]
+        )
+    try:
+        async with mapping(source_cluster, destination_cluster, topic_name, into={topic_name: into}) as flow:
+            if not exact:
+                await flow.copied(topic_name)
+                return
+            assert await flow.halted(topic_name) == "other_flow"
+            halted = flow.relay.partitions[topic_name, 0].halted
+            assert halted is not None
+            assert halted.detail.startswith(
+                f'flow "other" (mirror-internal.other) copies into {into}-0 with offsets: exact'
+            )
+    finally:
+        delete_topic(destination_cluster.bootstrap_servers, "mirror-internal.other")

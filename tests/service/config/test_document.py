@@ -186,7 +186,6 @@ def test_aliases_and_merged_mappings(loading: Load) -> None:
         "flows.d->e",
         "flows.e->f",
         "flows.e->f.topics",
-        "flows.source->destination.enabled",
     }
 
 

@@ -10,6 +10,7 @@ from mirror.service.config import (
     DESTINATION_TOPIC_CONFIGS,
     ClusterSettings,
     Config,
+    FlowNotChosen,
     FlowSettings,
     HostPort,
 )
@@ -35,7 +36,7 @@ def test_who_the_flow_is(loading: Load) -> None:
     config = loading(base(flow='flow.id: "west->east"'))
     assert config.enabled_flow().id == "west->east"
     assert relay_settings(config.enabled_flow(), config).flow == "west->east"
-    assert group_settings(config, 1).group_id == "mirror-west->east"
+    assert group_settings(config.enabled_flow(), config).group_id == "mirror-west->east"
     for wrong in ("a b", "->east", "a->b->c", "x" * 201, "..\u00e4"):
         (error,) = loading.errors(base(flow=f'flow.id: "{wrong}"'))
         assert error.startswith(f"{FLOW}: {AT_FLOW}flow.id: must be at most 200 letters, digits, dots, dashes")
@@ -317,10 +318,6 @@ def test_one_error(loading: Load, where: Mapping[str, str], line: int, expected:
             base().replace("  destination", "  a b: {bootstrap.servers: 'x:1'}\n  destination"),
             ["5: clusters.a b: is no alias of a cluster; use letters"],
         ),
-        (
-            base(top='  "destination->source": {topics: [a]}'),
-            ["10: flows.destination->source.enabled: 2 flows are enabled (source->destination, destination->source)"],
-        ),
     ],
 )
 def test_structure(loading: Load, text: str, expected: list[str]) -> None:
@@ -468,6 +465,17 @@ def test_topics_by_another_name(loading: Load) -> None:
         "b",
         "plain-name",
     ]
+
+
+def test_the_enabled_flows(loading: Load) -> None:
+    """In the order of the file; one by its name, and without a name the only one."""
+    config = loading(base(top='  "destination->source": {topics: [a], enabled: false}'))
+    assert [flow.name for flow in config.enabled_flows()] == ["source->destination"]
+    assert config.enabled_flow("source->destination") == config.enabled_flow()
+    with pytest.raises(FlowNotChosen, match=r"^flow destination->source is not enabled \(enabled: false\); enabled: "):
+        config.enabled_flow("destination->source")
+    with pytest.raises(FlowNotChosen, match=r"^flow a->b is not in this configuration; enabled: source->destination$"):
+        config.enabled_flow("a->b")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_everything_reaches_the_workers(loading: Load, tmp_path: Path) -> None:
     assert not security.tls.verify_hostname
     assert (security.sasl.mechanism, security.sasl.username) == ("SCRAM-SHA-512", "mirror")
     assert security.sasl.password == Secret(PASSWORD, str(tmp_path / "password"))
-    packed = json.loads(json.dumps(handover(config, 1).pack()))
+    packed = json.loads(json.dumps(handover(config.enabled_flow(), config).pack()))
     assert Handover.unpack(packed).source.connection.security == security
     assert SecurityOptions.unpack(dataclasses.asdict(security)) == security
     for shown in (repr(config), repr(security), str(config), repr(config.enabled_flow())):

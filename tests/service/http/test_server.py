@@ -111,17 +111,17 @@ async def test_another_flows_mirror_listens_there() -> None:
 
     async def answer(request: Request) -> Response:
         seen.append(request.method)
-        return Response(HTTPStatus.OK, b'{"flow": "west->east", "flow_id": "west->east"}')
+        return Response(HTTPStatus.OK, b'{"flows": [{"flow": "west->east", "flow_id": "west->east"}]}')
 
     server = Server(("127.0.0.1", 0), answer, asyncio.get_running_loop())
     server.open()
     try:
         where = ("127.0.0.1", int(server.address.rpartition(":")[2]))
-        told = await asyncio.to_thread(client.fetch_status, where, flow_id="west->east")
-        assert told["flow"] == "west->east"
+        told = await asyncio.to_thread(client.fetch_status, where, flows={"a": "west->east"})
+        assert told["flows"][0]["flow"] == "west->east"
         for call in (client.fetch_status, client.resume):
             with pytest.raises(client.OtherFlow, match=r"runs flow west->east .*and not north->south.*http\.listen"):
-                await asyncio.to_thread(call, where, flow_id="north->south")
+                await asyncio.to_thread(call, where, flows={"a": "north->south"})
     finally:
         server.close()
     assert set(seen) == {"GET"}

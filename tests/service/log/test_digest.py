@@ -157,7 +157,7 @@ async def test_what_workers_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     """
     workers = Workers(tmp_path, monkeypatch, workers=8, top={"log.level": level})
     lines: list[dict[str, Any]] = []
-    monkeypatch.setattr(workers.supervisor, "_log", Lines(lines))
+    monkeypatch.setattr(workers.flow, "log", Lines(lines))
     workers.supervisor.digest()
     for number in range(1, 9):
         for index in range(250):

@@ -160,7 +160,8 @@ async def test_over_http(
     path: tuple[str, ...], query: dict[str, str], stays: tuple[str, ...], code: int, resumed: int
 ) -> None:
     """What comes of it, in the status code and partition by partition."""
-    served: Any = SimpleNamespace(fleet=None, resumption=spread(stays=stays).resumption, commands=Commands())
+    flow = SimpleNamespace(name="a->b", resumption=spread(stays=stays).resumption)
+    served: Any = SimpleNamespace(flows={"a->b": flow}, commands=Commands())
     request = Request("POST", ("api", "v1", "partitions", *path, "resume"), query)
     answer = await Pages(served).answer(request)
     assert answer.status == HTTPStatus(code)
@@ -188,9 +189,11 @@ def test_on_the_command_line(
 ) -> None:
     asked: list[Any] = []
 
-    def resume(_: object, topic: str | None, partition: int | None, *, accept: list[str], flow_id: str) -> Resumed:
+    def resume(
+        _: object, topic: str | None, partition: int | None, *, accept: list[str], flows: dict[str, str], flow: str
+    ) -> Resumed:
         asked.append((topic, partition, accept))
-        assert flow_id == "source->destination"
+        assert (flows, flow) == ({"source->destination": "source->destination"}, "")
         return found
 
     monkeypatch.setattr(client, "resume", resume)

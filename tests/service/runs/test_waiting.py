@@ -126,9 +126,9 @@ async def test_they_begin_together(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     workers.say(3, "failed", reason="bug", detail="ZeroDivisionError", final=False)
     assert workers.told == []
     workers.dies(3)
-    assert workers.supervisor.started
+    assert workers.flow.started
     assert workers.told == [(1, "join"), (2, "join")]
-    workers.supervisor.fleet.started(3, 9)
+    workers.flow.fleet.started(3, 9)
     workers.ready(3)
     assert workers.told[2:] == [(3, "join")]
     assert workers.supervisor._failed is None

@@ -11,8 +11,8 @@ from mirror.relay.stats import Skipped
 from mirror.service.log import logs
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.metrics import render
 from tests.service.rows import row, stint
+from tests.service.telemetry.showing import exposed_of
 
 PARTITION = 'partition="3",source="east",target="west",topic="t"'
 FLOW = 'source="east",target="west"'
@@ -20,6 +20,9 @@ FLOW = 'source="east",target="west"'
 EXPECTED = f"""
 mirror_build_info{{python="*",version="1.2.3"}} 1
 mirror_ready 0
+mirror_config_last_reload_successful 0
+mirror_config_last_reload_success_timestamp_seconds 1700000007.5
+mirror_flow_ready{{source="east",target="west"}} 0
 mirror_log_lines_lost_total 17
 mirror_partitions{{source="east",state="halted",target="west"}} 1
 mirror_flow_partitions{{{FLOW}}} 11
@@ -106,7 +109,7 @@ def exposed(monkeypatch: pytest.MonkeyPatch) -> str:
     for pid in (1, 2, 3):
         found.started(1, pid)
     found.heard(1, told())
-    return render(found, "1.2.3").decode()
+    return exposed_of(found, "1.2.3").decode()
 
 
 def lines_of(text: str) -> list[str]:

@@ -9,18 +9,18 @@ from structlog.typing import FilteringBoundLogger
 
 from mirror.reasons import REASONS
 from mirror.relay.stats import Skipped
-from mirror.service.commands import Commands
+from mirror.service.flows.overview import late_workers
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.backlog import MOST_ENDS, Backlog
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.metrics import render
 from mirror.service.telemetry.readiness import unready
 from mirror.service.telemetry.reports import Reports
 from mirror.service.telemetry.rows import Gone, Row
-from mirror.service.telemetry.status import LEFT_HALTED, as_html, as_text, late_workers, status
+from mirror.service.telemetry.status import LEFT_HALTED, as_html, as_text
 from tests.relay.flows import Log
 from tests.service.alerts import firing, samples
 from tests.service.rows import row, stint
+from tests.service.telemetry.showing import exposed_of, status_of
 
 NOW_MS = 1_700_000_000_000
 
@@ -63,7 +63,7 @@ def all_halted(found: Fleet) -> bool:
 
 
 def sample(found: Fleet, name: str, **labels: str) -> float | None:
-    for family in text_string_to_metric_families(render(found, "1.2.3").decode()):
+    for family in text_string_to_metric_families(exposed_of(found, "1.2.3").decode()):
         for each in family.samples:
             if each.name == name and labels.items() <= each.labels.items():
                 return each.value
@@ -164,7 +164,7 @@ def test_entries_that_match_nothing() -> None:
     assert told(found)["remarks"][0] == remark
     assert f"remark:     {remark}\n" in as_text(told(found))
     assert remark in as_html(told(found))
-    assert "MirrorTopicUnmatched" in firing(samples(render(found, "1").decode()))
+    assert "MirrorTopicUnmatched" in firing(samples(exposed_of(found, "1").decode()))
     found.heard(1, snapshot())
     found.ended(2)
     assert not told(found)["remarks"]
@@ -195,7 +195,7 @@ def test_topics_that_are_gone() -> None:
     assert [each.split()[5] for each in remarks[:-1]] == ["a", "b", "c0", "c1", "c2"]
     assert "cluster source has no topic a any more: what was copied stays where it is" in remarks[0]
     assert remarks[-1] == "and so 2 more topics"
-    assert "MirrorTopicGone" in firing(samples(render(found, "1").decode()))
+    assert "MirrorTopicGone" in firing(samples(exposed_of(found, "1").decode()))
     found.heard(1, snapshot())
     found.ended(2)
     assert not told(found)["remarks"]
@@ -349,7 +349,7 @@ def test_names_and_units() -> None:
     """Help on everything, base units, no family twice, totals are counters."""
     found = fleet()
     found.heard(1, snapshot(row(), skipped=(Skipped("t", 0, 10, 20, "on.gap", NOW_MS),)))
-    families = list(text_string_to_metric_families(render(found, "1").decode()))
+    families = list(text_string_to_metric_families(exposed_of(found, "1").decode()))
     names = [family.name for family in families]
     assert len(set(names)) == len(names) > 25
     for family in families:
@@ -369,13 +369,13 @@ def test_a_skipped_range_counts_once() -> None:
     assert found.skipped == [older, late, early]
     assert sample(found, "mirror_last_skip_timestamp_seconds", partition="0") == early.at_ms / 1000
     assert sample(found, "mirror_skipped_offsets_total", partition="0") == 20
-    scraped = samples(render(found, "1").decode())
+    scraped = samples(exposed_of(found, "1").decode())
     assert "MirrorOffsetsSkipped" in firing(scraped, at_s=early.at_ms / 1000 + 60)
     assert "MirrorOffsetsSkipped" not in firing(scraped)
 
 
 def told(found: Fleet) -> Any:
-    return status(found, version="1", started=True, group="g", address="127.0.0.1:1", pid=1, commands=Commands())
+    return status_of(found)
 
 
 def test_status() -> None:
@@ -454,10 +454,10 @@ def test_a_halt_is_shown_while_nobody_holds_its_partition() -> None:
 def test_a_worker_that_is_not_heard_of() -> None:
     """Stuck or stopped: health says so, whatever brokers do. One that is down is the supervisor's concern."""
     found = fleet()
-    assert late_workers(found, time.time()) == []
-    assert late_workers(found, time.time() + 61) == [1, 2]
+    assert late_workers(found.workers, time.time()) == []
+    assert late_workers(found.workers, time.time() + 61) == [1, 2]
     found.ended(1)
-    assert late_workers(found, time.time() + 61) == [2]
+    assert late_workers(found.workers, time.time() + 61) == [2]
 
 
 def test_what_a_quiet_worker_told_last_is_not_known_any_more() -> None:
@@ -510,7 +510,7 @@ def test_ready_means_that_something_is_copied() -> None:
 def counters(found: Fleet) -> dict[str, float]:
     """By name and what else they are labelled with."""
     here: dict[str, float] = {}
-    for family in text_string_to_metric_families(render(found, "1").decode()):
+    for family in text_string_to_metric_families(exposed_of(found, "1").decode()):
         for each in family.samples if family.type == "counter" else ():
             others = [value for name, value in each.labels.items() if name not in ("source", "target")]
             here["/".join([each.name, *others])] = each.value

@@ -1,0 +1,173 @@
+"""Rules that hold across flows: one writer for an exact copy, no loop, a group for each."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from mirror.service.config.cluster import ClusterSettings
+from mirror.service.config.errors import Path
+from mirror.service.config.flow import FlowSettings
+from mirror.service.selection import GROUP_REFERENCE, Selection, is_topic_name
+
+ARROW = "->"
+
+Clusters = Mapping[str, ClusterSettings | None]
+Flows = Mapping[str, FlowSettings | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Settings that contradict each other. `at` is the other one, whose line is shown if `path` is a default."""
+
+    path: Path
+    problem: str
+    remedy: str
+    at: Path = ()
+
+
+def introduce(clusters: Clusters, flows: Flows) -> None:
+    """Tells each flow the aliases that its `replication.policy` names topics by."""
+    for name, flow in flows.items():
+        if flow is not None:
+            source, _, destination = name.partition(ARROW)
+            flow.introduce(source, destination, tuple(clusters))
+
+
+def same_cluster(clusters: Clusters, one: str, other: str) -> bool:
+    """Returns True if two aliases are one cluster, as far as the configuration shows it."""
+    here, there = clusters.get(one), clusters.get(other)
+    if one == other:
+        return True
+    return bool(here and there and set(here.bootstrap_servers) & set(there.bootstrap_servers))
+
+
+def id_conflicts(flows: Flows) -> Iterator[Conflict]:
+    """Yields flows with the id of another one: the two would take each other's batches for their own."""
+    known: dict[str, str] = {}
+    for name, flow in flows.items():
+        flow_id = (flow.flow_id if flow else "") or name
+        other = known.setdefault(flow_id, name)
+        if other != name:
+            yield Conflict(
+                path=("flows", name, "flow.id"),
+                problem=f"is {flow_id}, and so is that of {other}",
+                remedy="give each flow an id of its own",
+            )
+
+
+def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterator[Conflict]:
+    """Yields contradictions among the enabled flows. ``group_id``: the `group.id` at the top; empty: none."""
+    enabled = {name: flow for name, flow in flows.items() if flow and flow.enabled}
+    if flows and not enabled and None not in flows.values():
+        yield Conflict(path=("flows",), problem="no flow is enabled", remedy="set enabled: true on one of them")
+    yield from _group_conflicts(clusters, enabled, group_id)
+    introduce(clusters, flows)
+    yield from _came_back(enabled)
+    for (name, flow), (other, its) in combinations(enabled.items(), 2):
+        (here, _, there), (its_here, _, its_there) = name.partition(ARROW), other.partition(ARROW)
+        if same_cluster(clusters, there, its_there) and "exact" in (flow.offsets, its.offsets):
+            topic = _written_by_both(flow.selection, its.selection)
+            if topic:
+                yield Conflict(
+                    path=("flows", other, "topics"),
+                    problem=f"{topic} would be written at cluster {its_there} by flow {name} as well, and a topic with "
+                    "offsets: exact has one writer",
+                    remedy="take it out of one of the two (topics, exclude), or set offsets: mapped on both",
+                )
+        if same_cluster(clusters, there, its_here) and same_cluster(clusters, here, its_there):
+            topic = _goes_round(flow.selection, its.selection)
+            if topic:
+                yield Conflict(
+                    path=("flows", other, "topics"),
+                    problem=f"{topic} would be copied back by this flow, which flow {name} copies: a loop",
+                    remedy="take it out of one of the two, or set offsets: mapped and replication.policy: prefix on "
+                    "both",
+                )
+
+
+def _came_back(enabled: Mapping[str, FlowSettings]) -> Iterator[Conflict]:
+    """Yields topics by name that the flow's `replication.policy` never mirrors."""
+    for name, flow in enabled.items():
+        for index, entry in enumerate(flow.topics):
+            if is_topic_name(entry) and flow.selection.came_from_destination(entry):
+                yield Conflict(
+                    path=("flows", name, "topics", index),
+                    problem=f"{entry} came from cluster {name.partition(ARROW)[2]}, by its prefix, and "
+                    "replication.policy: prefix mirrors nothing back",
+                    remedy="take it off the list",
+                )
+
+
+def _group_conflicts(clusters: Clusters, enabled: Mapping[str, FlowSettings], group_id: str) -> Iterator[Conflict]:
+    """Yields flows that would be in one group: it would give each partition to one of them, and not to the other."""
+    common = [name for name, flow in enabled.items() if not flow.group_id]
+    if group_id and len(common) > 1:
+        yield Conflict(
+            path=("group.id",),
+            problem=f"names one group for {len(common)} flows ({', '.join(common)}), which would take each other's "
+            "partitions",
+            remedy="remove it, or set group.id in each flow",
+        )
+        return
+    known: dict[str, list[str]] = {}
+    for name, flow in enabled.items():
+        group = flow.group_id or group_id or default_group(flow.flow_id or name)
+        source = name.partition(ARROW)[0]
+        for other in known.setdefault(group, []):
+            if same_cluster(clusters, source, other.partition(ARROW)[0]):
+                yield Conflict(
+                    path=("flows", name, "group.id"),
+                    problem=f"is {group}, and so is that of flow {other}, which has the same source: the two would "
+                    "take each other's partitions",
+                    remedy="give each flow a group of its own, or leave group.id out",
+                )
+        known[group].append(name)
+
+
+def default_group(flow_id: str) -> str:
+    """Returns the name of a flow's group if none is configured."""
+    return f"mirror-{flow_id}"
+
+
+def _written_by_both(one: Selection, other: Selection) -> str:
+    """Returns a destination topic that both may write, or an expression that both have; empty: none is found.
+
+    Two different expressions may match one topic all the same. That is found when the topic is there: the flow that
+    comes second halts (`other_flow`).
+    """
+    for here, there in ((one, other), (other, one)):
+        for name in here.names:
+            written = here.destination_of(name)
+            if _may_write(there, written):
+                return written
+    return _same_expression(one, other)
+
+
+def _may_write(selection: Selection, topic: str) -> bool:
+    """Returns True if the flow copies some source topic into this one, provided that its source has that topic."""
+    sources = [topic, topic.removeprefix(selection.prefix)]
+    sources += [entry for entry, name in selection.renames if name == topic and is_topic_name(entry)]
+    if any(selection.selects(source) and selection.destination_of(source) == topic for source in sources):
+        return True
+    return any(
+        name == topic and not is_topic_name(entry) and not GROUP_REFERENCE.search(name)
+        for entry, name in selection.renames
+    )
+
+
+def _same_expression(one: Selection, other: Selection) -> str:
+    if (one.renames, one.prefix) != (other.renames, other.prefix):
+        return ""
+    return next((entry for entry in one.topics if not is_topic_name(entry) and entry in other.topics), "")
+
+
+def _goes_round(one: Selection, other: Selection) -> str:
+    """Returns a topic that the other flow, which goes the other way, copies back to where it came from; or an
+    expression that both have, without another name for what it matches. Empty: none is found; what the flows find when
+    the topics are there halts (`loop`)."""
+    for here, there in ((one, other), (other, one)):
+        for name in here.names:
+            copy = here.destination_of(name)
+            if there.selects(copy) and there.destination_of(copy) == name:
+                return name
+    return "" if one.prefix or one.renames else _same_expression(one, other)

@@ -1,0 +1,55 @@
+"""What a new configuration changes of what runs: decided here, done by ``service.flows.reloading``. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mirror.service.worker_settings import Handover, Supervision
+
+FIXED: Mapping[str, str] = {
+    "http_listen": "http.listen",
+    "log_level": "log.level",
+    "progress_interval_ms": "progress.interval.ms",
+    "pool": "workers",
+}
+"""Settings that are used from the start to the end of the service -> their keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is to be done.
+
+    Attributes:
+        told: the settings that hold from now on: the new ones, but for those that need a restart.
+        added, removed, restarted, untouched: names of flows.
+        need_restart: keys that have changed and keep their former value until the service is restarted.
+    """
+
+    told: Supervision
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    restarted: tuple[str, ...]
+    untouched: tuple[str, ...]
+    need_restart: tuple[str, ...]
+
+
+def changes(old: Supervision, new: Supervision) -> Changes:
+    """Returns what the new settings change."""
+    fixed = {name: getattr(old, name) for name in FIXED}
+    need_restart = tuple(sorted(key for name, key in FIXED.items() if getattr(new, name) != fixed[name]))
+    running = {flow.flow: flow for flow in old.flows}
+    flows = tuple(_as_running(flow, running.get(flow.flow)) for flow in new.flows)
+    wanted = {flow.flow: flow for flow in flows}
+    both = [name for name in running if name in wanted]
+    return Changes(
+        told=replace(new, flows=flows, **fixed),
+        added=tuple(name for name in wanted if name not in running),
+        removed=tuple(name for name in running if name not in wanted),
+        restarted=tuple(name for name in both if wanted[name].pack() != running[name].pack()),
+        untouched=tuple(name for name in both if wanted[name].pack() == running[name].pack()),
+        need_restart=need_restart,
+    )
+
+
+def _as_running(new: Handover, old: Handover | None) -> Handover:
+    """Returns the flow's settings with the time between its reports as it was: that follows from a fixed setting."""
+    return new if old is None else replace(new, snapshot_interval_ms=old.snapshot_interval_ms)

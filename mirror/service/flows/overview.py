@@ -1,0 +1,229 @@
+"""The numbers of ``/api/v1/status``: of each flow, and of all flows together. Pure.
+
+The object has the same keys whatever the number of flows. ``flow``, ``flow_id`` and ``group`` are null if there are
+several; ``flows`` has those of each.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from mirror.offsetmap.records import in_words
+from mirror.service.commands import Commands
+from mirror.service.telemetry.fleet import Fleet, WorkerView
+from mirror.service.telemetry.readiness import remarks, unready
+
+Status = dict[str, Any]
+"""The object that ``status`` returns."""
+LATE_S = 60.0
+"""A worker whose event loop was not heard of for this long is stuck or stopped."""
+_SUMS = ("replicated_records", "replicated_batches", "replicated_bytes", "filled_offsets", "partitions_of_flow")
+_LISTS = ("partitions", "left_halted", "skipped")
+"""Parts of a flow's status that are shown for all flows together, with the flow in each row."""
+
+
+class Shown(Protocol):
+    """A flow, as far as it is shown (``service.flows.flow.Flow``)."""
+
+    fleet: Fleet
+    started: bool
+
+    @property
+    def group(self) -> str:
+        """Name of its consumer group."""
+
+    @property
+    def commands(self) -> Commands:
+        """The mirror's commands about this flow, as they are typed here."""
+
+
+def not_ready(flows: Iterable[Shown], *, several: bool) -> list[str]:
+    """Returns the reasons why these flows are not ready; empty if they are. ``several``: each names its flow."""
+    return [
+        _of_flow(flow, flow.commands.rendered(reason), several=several)
+        for flow in flows
+        for reason in unready(flow.fleet, started=flow.started)
+    ]
+
+
+def to_look_at(flows: Iterable[Shown], *, several: bool) -> list[str]:
+    """Returns what needs a look but does not stop the work of these flows. ``several``: each names its flow."""
+    return [_of_flow(flow, remark, several=several) for flow in flows for remark in remarks(flow.fleet)]
+
+
+def _of_flow(flow: Shown, text: str, *, several: bool) -> str:
+    return f"{flow.fleet.flow}: {text}" if several else text
+
+
+def status(
+    flows: Sequence[Shown],
+    processes: Mapping[int, WorkerView],
+    *,
+    version: str,
+    address: str,
+    pid: int,
+) -> Status:
+    """Returns the whole status, for JSON. Times are seconds since 1970 or durations in seconds, sizes are bytes.
+
+    Args:
+        flows: those that are shown.
+        processes: the worker processes, by number.
+        version: the program's.
+        address: host:port of the HTTP server.
+        pid: the supervisor's process id.
+    """
+    now = time.time()
+    each = [_flow_status(flow, now) for flow in flows]
+    only = each[0] if len(each) == 1 else {}
+    reasons = not_ready(flows, several=len(flows) > 1)
+    found: Status = {
+        "version": version,
+        "flow": only.get("flow"),
+        "flow_id": only.get("flow_id"),
+        "group": only.get("group"),
+        "pid": pid,
+        "address": address,
+        "ready": not reasons,
+        "not_ready": reasons,
+        "remarks": to_look_at(flows, several=len(flows) > 1),
+        "time": now,
+        "states": _sum(one["states"] for one in each),
+        "unassigned_partitions": _sum_known([one["unassigned_partitions"] for one in each]),
+        "clusters": _clusters(each),
+        "lag_records": _lag([one["lag_records"] for one in each]),
+        "lag_unknown_partitions": sum(one["lag_unknown_partitions"] for one in each),
+        **{name: sum(one[name] for one in each) for name in _SUMS},
+        "resyncs": _sum(one["resyncs"] for one in each),
+        "halts": _sum(one["halts"] for one in each),
+        **{name: [row | {"flow": one["flow"]} for one in each for row in one[name]] for name in _LISTS},
+        "workers": [_worker(worker, flows, now) for worker in processes.values() if _runs(worker, flows)],
+        "flows": [{name: value for name, value in one.items() if name not in _LISTS} for one in each],
+    }
+    return found
+
+
+def _flow_status(flow: Shown, now: float) -> Status:
+    fleet, commands = flow.fleet, flow.commands
+    totals, replicated = fleet.totals(), fleet.replicated
+    reasons = not_ready([flow], several=False)
+    return {
+        "flow": fleet.flow,
+        "flow_id": fleet.flow_id,
+        "group": flow.group,
+        "ready": not reasons,
+        "not_ready": reasons,
+        "remarks": remarks(fleet),
+        "states": fleet.states,
+        "partitions_of_flow": fleet.flow_partitions,
+        "unassigned_partitions": fleet.unassigned,
+        "clusters": [{"cluster": name, "up": up} for name, up in fleet.clusters.items()],
+        "lag_records": fleet.lag_records,
+        "lag_unknown_partitions": fleet.lag_unknown,
+        "replicated_records": replicated.records,
+        "replicated_batches": replicated.batches,
+        "replicated_bytes": replicated.bytes,
+        "filled_offsets": replicated.filled,
+        "resyncs": fleet.labelled("resyncs"),
+        "halts": fleet.labelled("halts"),
+        "partitions": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "state": row.state,
+                "worker": worker.number,
+                "lag_records": row.lag_records,
+                "lag_seconds": fleet.lag_seconds(row, now),
+                "source_end": row.source_end if row.source_end >= 0 else None,
+                "position": row.position if row.position >= 0 else None,
+                "committed": row.committed if row.committed >= 0 else None,
+                "replicated_records": totals[row.key][0],
+                "replicated_batches": totals[row.key][1],
+                "replicated_bytes": totals[row.key][2],
+                "filled_offsets": totals[row.key][3],
+                "waits": commands.rendered(row.waits, row.topic, row.partition) or None,
+                "waits_since": row.waits_since or None,
+                "reason": row.reason or None,
+                "detail": commands.rendered(row.detail, row.topic, row.partition) or None,
+                "remedy": commands.remedy(row.remedy, row.reason, row.topic, row.partition) or None,
+            }
+            for worker, row in sorted(fleet.rows, key=lambda each: each[1].key)
+        ],
+        "left_halted": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "reason": row.reason,
+                "detail": commands.rendered(row.detail, row.topic, row.partition),
+                "remedy": commands.remedy(row.remedy, row.reason, row.topic, row.partition),
+            }
+            for row in fleet.left_halted
+        ],
+        "skipped": [each._asdict() | {"why": in_words(each.reason)} for each in fleet.skipped],
+    }
+
+
+def _runs(process: WorkerView, flows: Sequence[Shown]) -> bool:
+    return any(process.number in flow.fleet.workers for flow in flows)
+
+
+def _worker(process: WorkerView, flows: Sequence[Shown], now: float) -> Status:
+    """Returns a process with the flows that it runs. It is in the group if each flow is in its own."""
+    views = [
+        (flow.fleet.flow, flow.fleet.workers[process.number])
+        for flow in flows
+        if process.number in flow.fleet.workers
+    ]  # fmt: skip
+    waits = [view.waits if len(flows) == 1 else f"{flow}: {view.waits}" for flow, view in views if view.waits]
+    silent = {(broker, what): seconds for _, view in views for broker, what, seconds in view.silent}
+    return {
+        "worker": process.number,
+        "pid": process.pid,
+        "up": process.up,
+        "joined": all(view.joined for _, view in views) and not process.quiet_s,
+        "quiet": bool(process.quiet_s),
+        "waits": "; ".join(waits) or None,
+        "silent_brokers": [
+            {"broker": broker, "request": what, "seconds": seconds} for (broker, what), seconds in silent.items()
+        ],
+        "member": ", ".join(view.member for _, view in views if view.member),
+        "flows": [flow for flow, _ in views],
+        "partitions": sum(len(view.rows) for _, view in views),
+        "started_at": process.started_at,
+        "heard_s_ago": max(0.0, now - process.heard_at),
+        "restarts": process.restarts,
+        "cpu_seconds": process.counter("cpu_s"),
+        "rss_bytes": process.gauges.get("rss_bytes"),
+    }
+
+
+def _sum(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: Counter[str] = Counter()
+    for each in counts:
+        found.update(each)
+    return dict(found)
+
+
+def _sum_known(values: Sequence[int | None]) -> int | None:
+    """Returns the sum; None if one of them is not known."""
+    return None if None in values else sum(value or 0 for value in values)
+
+
+def _lag(lags: Sequence[int | None]) -> int | None:
+    """Returns the sum of the known lags. None instead of 0 unless all are known."""
+    known = sum(lag or 0 for lag in lags)
+    return known if known or None not in lags else None
+
+
+def _clusters(flows: Sequence[Status]) -> list[Status]:
+    """Returns each cluster once; it is up if it answers the workers of every flow."""
+    up: dict[str, bool] = {}
+    for flow in flows:
+        for each in flow["clusters"]:
+            up[each["cluster"]] = up.get(each["cluster"], True) and each["up"]
+    return [{"cluster": name, "up": answers} for name, answers in up.items()]
+
+
+def late_workers(processes: Mapping[int, WorkerView], now: float) -> list[int]:
+    """Returns the workers that run but were not heard of for ``LATE_S``: stuck or stopped, whatever brokers do."""
+    return [worker.number for worker in processes.values() if worker.up and now - worker.heard_at > LATE_S]

@@ -1,0 +1,66 @@
+"""The worker processes, whichever flows they run: their starts, signs of life, and what they use. No I/O.
+
+A flow's view of its workers is in its ``telemetry.fleet.Fleet``. What belongs to a process as a whole (CPU time,
+memory, the garbage collector) is in the reports of each of its flows, and counted once, here.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from mirror.service.telemetry.fleet import Fleet, WorkerView
+
+OF_PROCESS = ("cpu_s", "gc_")
+"""Beginnings of the names of counters that are the process's, and not the flow's."""
+OF_CLUSTERS = ("request_errors", "throttled_s")
+"""Counters that have clusters as labels. Several flows may count for one cluster."""
+
+
+class Processes:
+    """All worker processes of one supervisor, by number."""
+
+    def __init__(self) -> None:
+        self.workers: dict[int, WorkerView] = {}
+        self._parted: Counter[str] = Counter()
+        """What flows that were removed had counted of clusters."""
+
+    def started(self, number: int, pid: int) -> None:
+        """Notes that a process of this number was started."""
+        worker = self.workers.setdefault(number, WorkerView(number))
+        if worker.started_at:
+            worker.restarts += 1
+        worker.pid, worker.up = pid, True
+        worker.started_at = worker.heard_at = time.time()
+
+    def heard(self, number: int, message: Mapping[str, Any]) -> None:
+        """Takes any message of a process."""
+        worker = self.workers[number]
+        worker.heard_at = time.time()
+        if "gauges" in message:
+            worker.gauges = {"rss_bytes": message["gauges"]["rss_bytes"]}
+            counters = message["counters"].items()
+            worker.counters = {name: value for name, value in counters if name.startswith(OF_PROCESS)}
+
+    def ended(self, number: int) -> None:
+        """Notes that the process is gone. What it had counted stays."""
+        worker = self.workers[number]
+        worker.base.update(worker.counters)
+        worker.counters, worker.gauges, worker.up = {}, {}, False
+
+    def retired(self, number: int) -> None:
+        """Notes that there will be no process of this number any more."""
+        del self.workers[number]
+
+    def part(self, fleet: Fleet) -> None:
+        """Keeps what a flow that is removed has counted of its clusters: counters never go back."""
+        for name in OF_CLUSTERS:
+            self._parted.update({f"{name}/{label}": count for label, count in fleet.labelled(name).items()})
+
+    def of_clusters(self, name: str, fleets: "list[Fleet]") -> dict[str, float]:
+        """Returns one of ``OF_CLUSTERS`` by label, summed over all flows, those that were removed included."""
+        prefix = f"{name}/"
+        found = Counter({key.removeprefix(prefix): n for key, n in self._parted.items() if key.startswith(prefix)})
+        for fleet in fleets:
+            found.update(fleet.labelled(name))
+        return dict(found)

@@ -1,0 +1,122 @@
+"""Reloads the configuration of a running service: reads it, says what changes, and has that done.
+
+The new configuration is checked as a whole first. If anything is wrong with it, nothing changes. Flows that it does not
+change are not touched: their workers are told nothing, so their partitions stay where they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from mirror.service.child import program
+from mirror.service.commands import Commands
+from mirror.service.flows.changes import Changes, changes
+from mirror.service.worker_settings import Supervision
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+READ_S = 60.0
+"""Longest time that reading the file may take."""
+UNCHANGED = "nothing was changed: all flows go on under the former configuration"
+
+
+class NotRead(Exception):
+    """The configuration cannot be used; the message says why."""
+
+
+class Service(Protocol):
+    """The supervisor, as far as this module needs it."""
+
+    settings: Supervision
+    commands: Commands
+
+    @property
+    def log(self) -> FilteringBoundLogger:
+        """The log for lines about the service."""
+
+    async def apply(self, wanted: Changes) -> None:
+        """Adds, removes and restarts flows. Returns when that is done."""
+
+
+class Reloading:
+    """The reloads of one service: one at a time, and those asked for meanwhile as one more."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._asked = asyncio.Event()
+        self.successful = True
+        """True if the last one succeeded; at the start, the configuration was read."""
+        self.succeeded_at = time.time()
+        """When the configuration was last read and used, in seconds since 1970."""
+
+    def ask(self) -> None:
+        """Asks for a reload, soon."""
+        self._asked.set()
+
+    async def keep(self) -> None:
+        """Reloads whenever that is asked for, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            await self._reload()
+
+    async def _reload(self) -> None:
+        service = self._service
+        try:
+            wanted = changes(service.settings, await read(service.commands.config, service.settings))
+        except NotRead as error:
+            self.successful = False
+            remedy = "correct the configuration, and send SIGHUP again"
+            service.log.error("not_reloaded", signal="SIGHUP", detail=f"{error}; {UNCHANGED}", remedy=remedy)
+            return
+        service.log.info(
+            "reloading",
+            added=list(wanted.added),
+            removed=list(wanted.removed),
+            restarted=list(wanted.restarted),
+            untouched=list(wanted.untouched),
+        )
+        if wanted.need_restart:
+            service.log.warning(
+                "reload_needs_restart",
+                keys=list(wanted.need_restart),
+                detail=f"changed, and used from the next start of the service on: {', '.join(wanted.need_restart)}",
+            )
+        await service.apply(wanted)
+        self.successful, self.succeeded_at = True, time.time()
+        service.log.info("reloaded", flows=[flow.flow for flow in wanted.told.flows])
+
+
+async def read(config: str, running: Supervision) -> Supervision:
+    """Returns the settings that the file has now, with the options that the service was started with.
+
+    Raises:
+        NotRead: something is wrong with it.
+    """
+    if not config:
+        raise NotRead("this mirror was started without a configuration file")
+    asked = {"config": config, "workers": running.workers_option, "fail_fast": running.fail_fast}
+    answer = await asyncio.to_thread(_ask, json.dumps(asked))
+    found = json.loads(answer)
+    if "wrong" in found:
+        raise NotRead(found["wrong"])
+    return Supervision.unpack(found["told"])
+
+
+def _ask(asked: str) -> str:
+    """Has another process read the file. Returns its answer."""
+    command = program("mirror.service.config.reread", name="mirror-reload")
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=READ_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotRead(f"the process that reads the configuration failed: {error}") from error
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise NotRead(f"{sys.executable} cannot read the configuration: {last[0]}")
+    return done.stdout

@@ -1,0 +1,140 @@
+"""Rules across flows: who may write a topic, what would go round, and who is in which group."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mirror.service.selection import Selection
+from tests.service.loading import Load
+
+CLUSTERS = {
+    "west": {"bootstrap.servers": "w:1"},
+    "east": {"bootstrap.servers": "e:1"},
+    "hub": {"bootstrap.servers": "h:1,h:2"},
+    "hub-too": {"bootstrap.servers": "h:2"},
+}
+MAPPED = {"offsets": "mapped"}
+PREFIX = MAPPED | {"replication.policy": "prefix"}
+
+
+def text(flows: dict[str, dict[str, Any]], **top: object) -> str:
+    rest = {key.replace("_", "."): value for key, value in top.items()}
+    return json.dumps(
+        {"clusters": CLUSTERS, "flows": {name: {"topics": ["a"]} | flow for name, flow in flows.items()}} | rest
+    )
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        {"west->hub": {}, "west->east": {}},
+        {"west->hub": {}, "east->hub": {"topics": ["b"]}},
+        {"west->hub": {"topics": [".*"], "exclude": ["a"]}, "east->hub": {}},
+        {"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["y.*"]}},
+        {"west->hub": MAPPED, "east->hub": MAPPED},
+        {"west->hub": {}, "east->hub": PREFIX},
+        {"west->hub": {}, "east->hub": {"enabled": False}},
+        {"west->east": PREFIX | {"topics": [".*"]}, "east->west": PREFIX | {"topics": [".*"]}},
+        {"west->east": {}, "east->west": {"topics": ["b"]}},
+        {"west->east": {}, "east->hub": {}},
+        {"west->east": {"group.id": "g"}, "east->hub": {"group.id": "g"}},
+    ],
+    ids=str,
+)
+def test_flows_that_go_together(loading: Load, flows: dict[str, dict[str, Any]]) -> None:
+    """Fan-out, fan-in, both ways, chains: all of them run."""
+    enabled = [name for name, flow in flows.items() if flow.get("enabled", True)]
+    assert [flow.name for flow in loading(text(flows)).enabled_flows()] == enabled
+
+
+@pytest.mark.parametrize(
+    ("flows", "said"),
+    [
+        (
+            {"west->hub": {}, "east->hub": {}},
+            "flows.east->hub.topics: a would be written at cluster hub by flow west->hub as well, and a topic with "
+            "offsets: exact has one writer; take it out of one of the two",
+        ),
+        ({"west->hub": {}, "east->hub-too": {}}, "flows.east->hub-too.topics: a would be written"),
+        ({"west->hub": {}, "east->hub": MAPPED}, "flows.east->hub.topics: a would be written"),
+        ({"west->hub": {"topics": [".*"]}, "east->hub": {}}, "flows.east->hub.topics: a would be written"),
+        ({"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["x.*"]}}, "x.* would be written"),
+        (
+            {"west->hub": {"topics": ["east.a"]}, "east->hub": PREFIX},
+            "flows.east->hub.topics: east.a would be written at cluster hub by flow west->hub as well",
+        ),
+        (
+            {"west->hub": {}, "east->hub": MAPPED | {"topics": ["b.*"], "topic.rename": {"b.*": "a"}}},
+            "flows.east->hub.topics: a would be written",
+        ),
+        (
+            {"west->east": {}, "east->west": {}},
+            "flows.east->west.topics: a would be copied back by this flow, which flow west->east copies: a loop;",
+        ),
+        ({"west->east": MAPPED | {"topics": [".*"]}, "east->west": MAPPED | {"topics": [".*"]}}, ".* would be copied"),
+        (
+            {"west->east": PREFIX, "east->west": MAPPED | {"topics": [".*"], "topic.rename": {"west\\.(.*)": "\\1"}}},
+            "flows.east->west.topics: a would be copied back",
+        ),
+        (
+            {"west->east": PREFIX | {"topics": ["east.a"]}},
+            "flows.west->east.topics[0]: east.a came from cluster east, by its prefix",
+        ),
+        (
+            {"west->hub": {}} | {"west->east": {"flow.id": "west->hub"}},
+            "flows.west->east.flow.id: is west->hub, and so",
+        ),
+        (
+            {"west->east": {"group.id": "g"}, "west->hub": {"group.id": "g"}},
+            "flows.west->hub.group.id: is g, and so is that of flow west->east, which has the same source",
+        ),
+        ({"west->east": {"group.id": "mirror-west->hub"}, "west->hub": {}}, "flows.west->hub.group.id: is mirror-west"),
+        ({"west->east": {"enabled": False}}, "flows: no flow is enabled; set enabled: true on one of them"),
+        (
+            {"west->east": {"replication.policy": "prefix"}},
+            "replication.policy: gives topics another name, and with off",
+        ),
+        ({"west->east": PREFIX | {"replication.policy.separator": "/"}}, "separator: must be letters, digits, dots"),
+    ],
+    ids=str,
+)
+def test_flows_that_do_not_go_together(loading: Load, flows: dict[str, dict[str, Any]], said: str) -> None:
+    """Said with both flows, before anything runs."""
+    found = loading.errors(text(flows))
+    assert [error for error in found if said in error], found
+
+
+def test_one_group_for_several_flows(loading: Load) -> None:
+    """The name at the top is for one flow: in one group, each would take partitions from the other."""
+    (error,) = loading.errors(text({"west->east": {}, "west->hub": {}}, group_id="g"))
+    assert "group.id: names one group for 2 flows (west->east, west->hub), which would take each other's" in error
+    config = loading(text({"west->east": {}, "west->hub": {"group.id": "h"}}, group_id="g"))
+    assert [config.group_of(flow) for flow in config.enabled_flows()] == ["g", "h"]
+    config = loading(text({"west->east": {}, "west->hub": {"flow.id": "x->y"}}))
+    assert [config.group_of(flow) for flow in config.enabled_flows()] == ["mirror-west->east", "mirror-x->y"]
+
+
+def test_prefixes(loading: Load) -> None:
+    """As MirrorMaker 2 names topics, with whatever separator; what came from the destination is not selected."""
+    flow = PREFIX | {"topics": [".*"], "topic.rename": {"plain": "other"}}
+    found = loading(text({"west->east": flow})).enabled_flow().settings.selection
+    names = {name: found.destination_of(name) for name in ("orders", "hub.orders", "plain")}
+    assert names == {"orders": "west.orders", "hub.orders": "west.hub.orders", "plain": "other"}
+    topics = (
+        "orders",
+        "hub.orders",
+        "east.orders",
+        "hub.east.orders",
+        "hub.hub-too.east.x",
+        "orders.east.v1",
+        "easter",
+    )
+    assert [name for name in topics if found.selects(name)] == ["orders", "hub.orders", "orders.east.v1", "easter"]
+    found = (
+        loading(text({"west->east": flow | {"replication.policy.separator": "_"}})).enabled_flow().settings.selection
+    )
+    assert (found.destination_of("orders"), found.selects("east_orders")) == ("west_orders", False)
+    assert found.selects("east.orders")
+    # Exclusion wins over everything.
+    assert not Selection((".*",), exclude=("a",), prefix="w.").selects("a")

@@ -1,0 +1,122 @@
+"""Reloads: the file is read in another process, checked as a whole, and applied; a wrong one changes nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.service.commands import Commands
+from mirror.service.config import load
+from mirror.service.config.resolve import supervision
+from mirror.service.flows import reloading
+from mirror.service.flows.changes import Changes
+from mirror.service.flows.reloading import NotRead, Reloading, read
+from mirror.service.worker_settings import Supervision
+from tests.fakes.loop import until
+from tests.service.config.test_across import text
+from tests.service.flows.test_flow import EAST, HUB, Lines
+
+
+class Service:
+    """What was applied."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write({EAST: {}})
+        self.settings = supervision(load(path), workers=2)
+        self.commands = Commands(config=str(path))
+        self.lines = Lines()
+        self.applied: list[Changes] = []
+        self.may_apply = asyncio.Event()
+        self.may_apply.set()
+
+    def write(self, flows: dict[str, dict[str, Any]], **top: object) -> None:
+        self.path.write_text(text(flows, **top))
+
+    @property
+    def log(self) -> Any:
+        return self.lines
+
+    async def apply(self, wanted: Changes) -> None:
+        self.applied.append(wanted)
+        self.settings = wanted.told
+        await self.may_apply.wait()
+
+
+@asynccontextmanager
+async def reloads(folder: Path) -> AsyncIterator[tuple[Service, Reloading]]:
+    service = Service(folder / "mirror.yaml")
+    found = Reloading(service)
+    task = asyncio.get_running_loop().create_task(found.keep())
+    try:
+        yield service, found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_reload(tmp_path: Path) -> None:
+    """Read by another process, with the options of the command line, and said: what comes, what needs a restart."""
+    async with reloads(tmp_path) as (service, found):
+        service.write({EAST: {}, HUB: {}}, workers=9, log_level="debug")
+        begun = found.succeeded_at
+        found.ask()
+        await until(lambda: service.lines.of("reloaded"))
+        (wanted,) = service.applied
+        assert (wanted.added, wanted.untouched, wanted.told.pool) == ((HUB,), (EAST,), 2)
+        (line,) = service.lines.of("reloading")
+        assert (line["added"], line["removed"], line["restarted"], line["untouched"]) == ([HUB], [], [], [EAST])
+        assert service.lines.of("reload_needs_restart")[0]["keys"] == ["log.level"]
+        assert found.successful
+        assert found.succeeded_at > begun
+
+
+async def test_a_wrong_file(tmp_path: Path) -> None:
+    """1. Everything that is wrong is said, and nothing is applied. 2. Once it is corrected, the next one succeeds."""
+    async with reloads(tmp_path) as (service, found):
+        before = found.succeeded_at
+        service.write({EAST: {"settle.ms": 1}, HUB: {"topic": "x"}})
+        found.ask()
+        await until(lambda: service.lines.of("not_reloaded"))
+        (line,) = service.lines.of("not_reloaded")
+        assert f"{service.path}:1: flows.{EAST}.settle.ms: must be from 1000" in line["detail"]
+        assert f"flows.{HUB}.topic: is unknown" in line["detail"]
+        assert line["detail"].endswith("nothing was changed: all flows go on under the former configuration")
+        assert (service.applied, found.successful, found.succeeded_at) == ([], False, before)
+        service.write({EAST: {}})
+        found.ask()
+        await until(lambda: found.successful)
+        assert service.applied[0].untouched == (EAST,)
+
+
+async def test_asked_for_while_one_is_under_way(tmp_path: Path) -> None:
+    """However often: one more follows, with the file as it is then."""
+    async with reloads(tmp_path) as (service, found):
+        service.may_apply.clear()
+        found.ask()
+        await until(lambda: service.applied)
+        service.write({HUB: {}})
+        for _ in range(3):
+            found.ask()
+        service.may_apply.set()
+        await until(lambda: len(service.lines.of("reloaded")) == 2)
+        assert [each.added for each in service.applied] == [(), (HUB,)]
+
+
+async def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file, a file that is gone, and a process that fails: each is said, and raises nothing else."""
+    service = Service(tmp_path / "mirror.yaml")
+    told: Supervision = service.settings
+    with pytest.raises(NotRead, match="started without a configuration file"):
+        await read("", told)
+    with pytest.raises(NotRead, match="cannot be read: No such file or directory"):
+        await read(str(tmp_path / "gone.yaml"), told)
+    monkeypatch.setattr(reloading, "program", lambda *_, **__: ["/bin/sh", "-c", "echo a broken disk >&2; exit 3"])
+    with pytest.raises(NotRead, match="a broken disk"):
+        await read(str(service.path), told)
+    monkeypatch.setattr(reloading, "program", lambda *_, **__: [str(tmp_path / "no-such-program")])
+    with pytest.raises(NotRead, match="the process that reads the configuration failed"):
+        await read(str(service.path), told)

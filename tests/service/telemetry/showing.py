@@ -1,0 +1,31 @@
+"""What the service's pages show of one fleet, as of a flow with workers of its own."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from mirror.service.commands import Commands
+from mirror.service.flows.overview import Status, status
+from mirror.service.flows.processes import Processes
+from mirror.service.telemetry.fleet import Fleet
+from mirror.service.telemetry.metrics import render
+
+
+def flow_of(found: Fleet, *, started: bool = True, group: str = "g", commands: Commands | None = None) -> Any:
+    return SimpleNamespace(fleet=found, started=started, group=group, commands=commands or Commands())
+
+
+def processes_of(found: Fleet) -> Processes:
+    processes = Processes()
+    processes.workers = found.workers
+    return processes
+
+
+def exposed_of(found: Fleet, version: str) -> bytes:
+    """The text of /metrics."""
+    reloads = SimpleNamespace(successful=False, succeeded_at=1_700_000_007.5)
+    return render([flow_of(found)], processes_of(found), version, reloads=reloads)
+
+
+def status_of(found: Fleet, commands: Commands | None = None) -> Status:
+    """The object of /api/v1/status."""
+    return status([flow_of(found, commands=commands)], found.workers, version="1", address="127.0.0.1:1", pid=1)
