@@ -35,6 +35,7 @@ from mirror.service.group.expel import expel
 from mirror.service.group.member import Membership, PutOut
 from mirror.service.group.overdue import Overdue
 from mirror.service.resume.resuming import flow_keys, resume
+from mirror.service.sync.keeper import SyncKeeper
 from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.snapshot import Snapshots
 from mirror.service.telemetry.watching import Watching
@@ -114,6 +115,7 @@ class Worker:
         self._source: Cluster | None = None
         self._dialled: set[str] = set()
         self._member: Member | None = None
+        self._sync: SyncKeeper | None = None
         self._handover: Handover | None = None
         self._pauses = Pauses()
         self._snapshots = Snapshots(self._pauses)
@@ -246,6 +248,8 @@ class Worker:
         member.on_unknown_topic = relay.look_now
         telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
+        self._sync = SyncKeeper(handover, self._log)
+        self._spawn(self._sync.keep(relay))
         self._spawn(self._watching.ask_group(relay, relay.source, handover.group, self._log))
         try:
             await self._watch(relay, member, handover.group.commit_interval_ms / 1000)
@@ -318,6 +322,9 @@ class Worker:
             relay, member.committed, joined=int(member.joined), dropped_messages=self._channel.dropped
         )
         snapshot["counters"] |= member.counters | self._watching.counters
+        if self._sync is not None:
+            snapshot["counters"] |= self._sync.counters
+            snapshot["gauges"] |= self._sync.gauges
         snapshot["clusters"] = self._watching.clusters
         snapshot["unassigned"] = self._watching.unassigned
         snapshot["silent"] = self._watching.silent

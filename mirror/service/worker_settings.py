@@ -5,13 +5,15 @@ program that read it). So they stay small, and run with exactly what was checked
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.security.options import SecurityOptions
 from mirror.relay.settings import RelaySettings
+from mirror.service.offsets.sides import FlowSides
 from mirror.service.selection import Selection, topic_pattern
+from mirror.service.sync.settings import SyncSettings
 
 _MADE_HERE = ("selects", "wanted", "destination_of")
 """Fields of the relay's settings that are functions: the process that unpacks makes them from the selection."""
@@ -45,7 +47,21 @@ class Handover:
     selection: Selection
     relay: RelaySettings
     group: GroupSettings
+    sync: SyncSettings = field(default_factory=SyncSettings)
     snapshot_interval_ms: int = 1_000
+
+    @property
+    def sides(self) -> FlowSides:
+        """The flow as those take it who translate its offsets."""
+        return FlowSides(
+            name=self.flow,
+            id=self.relay.flow,
+            source=self.source,
+            destination=self.destination,
+            selection=self.selection,
+            exact=not self.relay.mapped,
+            committed=self.relay.committed,
+        )
 
     def pack(self) -> dict[str, Any]:
         """Returns the settings as plain data, for JSON."""
@@ -61,6 +77,7 @@ class Handover:
                 if field.name not in _MADE_HERE
             },
             "group": asdict(self.group),
+            "sync": self.sync.pack(),
             "snapshot_interval_ms": self.snapshot_interval_ms,
         }
 
@@ -78,6 +95,7 @@ class Handover:
             selection=selection,
             relay=RelaySettings(**_tuples(data["relay"]), **selecting(selection)),
             group=GroupSettings(**data["group"]),
+            sync=SyncSettings.unpack(data["sync"]),
             snapshot_interval_ms=data["snapshot_interval_ms"],
         )
 

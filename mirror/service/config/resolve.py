@@ -3,6 +3,8 @@
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, ResolvedFlow
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.sync.settings import SyncSettings
 from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting
 
 SNAPSHOT_INTERVAL_MS = 1_000
@@ -61,6 +63,19 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
     )
 
 
+def flow_sides(flow: ResolvedFlow) -> FlowSides:
+    """Returns a flow as those take it who translate its offsets."""
+    return FlowSides(
+        name=flow.name,
+        id=flow.id,
+        source=cluster_options(flow.source),
+        destination=cluster_options(flow.destination),
+        selection=flow.settings.selection,
+        exact=flow.settings.offsets == "exact",
+        committed=flow.settings.isolation_level == "read_committed",
+    )
+
+
 def group_settings(config: Config, number: int) -> GroupSettings:
     """Returns the group's settings for the worker of this number."""
     return GroupSettings(
@@ -73,9 +88,24 @@ def group_settings(config: Config, number: int) -> GroupSettings:
     )
 
 
+def sync_settings(flow: ResolvedFlow, own_group: str) -> SyncSettings:
+    """Returns what of a flow is kept in step beside its records. ``own_group``: by which its workers share it."""
+    settings = flow.settings
+    return SyncSettings(
+        offsets=settings.sync_group_offsets_enabled,
+        acls=settings.sync_topic_acls_enabled,
+        offsets_interval_ms=settings.sync_group_offsets_interval_ms,
+        acls_interval_ms=settings.sync_topic_acls_interval_ms,
+        groups=settings.groups,
+        groups_exclude=settings.groups_exclude,
+        own_group=own_group,
+    )
+
+
 def handover(config: Config, number: int) -> Handover:
     """Returns the settings for the worker of this number; numbers count from 1."""
     flow = config.enabled_flow()
+    group = group_settings(config, number)
     return Handover(
         number=number,
         flow=flow.name,
@@ -83,7 +113,8 @@ def handover(config: Config, number: int) -> Handover:
         destination=cluster_options(flow.destination),
         selection=flow.settings.selection,
         relay=relay_settings(flow, config),
-        group=group_settings(config, number),
+        group=group,
+        sync=sync_settings(flow, group.group_id),
         snapshot_interval_ms=min(SNAPSHOT_INTERVAL_MS, config.progress_interval_ms),
     )
 
