@@ -93,6 +93,7 @@ class Syncing:
 
     async def _keep(self, part: str, look: Callable[[Sync], Awaitable[str]], trouble: Trouble, every_s: float) -> None:
         loop = asyncio.get_running_loop()
+        self._gauges[f"synced_at_s/{part}"] = time.time()
         while True:
             began_at = loop.time()
             try:
