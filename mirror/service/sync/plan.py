@@ -13,6 +13,10 @@ from typing import NamedTuple
 from mirror.net.admin.groups import CommittedOffset
 from mirror.service.sync.copies import Spot
 
+NO_GROUP = (
+    "no group of the source has offsets of mirrored topics, or none is selected (groups, groups.exclude), or the "
+    "mirror's principal may not see it (it needs Describe on the group)"
+)
 Key = tuple[str, int]
 
 

@@ -21,7 +21,7 @@ from mirror.service.channel import Channel, ChannelLog
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.look import Sync
-from mirror.service.sync.plan import GroupPlan, GroupState
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState
 from mirror.service.worker_settings import Handover
 
 AGAIN_S = 600.0
@@ -73,6 +73,7 @@ class Syncing:
         self._group_trouble = Trouble(self._log, "group_offsets_not_synced", GROUPS)
         self._acl_trouble = Trouble(self._log, "topic_acls_not_synced", ACLS)
         self._acls_off = False
+        self._none_told = False
         self._sync: Sync | None = None
         self._opening = asyncio.Lock()
 
@@ -137,6 +138,9 @@ class Syncing:
                 offsets=sum(plan.committed for plan in moved),
                 groups=[plan.group for plan in moved[:NAMED]],
             )
+        if not plans and not self._none_told:
+            self._log.info("group_offsets_none", detail=NO_GROUP)
+        self._none_told = not plans
         failed = [plan for plan in plans if plan.state is GroupState.FAILED]
         self._group_trouble.look(_told(failed))
         return FAILED if failed else OK

@@ -5,7 +5,7 @@ from typing import Any
 
 from mirror.service.offsets.translate import aligned
 from mirror.service.sync.acls import AclsPlan
-from mirror.service.sync.plan import GroupPlan, GroupState, Move, Wanted
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
 
 _TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
 
@@ -48,10 +48,7 @@ def failed(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None) -> bool:
 
 def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
     if not plans:
-        return [
-            "no group of the source has offsets of mirrored topics, or none is selected (groups, groups.exclude), or "
-            "the mirror's principal may not see it (Describe on the group, or on the cluster)"
-        ]
+        return [NO_GROUP]
     table: list[Sequence[str]] = [_TITLES]
     for plan in plans:
         moves = {(move.topic, move.partition): move for move in plan.moves}
