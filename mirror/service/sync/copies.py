@@ -77,7 +77,8 @@ class MappedCopy(NamedTuple):
         behind = offset > known.source_end
         place = known.to_destination(min(offset, known.source_end))
         assert place is not None, "all up to the source's end is copied"
-        return Spot(max(place.offset, known.log_start), behind, place.exact and not behind)
+        exact = place.exact and not behind and place.offset >= known.log_start
+        return Spot(max(place.offset, known.log_start), behind, exact)
 
 
 class NoCopy(NamedTuple):

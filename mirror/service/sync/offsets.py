@@ -1,7 +1,8 @@
 """One look at all groups of a flow: their offsets at the source, carried over to the destination.
 
-Kafka has no conditional commit. So what a group has at the destination is read last, a few groups at a time, and their
-offsets are committed right behind that; if this takes too long, they are left for the next look.
+Kafka has no conditional commit. So what a few groups have at the destination is read, then once more what they have at
+the source, and that is committed at once; if this takes too long, they are left for the next look. So if two processes
+do this at the same time, the one that commits last has the newer offsets, unless it was held up in these milliseconds.
 """
 
 import asyncio
@@ -135,7 +136,10 @@ class OffsetsSync:
     async def _carry(self, plans: list[GroupPlan], sources: dict[Key, list[Key]], *, apply: bool) -> None:
         loop = asyncio.get_running_loop()
         fresh_until = loop.time() + FRESH_S
-        there = await self._there.committed([plan.group for plan in plans])
+        names = [plan.group for plan in plans]
+        there = await self._there.committed(names)
+        if apply:
+            self._renew(plans, await self._here.committed(names))
         due: list[GroupPlan] = []
         for plan in plans:
             now = there[plan.group]
@@ -153,6 +157,14 @@ class OffsetsSync:
                 plan.stop(GroupState.FAILED, f"it took more than {FRESH_S:.0f} s to look at what it has there")
             return
         await asyncio.gather(*(self._commit(plan) for plan in due))
+
+    def _renew(self, plans: list[GroupPlan], here: dict[str, Offsets | NetworkError]) -> None:
+        """Takes over what the groups have committed since, of the partitions that were looked at."""
+        for plan in plans:
+            found = here[plan.group]
+            if not isinstance(found, NetworkError):
+                now = {(row.topic, row.partition): row for row in self._rows(found)}
+                plan.rows = [self._placed(now.get((row.topic, row.partition), row)) for row in plan.rows]
 
     async def _commit(self, plan: GroupPlan) -> None:
         offsets = {(move.topic, move.partition): move.to for move in plan.due}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from mirror.net.admin.groups import CommittedOffset
 from mirror.sandbox import Cluster
 from mirror.service.config import load, resolve
+from mirror.service.sync import offsets
 from mirror.service.sync.look import Sync
 from mirror.service.sync.plan import GroupPlan, GroupState
-from tests.service.kafka_side import create_topic, produce
+from tests.service.kafka_side import create_topic, delete_topic, end_of, produce
 from tests.service.running import MIRROR, config_text, mirror
 from tests.service.runs.test_holes import Record, consumed, transactions
 from tests.service.runs.test_worker import caught_up
@@ -55,12 +58,16 @@ def sync(config: Path, *options: str) -> dict[str, Any]:
     return found
 
 
-async def look(config: Path, *, blind: bool = False) -> list[GroupPlan]:
-    """Looks at the groups once, and carries over. ``blind``: takes every group for one without members."""
+def syncing(config: Path) -> Sync:
     loaded = load(config, {})
     flow = loaded.enabled_flow()
     settings = resolve.sync_settings(flow, resolve.group_settings(loaded, 1).group_id)
-    async with Sync(resolve.flow_sides(flow), settings) as found:
+    return Sync(resolve.flow_sides(flow), settings)
+
+
+async def look(config: Path, *, blind: bool = False) -> list[GroupPlan]:
+    """Looks at the groups once, and carries over. ``blind``: takes every group for one without members."""
+    async with syncing(config) as found:
         if blind:
             setattr(found._offsets, "_skip_active", nothing)  # noqa: B010 (a method)
         return await found.groups(apply=True)
@@ -223,3 +230,132 @@ def test_what_is_left_alone(
     left = dict.fromkeys(["not-selected", "excluded", "mirrors"], UNKNOWN)
     assert there == {"classic": 1, "consumer": 1, "ahead": 9, "moved": 8} | left
     assert not [name for name in groups_of(destination_cluster) if name == "mirror-source->destination"]
+
+
+async def test_two_at_once(
+    source_cluster: Cluster,
+    destination_cluster: Cluster,
+    topic_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    1. Two look at the same groups at the same time, again and again: each time, every group is where it has to be.
+    2. One of them is held up between its look at the destination and its commit, while the other one carries the groups
+       further. What it knows is too old then: it commits nothing, and no group goes back.
+    """
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    config, groups = tmp_path / "mirror.yaml", [f"{topic_name}-{number}" for number in range(25)]
+    text = config_text(source, destination, [topic_name], flow={**SYNC, "groups": [f"{topic_name}-.*"]})
+    create_topic(source, topic_name)
+    produce(source, topic_name, 20)
+    for group in groups:
+        commit(source_cluster, group, topic_name, 1)
+    with mirror(config, text) as process:
+        caught_up(process, source, destination, topic_name, 1)
+        assert process.stop() == 0
+    key = (topic_name, 0)
+    async with syncing(config) as one, syncing(config) as other:
+        here, there = one._offsets._here, one._offsets._there
+
+        async def stand(offset: int) -> bool:
+            found = await there.committed(groups)
+            return {each[key].offset for each in found.values() if isinstance(each, dict)} == {offset}
+
+        for offset in range(2, 8):
+            for group in groups:
+                assert await here.commit(group, {key: CommittedOffset(offset)}) == {key: 0}
+            both = await asyncio.gather(one.groups(apply=True), other.groups(apply=True))
+            assert {plan.state for plans in both for plan in plans} == {GroupState.IN_STEP}
+            assert await stand(offset)
+
+        async def advance(offset: int) -> None:
+            for group in groups:
+                await here.commit(group, {key: CommittedOffset(offset)})
+
+        await advance(8)
+        read, asked = here.committed, 0
+
+        async def held_up(names: Collection[str], **how: Any) -> Any:
+            """The second time, just before it commits, the other one overtakes."""
+            nonlocal asked
+            asked, found = asked + 1, await read(names, **how)
+            if asked == 2:
+                await advance(10)
+                await other.groups(apply=True)
+                await asyncio.sleep(2 * offsets.FRESH_S)
+            return found
+
+        monkeypatch.setattr(here, "committed", held_up)
+        monkeypatch.setattr(offsets, "FRESH_S", 1.0)
+        late = await one.groups(apply=True)
+        assert [plan.state for plan in late] == [GroupState.FAILED] * 20 + [GroupState.IN_STEP] * 5
+        assert await stand(10)
+
+
+def test_what_is_no_copy(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. A destination topic of the same name that nobody has copied into: no group is carried over.
+    2. A topic that is copied, and then deleted and made again at the source: neither before the mirror has noticed nor
+       after it has halted, since an offset there is another record.
+    """
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    config = tmp_path / "mirror.yaml"
+    text = config_text(source, destination, [topic_name], flow={**SYNC, "groups": [topic_name]})
+    config.write_text(text)
+    create_topic(source, topic_name)
+    produce(source, topic_name, 10)
+    commit(source_cluster, topic_name, topic_name, 5)
+    create_topic(destination, topic_name)
+    (told,) = sync(config)["groups"]
+    assert (told["state"], told["committed"]) == ("held", 0)
+    with mirror(config, text) as process:
+        caught_up(process, source, destination, topic_name, 1)
+        wait_committed(destination_cluster, topic_name, topic_name, 5)
+        assert process.stop() == 0
+    delete_topic(source, topic_name)
+    create_topic(source, topic_name)
+    produce(source, topic_name, 20, seed=1)
+    commit(source_cluster, topic_name, topic_name, 8)
+    (told,) = sync(config)["groups"]
+    assert (told["state"], told["committed"]) == ("held", 0)
+    assert "topic id" in told["why"]
+    with mirror(config, text) as process:
+        process.wait_event("halted", reason="recreated")
+        (told,) = sync(config)["groups"]
+        assert (told["state"], told["committed"]) == ("held", 0)
+        process.stop()
+    assert committed(destination_cluster, topic_name, topic_name) == [5]
+
+
+def test_two_topics_in_one(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """A group that has read of both goes to the lesser place; of one that has read one topic only, nothing is said of
+    where it reads the other, so nothing is committed. A dry run has the reason, in words."""
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    config, names = tmp_path / "mirror.yaml", [f"{topic_name}-a", f"{topic_name}-b"]
+    merged = f"{topic_name}-all"
+    flow = {**MAPPED, "topic.rename": {f"{topic_name}-(a|b)": merged}, "groups": [f"{topic_name}.*"]}
+    text = config_text(source, destination, names, flow=flow)
+    for topic in names:
+        create_topic(source, topic)
+        produce(source, topic, 10)
+    create_topic(destination, merged)
+    both, one = f"{topic_name}-both", f"{topic_name}-one"
+    for topic in names:
+        commit(source_cluster, both, topic, 10)
+    commit(source_cluster, one, names[0], 10)
+    with mirror(config, text) as process:
+        process.wait_event("caught_up")
+        wait_committed(destination_cluster, both, merged, end_of(destination, merged))
+        assert process.stop() == 0
+    assert committed(destination_cluster, one, merged) == [UNKNOWN]
+    command = [str(MIRROR), "sync", "-c", str(config), "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done
+    assert f"no offset of {names[1]}-0, which goes into the same partition" in done.stdout
+    assert "2 groups (1 held, 1 in step): nothing was committed; 0 offsets would be\n" in done.stdout
+    assert "source has no authorizer, and so no ACLs\n" in done.stdout
