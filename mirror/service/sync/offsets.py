@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Iterator
 
 from mirror.net.admin.groups import EMPTY, Groups, Listed, Offsets
-from mirror.net.errors import NetworkError, Refused
+from mirror.net.admin.share import ShareGroups
+from mirror.net.errors import NetworkError, Refused, Unsupported
 from mirror.relay.assignment import read_committed
 from mirror.relay.partition.claim import Committed
 from mirror.service.offsets.sides import FlowSides
@@ -34,6 +35,7 @@ IN_USE = frozenset(
 )
 """The refusals of a commit for a group that somebody has joined meanwhile."""
 _ACTIVE = "it has members at the destination"
+_ANOTHER_KIND = "a group of another kind has this name at the destination"
 _NOWHERE = Spot(-1)
 _RIGHTS = frozenset(
     {
@@ -55,6 +57,8 @@ class OffsetsSync:
         self._copies = Copies(translator)
         self._here = Groups(translator.source)
         self._there = Groups(translator.destination)
+        self._share_here = ShareGroups(translator.source)
+        self._share_there = ShareGroups(translator.destination)
 
     async def look(self, *, apply: bool) -> list[GroupPlan]:
         """Looks at every selected group that has offsets of mirrored topics. ``apply``: also commits what is due.
@@ -80,11 +84,13 @@ class OffsetsSync:
     async def _read(self, listed: dict[str, Listed]) -> list[GroupPlan]:
         """Returns the plans of the groups that have offsets of mirrored topics, or whose offsets are not known."""
         names = sorted(name for name, one in listed.items() if one.has_offsets)
+        shares = sorted(name for name, one in listed.items() if one.is_share)
         plans = []
-        for name, found in sorted((await self._here.committed(names)).items()):
+        answers = await self._here.committed(names) | await self._share_here.committed(shares)
+        for name, found in sorted(answers.items()):
             plan = GroupPlan(group=name, kind=listed[name].kind)
             if isinstance(found, NetworkError):
-                plan.stop(GroupState.FAILED, str(found), needed(found, f"Describe on group {name}", self._aliases[0]))
+                self._stop(plan, found, f"Describe on group {name}", self._aliases[0])
                 plans.append(plan)
             elif rows := list(self._rows(found)):
                 plan.rows = rows
@@ -117,8 +123,8 @@ class OffsetsSync:
             # Before Kafka 2.6, the list does not say.
             states |= {name: state for name, (state, _) in (await self._there.described(unknown)).items()}
         for plan in plans:
-            if plan.group in listed and listed[plan.group].is_share:
-                plan.stop(GroupState.HELD, "a share group has this name at the destination")
+            if plan.group in listed and listed[plan.group].is_share is not plan.is_share:
+                plan.stop(GroupState.HELD, _ANOTHER_KIND)
             elif states.get(plan.group, "") not in EMPTY:
                 plan.stop(GroupState.ACTIVE, _ACTIVE)
 
@@ -136,16 +142,14 @@ class OffsetsSync:
     async def _carry(self, plans: list[GroupPlan], sources: dict[Key, list[Key]], *, apply: bool) -> None:
         loop = asyncio.get_running_loop()
         fresh_until = loop.time() + FRESH_S
-        names = [plan.group for plan in plans]
-        there = await self._there.committed(names)
+        there = await self._committed(plans, self._there, self._share_there)
         if apply:
-            self._renew(plans, await self._here.committed(names))
+            self._renew(plans, await self._committed(plans, self._here, self._share_here))
         due: list[GroupPlan] = []
         for plan in plans:
             now = there[plan.group]
             if isinstance(now, NetworkError):
-                remedy = needed(now, f"Read on group {plan.group}", self._aliases[1])
-                plan.stop(GroupState.FAILED, str(now), remedy)
+                self._stop(plan, now, f"Read on group {plan.group}", self._aliases[1])
                 continue
             decide(plan, now, sources)
             if plan.due:
@@ -158,6 +162,20 @@ class OffsetsSync:
             return
         await asyncio.gather(*(self._commit(plan) for plan in due))
 
+    @staticmethod
+    async def _committed(plans: list[GroupPlan], groups: Groups, shares: Groups) -> dict[str, Offsets | NetworkError]:
+        found = await groups.committed([plan.group for plan in plans if not plan.is_share])
+        return found | await shares.committed([plan.group for plan in plans if plan.is_share])
+
+    def _stop(self, plan: GroupPlan, error: NetworkError, right: str, alias: str) -> None:
+        """Gives up a group because of an error. ``right``: the one that it is about, if one is missing."""
+        if isinstance(error, Unsupported) or getattr(error, "code", 0) == ErrorCode.UNSUPPORTED_VERSION:
+            plan.stop(
+                GroupState.UNSUPPORTED, f"the brokers of {alias} do not say where a {plan.kind} group is: {error}"
+            )
+        else:
+            plan.stop(GroupState.FAILED, str(error), needed(error, right, alias))
+
     def _renew(self, plans: list[GroupPlan], here: dict[str, Offsets | NetworkError]) -> None:
         """Takes over what the groups have committed since, of the partitions that were looked at."""
         for plan in plans:
@@ -169,9 +187,9 @@ class OffsetsSync:
     async def _commit(self, plan: GroupPlan) -> None:
         offsets = {(move.topic, move.partition): move.to for move in plan.due}
         try:
-            codes = await self._there.commit(plan.group, offsets)
+            codes = await (self._share_there if plan.is_share else self._there).commit(plan.group, offsets)
         except NetworkError as error:
-            plan.stop(GroupState.FAILED, str(error), needed(error, f"Read on group {plan.group}", self._aliases[1]))
+            self._stop(plan, error, f"Read on group {plan.group}", self._aliases[1])
             return
         plan.committed = sum(not code for code in codes.values())
         refused = {key: code for key, code in codes.items() if code}
@@ -184,12 +202,11 @@ class OffsetsSync:
         if code in IN_USE:
             plan.stop(GroupState.ACTIVE, _ACTIVE)
         elif code == ErrorCode.GROUP_ID_NOT_FOUND:
-            plan.stop(GroupState.HELD, "a group of another kind has this name at the destination")
+            plan.stop(GroupState.HELD, _ANOTHER_KIND)
         else:
-            error = Refused(f"{there}: OffsetCommit of group {plan.group}, {topic}-{partition}", code)
+            error = Refused(f"{there}: commit for group {plan.group}, {topic}-{partition}", code)
             of_group = code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-            right = f"Read on group {plan.group}" if of_group else f"Read on topic {topic}"
-            plan.stop(GroupState.FAILED, str(error), needed(error, right, there))
+            self._stop(plan, error, f"Read on group {plan.group}" if of_group else f"Read on topic {topic}", there)
 
 
 def needed(error: NetworkError, right: str, alias: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from mirror.net.admin.groups import CommittedOffset
+from mirror.net.admin.groups import SHARE, CommittedOffset
 from mirror.service.sync.copies import Spot
 
 NO_GROUP = (
@@ -26,7 +26,7 @@ class GroupState(Enum):
     FAILED = "failed"
     """A cluster refused or did not answer: tried again at the next look."""
     UNSUPPORTED = "unsupported"
-    """A kind of group whose offsets cannot be carried over."""
+    """A kind of group of which the brokers of one side do not say where it is."""
     ACTIVE = "active"
     """It has members at the destination: left alone."""
     HELD = "held"
@@ -79,6 +79,11 @@ class GroupPlan:
     why: str = ""
     remedy: str = ""
     committed: int = 0
+
+    @property
+    def is_share(self) -> bool:
+        """True for a share group."""
+        return self.kind == SHARE
 
     def stop(self, state: GroupState, why: str, remedy: str = "") -> None:
         """Gives up this group for now, with a reason."""

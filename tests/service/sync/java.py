@@ -43,6 +43,8 @@ def read(
     ]  # fmt: skip
     if main == CONSUMER:
         arguments += ["--group-protocol", protocol, "--reset-policy", "earliest"]
+    else:
+        arguments += ["--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest"]
     command = Jvm().command(jars.classpath_of([KAFKA_TOOLS]), main, arguments, folder=own, small=True)
     with (own / "log").open("wb") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, timeout=TIMEOUT_S, check=False)
