@@ -86,6 +86,7 @@ def read_described(version: int, frame: memoryview) -> list[ShareOffsets]:
         error, message, at = _error(frame, at)
         _, at = read_tags(frame, at)
         found.append(ShareOffsets(group or "", error, message, starts))
+    read_tags(frame, at)
     return found
 
 

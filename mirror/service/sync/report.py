@@ -60,9 +60,15 @@ def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
     counts = {state: sum(plan.state is state for plan in plans) for state in GroupState}
     told = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count)
     offsets = sum(plan.committed if applied else len(plan.due) for plan in plans)
-    done = f"{offsets} offsets committed" if applied else f"nothing was committed; {offsets} offsets would be"
-    lines.append(f"{len(plans)} groups ({told}): {done}")
+    done = f"{_many(offsets, 'offset')} committed"
+    if not applied:
+        done = f"nothing was committed; {_many(offsets, 'offset')} would be"
+    lines.append(f"{_many(len(plans), 'group')} ({told}): {done}")
     return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _row(plan: GroupPlan, row: Wanted, move: Move | None, *, applied: bool) -> tuple[str, ...]:
@@ -121,5 +127,5 @@ def _acls(plan: AclsPlan, *, applied: bool) -> list[str]:
         lines.append(plan.failed + (f"; {plan.remedy}" if plan.remedy else ""))
     if not plan.off and (plan.wanted or not plan.failed):
         done = f"{plan.created} created" if applied else f"{len(plan.missing)} would be created"
-        lines.append(f"{len(plan.wanted)} ACLs of mirrored topics: {done}")
+        lines.append(f"{_many(len(plan.wanted), 'ACL')} of mirrored topics: {done}")
     return lines

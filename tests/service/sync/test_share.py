@@ -56,8 +56,8 @@ async def starts(cluster: Cluster, group: str, **wanted: int) -> Offsets | Netwo
 
 def test_none_missed_none_repeated(both: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> None:
     """
-    1. A share group has finished with all records, those of transactions among them, aborted ones as well. The brokers say that it begins at
-       the first one, and that it lags by none.
+    1. A share group has finished with all records, those of transactions among them, aborted ones as well. The brokers
+       say that it begins at the first one, and that it lags by none.
     2. At the destination it begins behind the last one. What is written later is read there: together, each once.
     """
     source, destination = both
