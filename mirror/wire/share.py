@@ -1,4 +1,4 @@
-"""Where share groups begin (KIP-932, Kafka 4.1): DescribeShareGroupOffsets, versions 0 and 1, and
+"""Where share groups begin (KIP-932): DescribeShareGroupOffsets, versions 0 and 1, and
 AlterShareGroupOffsets, version 0. kafka-python has neither.
 
 Sources: DescribeShareGroupOffsetsRequest.json, AlterShareGroupOffsetsRequest.json and their responses, of Apache Kafka;

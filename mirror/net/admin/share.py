@@ -1,8 +1,8 @@
-"""Share groups (KIP-932, Kafka 4.1): the offset at which each partition begins for them, and setting that.
+"""Share groups (KIP-932): the offset at which each partition begins for them, and setting that.
 
 A broker does not tell which records behind that start are acknowledged already, and it is slow to move the start. But
-it tells how many records a group has not finished with (KIP-1226, Kafka 4.2): if there is none, the group is at the
-log's end, wherever it is said to begin.
+it tells how many records a group has not finished with (KIP-1226): if there is none, the group is at the log's end,
+wherever it is said to begin.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class ShareGroups(Groups):
             The error code of each partition. While the group has members, NON_EMPTY_GROUP.
 
         Raises:
-            NetworkError: see ``Groups.commit``. Unsupported: the brokers are from before Kafka 4.1.
+            NetworkError: see ``Groups.commit``. Unsupported: the broker does not know the request.
         """
         failed: dict[str, NetworkError] = {}
         places = await self._places([group], failed)

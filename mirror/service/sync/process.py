@@ -12,7 +12,6 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from mirror.net.errors import NetworkError
 from mirror.parent import die_with
@@ -197,11 +196,8 @@ async def _serve(sock: socket.socket) -> int:
 
 def main(descriptor: int, parent_pid: int) -> None:
     """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the worker's."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    # Signals may go to all of a service's processes: this one ends with its worker.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     die_with(parent_pid, exit_code=EXIT_FAILED)
-    code = EXIT_OK
-    # SIGTERM may go to all of a service's processes: it ends this one, which has nothing to finish.
-    with suppress(KeyboardInterrupt):
-        code = asyncio.run(_serve(socket.socket(fileno=descriptor)))
-    os._exit(code)
+    os._exit(asyncio.run(_serve(socket.socket(fileno=descriptor))))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mirror.service.channel import Channel, ChannelLog
+from mirror.service.commands import Commands
 from mirror.service.sync.plan import GroupPlan, GroupState
 from mirror.service.sync.process import AGAIN_S, NAMED, Trouble, _told
 
@@ -56,3 +57,5 @@ def test_many_groups_are_a_few_lines() -> None:
     assert told[0] == ("group g0: why", "remedy")
     assert told[NAMED:] == [("2 more groups; `mirror sync --dry-run` shows them all", "")]
     assert len(_told(plans[:NAMED])) == NAMED
+    shown = Commands(config="/etc/mirror.yaml").rendered(told[NAMED][0])
+    assert shown == "2 more groups; `mirror sync -c /etc/mirror.yaml --dry-run` shows them all"

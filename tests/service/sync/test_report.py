@@ -1,11 +1,17 @@
 """What ``mirror sync`` prints."""
 
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from mirror.cli import main
 from mirror.net.admin.acls import ALLOW, LITERAL, TopicAcl
 from mirror.net.admin.groups import CommittedOffset
 from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.copies import Spot
 from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
 from mirror.service.sync.report import as_data, as_text, failed
+from tests.service.loading import base
 
 
 def moved(group: str, to: int, now: int, *, behind: bool = False, of: int = 1, committed: int = 0) -> GroupPlan:
@@ -78,3 +84,12 @@ def test_what_fails() -> None:
     assert failed(PLANS, None)
     assert not failed(PLANS[:-1], AclsPlan(failed="no authorizer", off=True))
     assert failed(None, AclsPlan(failed="no"))
+
+
+def test_nothing_is_enabled(tmp_path: Path) -> None:
+    """That is said, with the keys, before anything is asked."""
+    config = tmp_path / "mirror.yaml"
+    config.write_text(base())
+    done = CliRunner().invoke(main, ["sync", "-c", str(config)])
+    assert done.exit_code == 1
+    assert "set sync.group.offsets.enabled or sync.topic.acls.enabled; --dry-run shows" in done.output
