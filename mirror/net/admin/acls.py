@@ -39,12 +39,6 @@ class TopicAcl(NamedTuple):
     operation: int
     permission: int
 
-    def is_about(self, topic: str) -> bool:
-        """Returns True if the ACL holds for this topic."""
-        if self.pattern == PREFIXED:
-            return topic.startswith(self.name)
-        return self.pattern == LITERAL and self.name in (topic, EVERY_TOPIC)
-
     @property
     def text(self) -> str:
         """The ACL in words, as Kafka's own tools show it."""

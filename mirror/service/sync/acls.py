@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from kafka.protocol.admin import ACLOperation
 
-from mirror.net.admin.acls import ALLOW, DENY, LITERAL, TopicAcl, create_topic_acls, describe_topic_acls
+from mirror.net.admin.acls import (
+    ALLOW,
+    DENY,
+    EVERY_TOPIC,
+    LITERAL,
+    PREFIXED,
+    TopicAcl,
+    create_topic_acls,
+    describe_topic_acls,
+)
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.service.offsets.sides import FlowSides
@@ -61,10 +70,21 @@ def wanted_acls(acls: Iterable[TopicAcl], topics: Mapping[str, Collection[str]])
     Returns:
         Literal ACLs, one for each topic: a pattern would hold for topics that are no copies as well.
     """
-    known = list(acls)
+    literal: dict[str, list[TopicAcl]] = {}
+    prefixed: list[TopicAcl] = []
+    for acl in acls:
+        if acl.pattern == LITERAL:
+            literal.setdefault(acl.name, []).append(acl)
+        elif acl.pattern == PREFIXED:
+            prefixed.append(acl)
+
+    def all_about(topic: str) -> list[TopicAcl]:
+        exact = literal.get(topic, []) + literal.get(EVERY_TOPIC, [])
+        return exact + [acl for acl in prefixed if topic.startswith(acl.name)]
+
     found: set[TopicAcl] = set()
     for into, sources in topics.items():
-        about = [[acl for acl in known if acl.is_about(topic)] for topic in sources]
+        about = [all_about(topic) for topic in sources]
         denied = {
             acl._replace(name=into, pattern=LITERAL, operation=operation)
             for some in about

@@ -42,19 +42,20 @@ class Trouble:
         self._part = part
         self._clock = clock
         self._told: dict[str, float] = {}
-        """What was logged and is still so -> when."""
+        """The kinds of what was logged and is still so -> when."""
 
-    def look(self, found: Sequence[tuple[str, str]]) -> None:
-        """Takes what is in the way now: (detail, remedy) each; nothing, if all is well."""
+    def look(self, found: Sequence[tuple[str, str, str]]) -> None:
+        """Takes what is in the way now: (kind, detail, remedy) each; nothing, if all is well. Of a kind that is still
+        there, other details are not logged."""
         now, before = self._clock(), self._told
         self._told = {}
-        for detail, remedy in dict.fromkeys(found):
-            told_at = before.get(detail, -AGAIN_S)
+        for kind, detail, remedy in found:
+            told_at = self._told.get(kind, before.get(kind, -AGAIN_S))
             if now - told_at >= AGAIN_S:
                 told_at = now
                 fields = {"remedy": remedy} if remedy else {}
                 self._log.warning(self._event, detail=detail, **fields)
-            self._told[detail] = told_at
+            self._told[kind] = told_at
         if before and not self._told:
             self._log.info("sync_back", part=self._part)
 
@@ -100,7 +101,7 @@ class Syncing:
                 result = await look(await self._opened())
             except NetworkError as error:
                 result = FAILED
-                trouble.look([(str(error), "")])
+                trouble.look([(error.slug, str(error), "")])
             self._count(f"syncs/{part}/{result}")
             if result == OK:
                 self._gauges[f"synced_at_s/{part}"] = time.time()
@@ -157,15 +158,15 @@ class Syncing:
         self._count("created_acls", plan.created)
         if plan.created:
             self._log.info("topic_acls_synced", count=plan.created, acls=[acl.text for acl in plan.missing[:NAMED]])
-        self._acl_trouble.look([(plan.failed, plan.remedy)] if plan.failed else [])
+        self._acl_trouble.look([(plan.remedy, plan.failed, plan.remedy)] if plan.failed else [])
         return FAILED if plan.failed else OK
 
 
-def _told(failed: Sequence[GroupPlan]) -> list[tuple[str, str]]:
+def _told(failed: Sequence[GroupPlan]) -> list[tuple[str, str, str]]:
     """Returns what to log of the groups that failed: a few of them, and the number of the others."""
-    told = [(f"group {plan.group}: {plan.why}", plan.remedy) for plan in failed[:NAMED]]
+    told = [(f"{plan.group} {plan.remedy}", f"group {plan.group}: {plan.why}", plan.remedy) for plan in failed[:NAMED]]
     if len(failed) > NAMED:
-        told.append((f"{len(failed) - NAMED} more groups; `mirror sync --dry-run` shows them all", ""))
+        told.append(("more", f"{len(failed) - NAMED} more groups; `mirror sync --dry-run` shows them all", ""))
     return told
 
 

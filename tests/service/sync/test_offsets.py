@@ -101,6 +101,7 @@ def test_exact(
     1. A consumer reads a part, up to an aborted transaction or into the next one behind it, and stops.
     2. Its group gets the same offset at the destination, verbatim.
     3. It goes on there: together, every record once, at its offset.
+    4. The group is empty there again, of its own kind: it is carried further.
     """
     source, destination, group = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers, topic_name
     create_topic(source, topic_name)
@@ -111,6 +112,9 @@ def test_exact(
         (offset,) = committed(source_cluster, group, topic_name)
         wait_committed(destination_cluster, group, topic_name, offset)
         there = read(destination_cluster, topic_name, group, total - part, tmp_path, protocol=protocol)
+        end = end_of(source, topic_name)
+        commit(source_cluster, group, topic_name, end)
+        wait_committed(destination_cluster, group, topic_name, end)
         assert process.stop() == 0
     wanted = consumed(source, topic_name, "read_committed")
     assert [each.offset for each in here + there] == [each.offset for each in wanted]

@@ -31,19 +31,19 @@ def said() -> Said:
 
 
 def test_trouble(said: Said) -> None:
-    """Said once when it begins, again after ten minutes, and once when it is over; what is new is said at once."""
+    """Said once when it begins, again after ten minutes, and once when it is over; another kind is said at once."""
     now = [0.0]
     trouble = Trouble(ChannelLog(said), "not_synced", "groups", clock=lambda: now[0])
     trouble.look([])
     assert said.taken() == []
-    trouble.look([("a", "do this"), ("a", "do this")])
-    assert said.taken() == [("not_synced", "a", "do this")]
+    trouble.look([("a", "a at 1", "do this"), ("a", "a at 2", "do this")])
+    assert said.taken() == [("not_synced", "a at 1", "do this")]
     now[0] += AGAIN_S / 2
-    trouble.look([("a", "do this"), ("b", "")])
+    trouble.look([("a", "a at 3", "do this"), ("b", "b", "")])
     assert said.taken() == [("not_synced", "b", None)]
     now[0] += AGAIN_S / 2
-    trouble.look([("a", "do this"), ("b", "")])
-    assert said.taken() == [("not_synced", "a", "do this")]
+    trouble.look([("a", "a at 4", "do this"), ("b", "b", "")])
+    assert said.taken() == [("not_synced", "a at 4", "do this")]
     trouble.look([])
     trouble.look([])
     assert said.taken() == [("sync_back", None, None)]
@@ -54,8 +54,8 @@ def test_many_groups_are_a_few_lines() -> None:
     for plan in plans:
         plan.stop(GroupState.FAILED, "why", "remedy")
     told = _told(plans)
-    assert told[0] == ("group g0: why", "remedy")
-    assert told[NAMED:] == [("2 more groups; `mirror sync --dry-run` shows them all", "")]
+    assert told[0] == ("g0 remedy", "group g0: why", "remedy")
+    assert [detail for _, detail, _ in told[NAMED:]] == ["2 more groups; `mirror sync --dry-run` shows them all"]
     assert len(_told(plans[:NAMED])) == NAMED
-    shown = Commands(config="/etc/mirror.yaml").rendered(told[NAMED][0])
+    shown = Commands(config="/etc/mirror.yaml").rendered(told[NAMED][1])
     assert shown == "2 more groups; `mirror sync -c /etc/mirror.yaml --dry-run` shows them all"
