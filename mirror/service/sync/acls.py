@@ -44,7 +44,7 @@ class AclsPlan:
 
     Attributes:
         wanted: those that the destination should have, by the source's.
-        missing: those of them that it has not.
+        lacking: those of them that it has not.
         created: the number that were created.
         failed: why it could not be done, or not all of it; empty: it was.
         remedy: what to do about that.
@@ -52,7 +52,7 @@ class AclsPlan:
     """
 
     wanted: list[TopicAcl] = field(default_factory=list)
-    missing: list[TopicAcl] = field(default_factory=list)
+    lacking: list[TopicAcl] = field(default_factory=list)
     created: int = 0
     failed: str = ""
     remedy: str = ""
@@ -132,15 +132,15 @@ async def sync_acls(flow: FlowSides, source: Cluster, destination: Cluster, *, a
         if flow.selection.selects(topic) and into in destination.topics:
             topics.setdefault(into, []).append(topic)
     plan.wanted = sorted(wanted_acls(acls[here], topics))
-    plan.missing = [acl for acl in plan.wanted if acl not in acls[there]]
-    if apply and plan.missing:
+    plan.lacking = [acl for acl in plan.wanted if acl not in acls[there]]
+    if apply and plan.lacking:
         await _create(plan, destination, there)
     return plan
 
 
 async def _create(plan: AclsPlan, destination: Cluster, alias: str) -> None:
     try:
-        results = await create_topic_acls(destination, plan.missing[:MOST])
+        results = await create_topic_acls(destination, plan.lacking[:MOST])
     except NetworkError as error:
         plan.failed = str(error)
         return

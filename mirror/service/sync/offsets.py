@@ -191,7 +191,7 @@ class OffsetsSync:
         except NetworkError as error:
             self._stop(plan, error, f"Read on group {plan.group}", self._aliases[1])
             return
-        plan.committed = sum(not code for code in codes.values())
+        plan.carried = sum(not code for code in codes.values())
         refused = {key: code for key, code in codes.items() if code}
         if refused:
             self._refused(plan, refused)

@@ -68,7 +68,7 @@ class Move(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class GroupPlan:
-    """One group. ``why``, ``remedy``: words for people, if something is in the way. ``committed``: the number of
+    """One group. ``why``, ``remedy``: words for people, if something is in the way. ``carried``: the number of
     offsets that were."""
 
     group: str
@@ -78,7 +78,7 @@ class GroupPlan:
     state: GroupState = GroupState.IN_STEP
     why: str = ""
     remedy: str = ""
-    committed: int = 0
+    carried: int = 0
 
     @property
     def is_share(self) -> bool:

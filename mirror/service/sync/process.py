@@ -127,15 +127,15 @@ class Syncing:
 
     async def _groups(self, sync: Sync) -> str:
         plans = await sync.groups(apply=True)
-        moved = [plan for plan in plans if plan.committed]
-        self._count("synced_offsets", sum(plan.committed for plan in moved))
+        moved = [plan for plan in plans if plan.carried]
+        self._count("synced_offsets", sum(plan.carried for plan in moved))
         for state in GroupState:
             self._gauges[f"synced_groups/{state.value}"] = sum(plan.state is state for plan in plans)
         if moved:
             self._log.info(
                 "group_offsets_synced",
                 count=len(moved),
-                offsets=sum(plan.committed for plan in moved),
+                offsets=sum(plan.carried for plan in moved),
                 groups=[plan.group for plan in moved[:NAMED]],
             )
         if not plans and not self._none_told:
@@ -157,7 +157,7 @@ class Syncing:
         self._acls_off = False
         self._count("created_acls", plan.created)
         if plan.created:
-            self._log.info("topic_acls_synced", count=plan.created, acls=[acl.text for acl in plan.missing[:NAMED]])
+            self._log.info("topic_acls_synced", count=plan.created, acls=[acl.text for acl in plan.lacking[:NAMED]])
         self._acl_trouble.look([(plan.remedy, plan.failed, plan.remedy)] if plan.failed else [])
         return FAILED if plan.failed else OK
 

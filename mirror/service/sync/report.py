@@ -28,7 +28,7 @@ def as_data(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applie
     if acls is not None:
         found["acls"] = {
             "wanted": len(acls.wanted),
-            "missing": [acl.text for acl in acls.missing],
+            "missing": [acl.text for acl in acls.lacking],
             "created": acls.created,
             "authorizer": not acls.off,
             "failed": acls.failed,
@@ -59,7 +59,7 @@ def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
     lines += [f"{plan.group}: {plan.remedy}" for plan in plans if plan.remedy]
     counts = {state: sum(plan.state is state for plan in plans) for state in GroupState}
     told = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count)
-    offsets = sum(plan.committed if applied else len(plan.due) for plan in plans)
+    offsets = sum(plan.carried if applied else len(plan.due) for plan in plans)
     done = f"{_many(offsets, 'offset')} committed"
     if not applied:
         done = f"nothing was committed; {_many(offsets, 'offset')} would be"
@@ -102,7 +102,7 @@ def _group_data(plan: GroupPlan, *, applied: bool) -> dict[str, Any]:
         "state": plan.state.value,
         "why": plan.why,
         "remedy": plan.remedy,
-        "committed": plan.committed,
+        "committed": plan.carried,
         "offsets": [
             {
                 "topic": row.topic,
@@ -122,10 +122,10 @@ def _group_data(plan: GroupPlan, *, applied: bool) -> dict[str, Any]:
 
 
 def _acls(plan: AclsPlan, *, applied: bool) -> list[str]:
-    lines = [f"{'+' if not applied else ' '} {acl.text}" for acl in plan.missing]
+    lines = [f"{'+' if not applied else ' '} {acl.text}" for acl in plan.lacking]
     if plan.failed:
         lines.append(plan.failed + (f"; {plan.remedy}" if plan.remedy else ""))
     if not plan.off and (plan.wanted or not plan.failed):
-        done = f"{plan.created} created" if applied else f"{len(plan.missing)} would be created"
+        done = f"{plan.created} created" if applied else f"{len(plan.lacking)} would be created"
         lines.append(f"{_many(len(plan.wanted), 'ACL')} of mirrored topics: {done}")
     return lines

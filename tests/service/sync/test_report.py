@@ -17,7 +17,7 @@ from tests.service.loading import base
 def moved(group: str, to: int, now: int, *, behind: bool = False, of: int = 1, committed: int = 0) -> GroupPlan:
     row = Wanted("orders", 0, 9, "orders", Spot(to, behind=behind))
     move = Move("orders", 0, CommittedOffset(to), now, of)
-    return GroupPlan(group=group, rows=[row], moves=[move], committed=committed)
+    return GroupPlan(group=group, rows=[row], moves=[move], carried=committed)
 
 
 def stopped(group: str, state: GroupState, why: str, remedy: str = "", *, rows: bool = True) -> GroupPlan:
@@ -56,7 +56,7 @@ def test_groups() -> None:
 
 
 def test_acls() -> None:
-    plan = AclsPlan(wanted=[acl("a"), acl("b")], missing=[acl("b")])
+    plan = AclsPlan(wanted=[acl("a"), acl("b")], lacking=[acl("b")])
     assert as_text(None, plan, applied=False) == "+ User:u may Read b\n2 ACLs of mirrored topics: 1 would be created"
     plan.created = 1
     assert as_text(None, plan, applied=True) == "  User:u may Read b\n2 ACLs of mirrored topics: 1 created"
@@ -65,7 +65,7 @@ def test_acls() -> None:
 
 
 def test_both_for_programs() -> None:
-    found = as_data(PLANS, AclsPlan(wanted=[acl("b")], missing=[acl("b")]), applied=False)
+    found = as_data(PLANS, AclsPlan(wanted=[acl("b")], lacking=[acl("b")]), applied=False)
     assert [each["state"] for each in found["groups"]] == ["in_step"] * 5 + ["active", "failed"]
     assert [each["kind"] for each in found["groups"]] == ["classic"] * 5 + ["share"] * 2
     assert found["groups"][0]["offsets"] == [
