@@ -455,10 +455,10 @@ def translate(
     from mirror.net.errors import NetworkError
     from mirror.offsetmap.lockstep import Differs
     from mirror.service.commands import Commands
+    from mirror.service.config import resolve
     from mirror.service.offsets import translate as offsets
-    from mirror.service.offsets.group_offsets import GroupError
 
-    flow = _chosen(_load(path), name)
+    flow = resolve.flow_sides(_chosen(_load(path), name)).under("-offsets")
     if group is not None and (topic is None and offset is None) and direction != "destination-to-source":
         work = offsets.translate_group(flow, group, apply=apply, tell=click.echo)
     elif group is None and topic is not None and offset is not None and not apply:
@@ -471,8 +471,50 @@ def translate(
         )
     try:
         click.echo(asyncio.run(work))
-    except (offsets.NotTranslated, GroupError, NetworkError, Differs) as error:
+    except (offsets.NotTranslated, offsets.GroupError, NetworkError, Differs) as error:
         _fail(replace(Commands.of(path), flow=name).rendered(str(error)), EXIT_FAILED)
+
+
+@main.command()
+@CONFIG
+@FLOW
+@click.option("--dry-run", is_flag=True, help="Change nothing, and show both, whether they are enabled or not.")
+@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
+    """Carry consumer groups' offsets over to the destination, and create the ACLs of mirrored topics there: once, what
+    mirror run does regularly.
+
+    It does what sync.group.offsets.enabled and sync.topic.acls.enabled say. It may run beside the mirror.
+
+    Exit codes: 0 done, 1 something could not be done.
+    """
+    import asyncio
+    import json
+
+    from mirror.net.errors import NetworkError
+    from mirror.service.commands import Commands
+    from mirror.service.config import resolve
+    from mirror.service.sync import report
+    from mirror.service.sync.look import look_once
+
+    config = _load(path)
+    flow = _chosen(config, name)
+    settings = resolve.sync_settings(flow, resolve.group_settings(flow, config).group_id)
+    if not dry_run and not settings.anything:
+        _fail(
+            f"flow {flow.name} carries nothing over: set sync.group.offsets.enabled or sync.topic.acls.enabled; "
+            "--dry-run shows what they would do",
+            EXIT_FAILED,
+        )
+    try:
+        groups, acls = asyncio.run(look_once(resolve.flow_sides(flow), settings, dry_run=dry_run))
+    except NetworkError as error:
+        _fail(replace(Commands.of(path), flow=name).rendered(str(error)), EXIT_FAILED)
+    if shape == "json":
+        click.echo(json.dumps(report.as_data(groups, acls, applied=not dry_run), indent=2))
+    else:
+        click.echo(report.as_text(groups, acls, applied=not dry_run))
+    sys.exit(EXIT_FAILED if report.failed(groups, acls) else EXIT_OK)
 
 
 def _load(path: Path) -> "Config":

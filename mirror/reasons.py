@@ -438,6 +438,22 @@ _HEALING = {each.slug: each.heals for each in HaltReason}
 
 UNPLACED = frozenset({HaltReason.RECREATED.slug, HaltReason.TOPIC_MISSING.slug, HaltReason.CREATE_FAILED.slug})
 """Reasons with which a position says nothing about the current topics: it belongs to their predecessors."""
+ELSEWHERE = UNPLACED | {
+    each.slug
+    for each in (
+        HaltReason.FOREIGN_WRITER,
+        HaltReason.LOOP,
+        HaltReason.MID_BATCH,
+        HaltReason.NEVER_ARRIVED,
+        HaltReason.NOT_A_COPY,
+        HaltReason.OTHER_FLOW,
+        HaltReason.OVERFILLED,
+        HaltReason.SOURCE_TRUNCATED,
+        HaltReason.UNPROVEN,
+    )
+}
+"""Reasons with which an offset of the source need not be the same record at the destination: consumers' offsets are not
+carried over."""
 GAPS = frozenset({HaltReason.UNEXPLAINED_GAP.slug, HaltReason.RETENTION_OVERTOOK.slug})
 """Reasons that ``on.gap: continue`` passes over, also when it was set after the halt."""
 

@@ -67,8 +67,8 @@ def test_it_says_how_to_install_it() -> None:
 
 
 def test_its_configuration_is_valid(tmp_path: Path) -> None:
-    """The first one is whole; the second one shows a cluster of it with more keys; the third has several flows."""
-    text, secured, several = [text for kind, text in BLOCKS if kind == "yaml"]
+    """The first one is whole; the others show a cluster and a flow of it with more keys, and several flows."""
+    text, secured, several, moving = [text for kind, text in BLOCKS if kind == "yaml"]
     path = tmp_path / "mirror.yaml"
     path.write_text(several, encoding="utf-8")
     flows = {flow.name: flow.settings for flow in load(path).enabled_flows()}
@@ -81,6 +81,8 @@ def test_its_configuration_is_valid(tmp_path: Path) -> None:
     flow = load(path).enabled_flow()
     assert flow.settings.selects("payments.eu")
     assert not flow.settings.selects("payments")
+    path.write_text(text.partition("flows:")[0] + moving, encoding="utf-8")
+    assert load(path).enabled_flow().settings.sync_group_offsets_enabled
     for name in ("west-ca.pem", "west-password"):
         (tmp_path / name).write_text("-", encoding="utf-8")
     west = re.sub(r"/\S+/(west-[\w.-]+)", rf"{tmp_path}/\1", secured.partition("  west:")[2])

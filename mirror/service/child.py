@@ -1,4 +1,5 @@
-"""The supervisor's side of one worker: its process, its channel, its end, and when it may start again."""
+"""One side of a worker: its process, its channel, its end, and when it may start again. The supervisor has it of each
+worker, and a worker of the process that keeps groups in step (``sync.keeper``)."""
 
 import asyncio
 import os
@@ -42,7 +43,16 @@ def program(module: str, *numbers: int, name: str) -> list[str]:
 class Child:
     """A worker's process, restarted again and again. Everything happens in the event loop's thread."""
 
-    def __init__(self, number: int, hear: Callable[["Child", Message], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        hear: Callable[["Child", Message], None],
+        *,
+        module: str = "mirror.service.worker",
+        name: str = "mirror-worker",
+    ) -> None:
+        """``module``: with the process's ``main``. ``name``: by which `ps` finds it, with the worker's number."""
+        self._module, self._name = module, name
         self.number = number
         self.flows: dict[str, Handover] = {}
         """The flows that the process runs; ``add`` and ``remove`` change them."""
@@ -97,9 +107,7 @@ class Child:
         mine, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                program(
-                    "mirror.service.worker", theirs.fileno(), os.getpid(), name=f"mirror-worker-{self.number}"
-                ),
+                program(self._module, theirs.fileno(), os.getpid(), name=f"{self._name}-{self.number}"),
                 stdin=subprocess.DEVNULL,
                 # A worker's output must not get among the log's lines.
                 stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from mirror.reasons import Heals, heals
 
-_COMMAND = re.compile(r"\bmirror (partition resume|status|audit|run)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
+_COMMAND = re.compile(r"\bmirror (partition resume|status|audit|run|sync)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
 _RESUME = "partition resume"
 _ONCE_DONE = f"; once that is done, run `mirror {_RESUME} TOPIC PARTITION`"
 _BY_ITSELF = (

@@ -5,13 +5,15 @@ program that read it). So they stay small, and run with exactly what was checked
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.security.options import SecurityOptions
 from mirror.relay.settings import RelaySettings
+from mirror.service.offsets.sides import FlowSides
 from mirror.service.selection import Selection, topic_pattern
+from mirror.service.sync.settings import SyncSettings
 
 _MADE_HERE = ("selects", "wanted", "destination_of", "topic_rate")
 """Fields of the relay's settings that are functions: the process that unpacks makes them from the selection."""
@@ -52,12 +54,26 @@ class Handover:
     selection: Selection
     relay: RelaySettings
     group: GroupSettings
+    sync: SyncSettings = field(default_factory=SyncSettings)
     snapshot_interval_ms: int = 1_000
 
     @property
     def flow_id(self) -> str:
         """The flow's identity at the destination (``flow.id``)."""
         return self.relay.flow
+
+    @property
+    def sides(self) -> FlowSides:
+        """The flow as those take it who translate its offsets."""
+        return FlowSides(
+            name=self.flow,
+            id=self.relay.flow,
+            source=self.source,
+            destination=self.destination,
+            selection=self.selection,
+            exact=not self.relay.mapped,
+            committed=self.relay.committed,
+        )
 
     def of_worker(self, number: int, seat: int) -> "Handover":
         """Returns the settings for the worker of this number. ``seat``: its number among the flow's workers, from 1 on:
@@ -80,6 +96,7 @@ class Handover:
                 if field.name not in _MADE_HERE
             },
             "group": asdict(self.group),
+            "sync": self.sync.pack(),
             "snapshot_interval_ms": self.snapshot_interval_ms,
         }
 
@@ -102,6 +119,7 @@ class Handover:
                 topic_rate=topic_rate(data["relay"]["topic_max_bytes_per_second"]),
             ),
             group=GroupSettings(**data["group"]),
+            sync=SyncSettings.unpack(data["sync"]),
             snapshot_interval_ms=data["snapshot_interval_ms"],
         )
 

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
-API_NAMES = {PRODUCE_KEY: "Produce", FETCH_KEY: "Fetch"}
+DESCRIBE_SHARE_KEY = 90
+ALTER_SHARE_KEY = 91
+API_NAMES = {
+    PRODUCE_KEY: "Produce",
+    FETCH_KEY: "Fetch",
+    DESCRIBE_SHARE_KEY: "DescribeShareGroupOffsets",
+    ALTER_SHARE_KEY: "AlterShareGroupOffsets",
+}
 
 FETCH_VERSIONS = (4, 17)
 PRODUCE_VERSIONS = (3, 13)

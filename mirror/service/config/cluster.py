@@ -43,11 +43,6 @@ class ClusterSettings(SecuritySettings):
     socket_send_buffer_bytes: Annotated[int, Size(minimum=4 * KIB, maximum=GIB, also=-1)] = -1
     """SO_SNDBUF of each connection; -1 leaves it to the operating system, which adapts it."""
 
-    @property
-    def bootstrap_servers_text(self) -> str:
-        """The addresses as Kafka's own clients take them: "host:port,host:port"."""
-        return ",".join(map(str, self.bootstrap_servers))
-
     @field_validator("reconnect_backoff_max_ms")
     @classmethod
     def _check_backoff(cls, value: int, info: ValidationInfo) -> int:

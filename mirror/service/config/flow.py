@@ -45,6 +45,9 @@ SYNCED_TOPIC_CONFIGS = (
     "segment.ms",
 )
 
+GROUPS_EXCLUDED = ("console-consumer-.*", "connect-.*", "__.*")
+"""The groups that MirrorMaker 2 leaves out by default."""
+
 _FIXED = "the destination has to keep batches as they are, so that {name} is always {value} there"
 _TOO_OLD = "records are older when they reach the destination, which would refuse what the source took"
 _PLACES = "it names brokers of the source cluster"
@@ -78,6 +81,23 @@ def _check_included(entry: str) -> str:
     if is_topic_name(entry) and is_internal(entry):
         raise refused("is an internal topic, and those are never mirrored", "take it off the list")
     return check_topic_entry(entry)
+
+
+def _check_group_entry(entry: str) -> str:
+    remedy = 'write a group\'s name, or a regular expression that matches whole names, such as "billing-.*"'
+    if not entry:
+        raise refused("is empty", remedy)
+    try:
+        topic_pattern(entry)
+    except ValueError as error:
+        raise refused(f"is not a valid regular expression ({error})", remedy) from error
+    return entry
+
+
+def _check_groups(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if not entries:
+        raise refused("names no group", 'write ".*" for all groups, or set sync.group.offsets.enabled: false')
+    return entries
 
 
 def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
@@ -261,6 +281,22 @@ class FlowSettings(Settings):
     """New topics and partitions are looked for this often."""
     settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000
     """After doubt the destination's log end has to stand still this long before copying goes on."""
+    sync_group_offsets_enabled: Annotated[bool, Switch()] = False
+    """Whether consumer groups' committed offsets are carried over to the destination."""
+    sync_group_offsets_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 60_000
+    """How often they are."""
+    groups: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_group_entry)], ...],
+        AfterValidator(_check_groups),
+        Field(json_schema_extra={"minItems": 1}),
+    ] = (".*",)
+    """Groups whose offsets are carried over: names, or regular expressions matched against the whole name."""
+    groups_exclude: tuple[Annotated[str, AfterValidator(_check_group_entry)], ...] = GROUPS_EXCLUDED
+    """Groups to leave out, written alike; wins over `groups`. The flow's own group never is carried over."""
+    sync_topic_acls_enabled: Annotated[bool, Switch()] = False
+    """Whether ACLs of mirrored topics are created at the destination: for reading, never for writing."""
+    sync_topic_acls_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 600_000
+    """How often they are."""
     audit_accept: Annotated[
         tuple[Annotated[str, AfterValidator(_check_acceptable)], ...],
         Field(json_schema_extra={"items": {"enum": list(ACCEPTABLE)}}),

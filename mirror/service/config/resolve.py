@@ -5,6 +5,8 @@ from typing import TypedDict
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, FlowSettings, ResolvedFlow
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.sync.settings import SyncSettings
 from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting, topic_rate
 
 SNAPSHOT_INTERVAL_MS = 1_000
@@ -89,6 +91,19 @@ def _most(settings: FlowSettings) -> _Most:
     }
 
 
+def flow_sides(flow: ResolvedFlow) -> FlowSides:
+    """Returns a flow as those take it who translate its offsets."""
+    return FlowSides(
+        name=flow.name,
+        id=flow.id,
+        source=cluster_options(flow.source),
+        destination=cluster_options(flow.destination),
+        selection=flow.settings.selection,
+        exact=flow.settings.offsets == "exact",
+        committed=flow.settings.isolation_level == "read_committed",
+    )
+
+
 def group_settings(flow: ResolvedFlow, config: Config) -> GroupSettings:
     """Returns the settings of the flow's group, for any worker (``Handover.of_worker``)."""
     return GroupSettings(
@@ -101,8 +116,23 @@ def group_settings(flow: ResolvedFlow, config: Config) -> GroupSettings:
     )
 
 
+def sync_settings(flow: ResolvedFlow, own_group: str) -> SyncSettings:
+    """Returns what of a flow is kept in step beside its records. ``own_group``: by which its workers share it."""
+    settings = flow.settings
+    return SyncSettings(
+        offsets=settings.sync_group_offsets_enabled,
+        acls=settings.sync_topic_acls_enabled,
+        offsets_interval_ms=settings.sync_group_offsets_interval_ms,
+        acls_interval_ms=settings.sync_topic_acls_interval_ms,
+        groups=settings.groups,
+        groups_exclude=settings.groups_exclude,
+        own_group=own_group,
+    )
+
+
 def handover(flow: ResolvedFlow, config: Config) -> Handover:
     """Returns a flow's settings, for any worker (``Handover.of_worker``)."""
+    group = group_settings(flow, config)
     return Handover(
         number=0,
         flow=flow.name,
@@ -111,7 +141,8 @@ def handover(flow: ResolvedFlow, config: Config) -> Handover:
         destination=cluster_options(flow.destination),
         selection=flow.settings.selection,
         relay=relay_settings(flow, config),
-        group=group_settings(flow, config),
+        group=group,
+        sync=sync_settings(flow, group.group_id),
         snapshot_interval_ms=min(SNAPSHOT_INTERVAL_MS, config.progress_interval_ms),
     )
 

@@ -31,6 +31,7 @@ from mirror.service.group.expel import expel
 from mirror.service.group.member import Membership, PutOut
 from mirror.service.group.overdue import Overdue
 from mirror.service.resume.resuming import flow_keys, resume
+from mirror.service.sync.keeper import SyncKeeper
 from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.snapshot import Snapshots
 from mirror.service.telemetry.watching import Watching
@@ -158,6 +159,7 @@ class FlowRun:
         self._relay: Relay | None = None
         self._source: Cluster | None = None
         self._member: Member | None = None
+        self._sync: SyncKeeper | None = None
         self._watching = Watching()
         self._snapshots = Snapshots(self._pauses, self._stints)
         self._drained = True
@@ -307,6 +309,8 @@ class FlowRun:
         member.on_unknown_topic = relay.look_now
         telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
+        self._sync = SyncKeeper(handover, self._log)
+        self._spawn(self._sync.keep(relay))
         self._spawn(self._watching.ask_group(relay, relay.source, handover.group, self._log))
         try:
             await self._watch(relay, member, handover.group.commit_interval_ms / 1000)
@@ -390,6 +394,9 @@ class FlowRun:
             relay, member.committed, joined=int(member.joined), dropped_messages=self._channel.dropped
         )
         snapshot["counters"] |= member.counters | self._watching.counters
+        if self._sync is not None:
+            snapshot["counters"] |= self._sync.counters
+            snapshot["gauges"] |= self._sync.gauges
         snapshot["clusters"] = self._watching.clusters
         snapshot["unassigned"] = self._watching.unassigned
         snapshot["silent"] = self._watching.silent

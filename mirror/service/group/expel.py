@@ -7,10 +7,10 @@ from kafka.protocol.consumer import LeaveGroupRequest
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import GROUP, find_coordinators
 from mirror.net.errors import NetworkError, Refused
+from mirror.wire.errors import ErrorCode
 
 SEVERAL_MEMBERS_SINCE = 3
 """The LeaveGroup version from which it names several members."""
-UNKNOWN_MEMBER_ID = 25
 
 
 async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
@@ -29,7 +29,7 @@ async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
     else:
         request = LeaveGroupRequest(group_id=group_id, members=[member])
     answer = await cluster.call(request, node_id=node_id)
-    if answer.error_code and answer.error_code != UNKNOWN_MEMBER_ID:
+    if answer.error_code and answer.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
         raise Refused(f"{cluster.name}: LeaveGroup of {group_id}", answer.error_code)
 
 

@@ -10,13 +10,10 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost
 from mirror.relay.assignment import Key
 from mirror.service.group.expel import coordinator_of
+from mirror.wire.errors import ErrorCode
 
 SETTLED = frozenset({"Stable", "Empty", "Dead"})
 """States of a group that is not rebalancing."""
-
-
-GROUP_ID_NOT_FOUND = 69
-"""Error code for a group that nobody is in, from DescribeGroups v6 on."""
 
 
 class Holders(NamedTuple):
@@ -39,7 +36,8 @@ async def holders(cluster: Cluster, group_id: str, keys: Collection[Key], *, mar
     node_id = await coordinator_of(cluster, group_id)
     answer = await cluster.call(DescribeGroupsRequest(groups=[group_id]), node_id=node_id)
     (group,) = answer.groups
-    if group.error_code not in (0, GROUP_ID_NOT_FOUND) or group.group_state not in SETTLED:
+    # From DescribeGroups v6 on, nobody is in a group that is not found.
+    if group.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND) or group.group_state not in SETTLED:
         return Holders(len(group.members), None)
     held: set[Key] = set()
     strangers: list[str] = []

@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
-from confluent_kafka import TopicPartition
-
+from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets
 from mirror.net.cluster import Cluster, no_leader
-from mirror.net.errors import Refused
+from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
+from mirror.net.options import ClusterOptions
 from mirror.offsetmap.runs import Place
 from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
-from mirror.service.config import ClusterSettings, ResolvedFlow
-from mirror.service.config.resolve import cluster_options
-from mirror.service.offsets.group_offsets import GroupError, commit, committed, members
-from mirror.wire.errors import ErrorCode
+from mirror.service.offsets.sides import FlowSides
+from mirror.wire.errors import ErrorCode, error_name
 
 NAMED = 5
 """Most topics or partitions that a line names."""
@@ -31,6 +29,10 @@ EXACT = "this flow has offsets: exact: every offset is the same on both sides"
 
 class NotTranslated(Exception):
     """An offset cannot be translated, or not be committed; the message says why and what to do."""
+
+
+class GroupError(Exception):
+    """A cluster does not answer a question about a group, or refuses a commit; the message says what and why."""
 
 
 class TranslatedRow(NamedTuple):
@@ -81,27 +83,31 @@ class MovedGroup(NamedTuple):
 
 
 class Translator:
-    """Translates a flow's offsets. An async context manager, which opens both clusters."""
+    """Translates offsets of a flow. An async context manager, which opens both clusters.
 
-    def __init__(self, flow: ResolvedFlow) -> None:
+    Attributes:
+        source, destination: the clusters.
+        state: the flow's internal topic. With exact offsets, it is not opened.
+        exact: True if the flow keeps offsets as they are.
+    """
+
+    def __init__(self, flow: FlowSides, *, lazy: bool = False) -> None:
+        """``lazy``: the caller opens ``state``, and may do so later."""
         self._flow = flow
-        self._alias, _, self._alias_there = self._flow.name.partition("->")
+        self._lazy = lazy
+        self.exact = flow.exact
+        self._alias, self._alias_there = flow.aliases
         self._known: dict[tuple[str, int], Translation] = {}
         self._stack = AsyncExitStack()
 
-    @property
-    def exact(self) -> bool:
-        """True if the flow keeps offsets as they are."""
-        return self._flow.settings.offsets == "exact"
-
     async def __aenter__(self) -> Self:
         async with self._stack as stack:
-            self._source = await self._open(stack, self._alias, self._flow.source)
-            self._destination = await self._open(stack, self._alias_there, self._flow.destination)
-            self._state = State(self._destination, self._flow.id)
-            if not self.exact and not await self._state.open(create=False):
+            self.source = await self._open(stack, self._alias, self._flow.source)
+            self.destination = await self._open(stack, self._alias_there, self._flow.destination)
+            self.state = State(self.destination, self._flow.id, lean=self.exact)
+            if not (self._lazy or self.exact) and not await self.state.open(create=False):
                 raise NotTranslated(
-                    f"cluster {self._alias_there} has no topic {self._state.topic}: the flow has copied nothing yet, "
+                    f"cluster {self._alias_there} has no topic {self.state.topic}: the flow has copied nothing yet, "
                     "or that topic was deleted"
                 )
             self._stack = stack.pop_all()
@@ -111,8 +117,20 @@ class Translator:
         await self._stack.aclose()
 
     @staticmethod
-    async def _open(stack: AsyncExitStack, alias: str, settings: ClusterSettings) -> Cluster:
-        return await stack.enter_async_context(await Cluster.open(alias, cluster_options(settings)))
+    async def _open(stack: AsyncExitStack, alias: str, options: ClusterOptions) -> Cluster:
+        return await stack.enter_async_context(await Cluster.open(alias, options))
+
+    def destination_of(self, topic: str) -> str:
+        """Returns the topic that a source topic is copied into."""
+        return self._flow.selection.destination_of(topic)
+
+    async def renew(self) -> None:
+        """Forgets what was looked at, and reads what was written since: offsets are then translated as of now. The
+        internal topic must be open."""
+        self._known.clear()
+        for cluster in (self.source, self.destination):
+            await cluster.refresh(None)
+        await self.state.load()
 
     # -- single offsets ------------------------------------------------------------------------------------------------
 
@@ -134,32 +152,38 @@ class Translator:
         return (await self.of(topic, partition)).to_source(offset)
 
     async def of(self, topic: str, partition: int) -> Translation:
-        """Returns the partition's translation, as of the first call for it. Raises the same."""
+        """Returns the partition's translation, as of the first call for it since ``renew``. Raises the same."""
         found = self._known.get((topic, partition))
         if found is None:
             found = self._known[topic, partition] = await self._look(topic, partition)
         return found
 
     async def _look(self, topic: str, partition: int) -> Translation:
-        settings = self._flow.settings
-        if not settings.selects(topic):
+        selection = self._flow.selection
+        if not selection.selects(topic):
             raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; check topics and exclude")
         found = await translation(
-            self._state,
-            await self._log(self._source, topic, partition),
-            await self._log(self._destination, settings.selection.destination_of(topic), partition),
-            committed=settings.isolation_level == "read_committed",
-            own=[producer_id(flow=self._flow.id, cluster_id=self._source.cluster_id, topic=topic, partition=partition)],
+            self.state,
+            await self.log(self.source, topic, partition),
+            await self.log(self.destination, selection.destination_of(topic), partition),
+            committed=self._flow.committed,
+            own=[producer_id(flow=self._flow.id, cluster_id=self.source.cluster_id, topic=topic, partition=partition)],
         )
         if found is None:
             raise NotTranslated(
-                f"topic {self._state.topic} of cluster {self._alias_there} says nothing of {topic}-{partition}: "
+                f"topic {self.state.topic} of cluster {self._alias_there} says nothing of {topic}-{partition}: "
                 "nothing of it was copied yet, or that topic was deleted (then the partition halts, checkpoint_lost)"
             )
         return found
 
-    async def _log(self, cluster: Cluster, topic: str, partition: int) -> PartitionLog:
-        failed = await cluster.refresh([topic])
+    async def log(self, cluster: Cluster, topic: str, partition: int) -> PartitionLog:
+        """Returns the log of a partition of one of the clusters.
+
+        Raises:
+            NotTranslated: the cluster has no such partition.
+            NetworkError: it does not answer, or the partition has no leader.
+        """
+        failed = await cluster.refresh([topic]) if cluster.leader(topic, partition) is None else {}
         code = failed.get(topic)
         if code is not None and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Refused(f"cluster {cluster.name}: Metadata of {topic}", code)
@@ -180,32 +204,37 @@ class Translator:
             NotTranslated: it has none; or see ``to_destination``.
             GroupError: a cluster does not say what the group has committed.
         """
-        settings = self._flow.settings
+        selection = self._flow.selection
         rows, others = [], set[str]()
-        for one in committed(self._flow.source, group, self._alias):
-            topic, partition = one.topic, one.partition
-            if one.offset >= 0 and settings.selects(topic):
+        for (topic, partition), one in (await self._committed(self.source, group)).items():
+            if selection.selects(topic):
                 place, log_start = await self._place(topic, partition, one.offset)
-                row = TranslatedRow(topic, partition, one.offset, settings.selection.destination_of(topic), place)
+                row = TranslatedRow(topic, partition, one.offset, selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
                     # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
                     row = row._replace(place=Place(log_start, exact=False), deleted=True)
                 rows.append(row)
-            elif one.offset >= 0:
+            else:
                 others.add(topic)
         if not rows:
             raise NotTranslated(
                 f"group {group} has committed no offset of a topic of {self._flow.name} at {self._alias}"
             )
-        now = committed(self._flow.destination, group, self._alias_there)
-        there = {(one.topic, one.partition): one.offset for one in now}
+        there = {key: one.offset for key, one in (await self._committed(self.destination, group)).items()}
         return MovedGroup(group, sorted(rows), await self._unread(rows), sorted(others), there)
+
+    @staticmethod
+    async def _committed(cluster: Cluster, group: str) -> Offsets:
+        found = (await Groups(cluster).committed([group]))[group]
+        if isinstance(found, NetworkError):
+            raise GroupError(f"cannot read the offsets of group {group} at {cluster.name}: {found}") from found
+        return found
 
     async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
         """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
         is None if the destination's log ends before."""
         if self.exact:
-            log = await self._log(self._destination, topic, partition)
+            log = await self.log(self.destination, topic, partition)
             place = Place(offset, exact=True) if offset <= await log.visible_end() else None
             return place, await log.start()
         known = await self.of(topic, partition)
@@ -214,19 +243,19 @@ class Translator:
     async def _unread(self, rows: Iterable[TranslatedRow]) -> list[tuple[str, int, bool]]:
         """Returns partitions without an offset of the group: those of its topics, and those that go into the same
         destination partition as one that it has read (True)."""
-        settings = self._flow.settings
+        selection = self._flow.selection
         had, topics = {(row.topic, row.partition) for row in rows}, {row.topic for row in rows}
         wanted = {(row.destination, row.partition) for row in rows}
-        await self._source.refresh(None)
+        await self.source.refresh(None)
         found = []
-        for topic in self._source.topics.values():
-            for partition in topic.leaders if settings.selects(topic.name) else ():
-                shared = (settings.selection.destination_of(topic.name), partition) in wanted
+        for topic in self.source.topics.values():
+            for partition in topic.leaders if selection.selects(topic.name) else ():
+                shared = (selection.destination_of(topic.name), partition) in wanted
                 if (topic.name, partition) not in had and (shared or topic.name in topics):
                     found.append((topic.name, partition, shared))
         return sorted(found)
 
-    def check(self, moved: MovedGroup) -> None:
+    async def check(self, moved: MovedGroup) -> None:
         """Checks that ``apply`` may commit. If several source topics go into one, the group needs an offset of each:
         without one of them, nothing says from where the group reads that topic, and the others' offsets may lie behind
         its records.
@@ -251,27 +280,45 @@ class Translator:
                 "group reads it (--to-latest skips what is there now), then apply again: "
                 f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
             )
-        there = members(self._flow.destination, moved.group, self._alias_there)
+        there = await self._members(moved.group)
         if there:
             raise NotTranslated(
-                f"group {moved.group} has {there} member{'s' if there > 1 else ''} at {self._alias_there}, which "
+                f"group {moved.group} has {there} at {self._alias_there}, which "
                 f"would commit over it; stop its consumers there, then apply again. "
                 f"{self._tool(self._flow.destination)} --group {group} --describe --members names them"
             )
 
-    @staticmethod
-    def _tool(settings: ClusterSettings) -> str:
-        return f"kafka-consumer-groups.sh --bootstrap-server {settings.bootstrap_servers_text}"
+    async def _members(self, group: str) -> str:
+        """Returns how many members the group has at the destination, in words; empty: none."""
+        try:
+            groups = Groups(self.destination)
+            _, count = (await groups.described([group]))[group]
+            if count:
+                return f"{count} member{'s' if count > 1 else ''}"
+            listed = (await groups.listed()).get(group)
+        except NetworkError as error:
+            raise GroupError(f"cannot describe group {group} at {self._alias_there}: {error}") from error
+        return "members" if listed is not None and listed.state not in EMPTY else ""
 
-    def apply(self, group: str, commits: Iterable[Commit]) -> None:
+    @staticmethod
+    def _tool(options: ClusterOptions) -> str:
+        return f"kafka-consumer-groups.sh --bootstrap-server {options.bootstrap_servers}"
+
+    async def apply(self, group: str, commits: Iterable[Commit]) -> None:
         """Commits these offsets at the destination, under the same group id and without a leader epoch: with the
         source's epoch, a consumer would read nothing.
 
         Raises:
             GroupError: the commit failed.
         """
-        offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in commits]
-        commit(self._flow.destination, group, self._alias_there, offsets)
+        offsets = {(one.topic, one.partition): CommittedOffset(one.offset) for one in commits}
+        try:
+            codes = await Groups(self.destination).commit(group, offsets)
+        except NetworkError as error:
+            raise GroupError(f"cannot commit for group {group} at {self._alias_there}: {error}") from error
+        for (topic, partition), code in codes.items():
+            if code:
+                raise GroupError(f"cannot commit {topic}-{partition} for group {group}: {error_name(code)}")
 
     def told(self, moved: MovedGroup) -> list[str]:
         """Returns the group's offsets on both sides, and what ``apply`` commits of them, as lines of text."""
@@ -281,7 +328,7 @@ class Translator:
             note = "not copied yet" if row.place is None else "" if row.place.exact else "next record, here or behind"
             note = "deleted before there" if row.deleted else note
             lines.append((row.topic, str(row.partition), str(row.offset), row.destination, there, note))
-        found = _aligned(lines)
+        found = aligned(lines)
         if self.exact:
             found.append(EXACT)
         found += ["", f"for group {moved.group} at {self._alias_there}:"]
@@ -290,7 +337,7 @@ class Translator:
             note = f"the least of {one.of} topics: some records of the others are read again" if one.of > 1 else ""
             now = str(one.now) if one.now >= 0 else "-"
             commits.append((one.topic, str(one.partition), str(one.offset), now, note))
-        found += _aligned(commits)
+        found += aligned(commits)
         behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
         if behind:
             found.append(f"without an offset at {self._alias}, so none is committed: {_some(behind)}")
@@ -299,7 +346,7 @@ class Translator:
         return found
 
 
-async def translate_offset(flow: ResolvedFlow, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
+async def translate_offset(flow: FlowSides, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
     """Returns the answer for one offset, in words.
 
     Raises:
@@ -327,7 +374,7 @@ def _told(place: Place, why: str, there: str) -> str:
     return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
 
 
-async def translate_group(flow: ResolvedFlow, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
+async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
     """Passes a group's offsets on both sides to ``tell``. With ``apply``, then commits those at the destination.
 
     Returns:
@@ -342,18 +389,19 @@ async def translate_group(flow: ResolvedFlow, group: str, *, apply: bool, tell: 
         moved = await translator.group(group)
         tell("\n".join(translator.told(moved)))
         try:
-            translator.check(moved)
+            await translator.check(moved)
         except (NotTranslated, GroupError) as error:
             if apply:
                 raise NotTranslated(f"nothing was committed: {error}") from error
             return f"nothing was committed; --apply would refuse: {error}"
         if not apply:
             return "nothing was committed; --apply commits this"
-        translator.apply(group, moved.commits)
+        await translator.apply(group, moved.commits)
         return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the rows of a table as lines, with its columns aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 

@@ -324,3 +324,8 @@ class Fleet:
     def gauge(self, name: str) -> float:
         """Returns a gauge's sum over all workers that are up."""
         return sum(worker.gauges.get(name, 0) for worker in self.workers.values())
+
+    def gauges(self, name: str) -> dict[str, float]:
+        """Returns gauges "name/label" by label, summed over all workers that are up."""
+        labels = {label for worker in self.workers.values() for label in worker.gauges if label.startswith(f"{name}/")}
+        return {label.removeprefix(f"{name}/"): self.gauge(label) for label in sorted(labels)}

@@ -62,6 +62,28 @@ _FLOW_LABELLED = (
     ),
     ("mirror_offset_commits", "commits", "result", ("ok", "failed"), "Commits of the group's offsets at the source."),
 )
+_SYNC_RESULTS = ("failed", "ok")
+_SYNCS = (
+    ("mirror_group_offset_syncs", "group_offsets", "Looks at the groups whose offsets are carried over, by result."),
+    ("mirror_topic_acl_syncs", "topic_acls", "Looks at the ACLs of topics, by result; off: a cluster has no ACLs."),
+)
+_SYNC_COUNTERS = (
+    ("mirror_synced_group_offsets", "synced_offsets", "Offsets committed at the destination for groups."),
+    ("mirror_created_topic_acls", "created_acls", "ACLs created at the destination."),
+)
+_SYNC_GAUGES = (
+    (
+        "mirror_group_offsets_last_success_timestamp_seconds",
+        "synced_at_s/group_offsets",
+        "When groups' offsets were last carried over without a failure, or this began. Absent where another process "
+        "does it.",
+    ),
+    (
+        "mirror_topic_acls_last_success_timestamp_seconds",
+        "synced_at_s/topic_acls",
+        "When ACLs were last carried over without a failure, or this began. Absent where another process does it.",
+    ),
+)
 _WORKER_COUNTERS = (
     ("mirror_fetched_bytes", "fetched_bytes", "Bytes received in fetch answers."),
     ("mirror_fetch_requests", "fetch_requests", "Fetch requests sent to the source."),
@@ -258,6 +280,7 @@ class ServiceCollector(Collector):
                 for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
                     family.add_metric([*labels, value], count)
             yield family
+        yield from self._synced()
 
     def _clusters(self) -> Iterator[Metric]:
         fleets = [fleet for fleet, _ in self._fleets]
@@ -286,6 +309,33 @@ class ServiceCollector(Collector):
         for cluster, count in seconds.items():
             throttled.add_metric([cluster], count)
         yield throttled
+
+    def _synced(self) -> Iterator[Metric]:
+        for name, part, text in _SYNCS:
+            syncs = CounterMetricFamily(name, text, labels=[*_OF_FLOW, "result"])
+            for fleet, labels in self._fleets:
+                for result, count in (dict.fromkeys(_SYNC_RESULTS, 0.0) | fleet.labelled(f"syncs/{part}")).items():
+                    syncs.add_metric([*labels, result], count)
+            yield syncs
+        for name, counter, text in _SYNC_COUNTERS:
+            family = CounterMetricFamily(name, text, labels=_OF_FLOW)
+            for fleet, labels in self._fleets:
+                family.add_metric(labels, fleet.counter(counter))
+            yield family
+        for name, gauge, text in _SYNC_GAUGES:
+            last = GaugeMetricFamily(name, text, labels=_OF_FLOW)
+            for fleet, labels in self._fleets:
+                told = [worker.gauges[gauge] for worker in fleet.workers.values() if gauge in worker.gauges]
+                if told:
+                    last.add_metric(labels, max(told))
+            yield last
+        groups = GaugeMetricFamily(
+            "mirror_synced_groups", "Groups by what the last look has found.", labels=[*_OF_FLOW, "state"]
+        )
+        for fleet, labels in self._fleets:
+            for state, count in fleet.gauges("synced_groups").items():
+                groups.add_metric([*labels, state], count)
+        yield groups
 
     def _workers(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("mirror_worker_up", "1 while the worker's process runs.", labels=["worker"])

@@ -28,7 +28,7 @@ def test_looked_up_values(loading: Load) -> None:
         env,
     )
     flow = config.enabled_flow()
-    assert flow.source.bootstrap_servers_text == "h-1:7,h-2:7"
+    assert ",".join(map(str, flow.source.bootstrap_servers)) == "h-1:7,h-2:7"
     assert flow.source.client_id == "from-file-${x}-$5"
     assert (flow.settings.settle_ms, flow.settings.enabled) == (2_000, True)
     assert flow.settings.exclude == ("t.*",)

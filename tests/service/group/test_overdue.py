@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.service import worker as worker_module
+from mirror.service.flows import run as run_module
 from mirror.service.group.overdue import Overdue
 from tests.fakes.loop import until
 from tests.relay.flows import clusters
@@ -38,9 +38,9 @@ async def test_a_frozen_worker_has_not_waited(tmp_path: Path, monkeypatch: pytes
     1. The process is stopped for longer than a worker waits for a seat; when it wakes, its session is over.
     2. It joins again, and goes on.
     """
-    monkeypatch.setattr(worker_module, "WATCH_S", 0.02)
-    monkeypatch.setattr(worker_module, "MOST_WATCH_S", 0.1)
-    monkeypatch.setattr("mirror.service.worker.Worker._join_patience_s", lambda _: PATIENCE_S)
+    monkeypatch.setattr(run_module, "WATCH_S", 0.02)
+    monkeypatch.setattr(run_module, "MOST_WATCH_S", 0.1)
+    monkeypatch.setattr("mirror.service.flows.run.FlowRun._join_patience_s", lambda _: PATIENCE_S)
     looks = 0
     subscribe = Seat.subscribe
 

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mirror.sandbox import Cluster as Sandbox
 from mirror.service.config import load
+from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
 from tests.relay.mapping import assert_exact, written_map
 from tests.service.kafka_side import CODECS, create_topic, produce
@@ -116,7 +117,7 @@ async def test_killed_again_and_again_while_others_write(
         process.wait_event("caught_up")
         assert process.stop() == 0
     there = {at: rest for at, *rest in read_from(destination_cluster, merged, 0)}
-    async with Translator(load(config, {}).enabled_flow()) as translator:
+    async with Translator(flow_sides(load(config, {}).enabled_flow())) as translator:
         for topic in (east, west):
             found = await written_map(destination_cluster, topic, into=merged)
             assert await assert_exact(source_cluster, destination_cluster, topic, found, into=merged) > 0

@@ -16,6 +16,7 @@ from tests.service.telemetry.showing import exposed_of
 
 PARTITION = 'partition="3",source="east",target="west",topic="t"'
 FLOW = 'source="east",target="west"'
+FLOW_STATE = 'source="east",state="active",target="west"'
 
 EXPECTED = f"""
 mirror_build_info{{python="*",version="1.2.3"}} 1
@@ -43,6 +44,16 @@ mirror_rebalances_total{{event="lost",{FLOW}}} 28
 mirror_rebalances_total{{event="revoked",{FLOW}}} 29
 mirror_offset_commits_total{{result="failed",{FLOW}}} 30
 mirror_offset_commits_total{{result="ok",{FLOW}}} 31
+mirror_group_offset_syncs_total{{result="failed",{FLOW}}} 71
+mirror_group_offset_syncs_total{{result="ok",{FLOW}}} 72
+mirror_topic_acl_syncs_total{{result="failed",{FLOW}}} 73
+mirror_topic_acl_syncs_total{{result="off",{FLOW}}} 74
+mirror_topic_acl_syncs_total{{result="ok",{FLOW}}} 75
+mirror_synced_group_offsets_total{{{FLOW}}} 76
+mirror_created_topic_acls_total{{{FLOW}}} 77
+mirror_group_offsets_last_success_timestamp_seconds{{{FLOW}}} 1700000078
+mirror_topic_acls_last_success_timestamp_seconds{{{FLOW}}} 1700000079
+mirror_synced_groups{{{FLOW_STATE}}} 80
 mirror_throttled_seconds_total{{cluster="east"}} 0
 mirror_throttled_seconds_total{{cluster="west"}} 32.5
 mirror_replicated_records_total{{{PARTITION}}} 600
@@ -84,8 +95,14 @@ def told() -> dict[str, Any]:
             "filled": 33, "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
             "rebalances/revoked": 29, "commits/failed": 30, "commits/ok": 31, "throttled_s/west": 32.5,
             "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5,
+            "syncs/group_offsets/failed": 71, "syncs/group_offsets/ok": 72, "syncs/topic_acls/failed": 73,
+            "syncs/topic_acls/off": 74, "syncs/topic_acls/ok": 75, "synced_offsets": 76, "created_acls": 77,
         },
-        "gauges": {"rss_bytes": 60, "buffer_bytes": 61, "buffer_limit_bytes": 62, "joined": 1},
+        "gauges": {
+            "rss_bytes": 60, "buffer_bytes": 61, "buffer_limit_bytes": 62, "joined": 1,
+            "synced_at_s/group_offsets": 1_700_000_078, "synced_at_s/topic_acls": 1_700_000_079,
+            "synced_groups/active": 80,
+        },
         "flow_partitions": 11,
         "clusters": {"east": True, "west": False},
         "unassigned": 12,

@@ -1,0 +1,1 @@
+"""Requests about what lies beside the logs: consumer groups and their offsets, ACLs."""

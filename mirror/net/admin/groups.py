@@ -1,0 +1,267 @@
+"""Consumer groups of a cluster: which there are, what state they are in, and their committed offsets.
+
+Groups are asked many at a time, each at its coordinator. A coordinator that has just taken a group over still reads its
+state: it is asked again for a while.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.coordinator import GROUP, find_coordinators
+from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.wire.errors import ErrorCode
+
+PATIENCE_S = 30.0
+"""How long a coordinator that is not ready is asked again."""
+PAUSE_S = 0.2
+LIST_PATIENCE_S = 10.0
+"""How long brokers may take to list their groups, if one of them has."""
+MOST_GROUPS = 50
+"""Groups in one OffsetFetch request."""
+BY_NAME = 9
+"""The last version of OffsetFetch and OffsetCommit that names topics; later ones have topic ids (KIP-848)."""
+STATE_SINCE, KIND_SINCE = 4, 5
+"""The ListGroups versions from which it has the groups' states (Kafka 2.6) and kinds (4.0)."""
+MANY_GROUPS_SINCE = 8
+"""The OffsetFetch version from which it takes many groups at once."""
+NOT_READY = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""Errors that pass by themselves."""
+EMPTY = frozenset({"Empty", "Dead", ""})
+"""States of a group that nobody is in; without a name, if there is no such group."""
+CONSUMER, SHARE = "consumer", "share"
+
+Key = tuple[str, int]
+
+
+class Listed(NamedTuple):
+    """A group as a broker lists it.
+
+    Attributes:
+        group_id: its name.
+        protocol_type: of its members; empty if it has only offsets.
+        state: Kafka's name of it; empty if not known (before Kafka 2.6).
+        kind: classic, consumer, share or streams; empty before Kafka 4.0, when all are classic.
+    """
+
+    group_id: str
+    protocol_type: str
+    state: str = ""
+    kind: str = ""
+
+    @property
+    def is_share(self) -> bool:
+        """True for a share group (KIP-932), which has no committed offsets."""
+        return self.kind == SHARE
+
+    @property
+    def has_offsets(self) -> bool:
+        """True if it is a group of consumers: Kafka Connect and others use the same protocol for other ends."""
+        return not self.is_share and (self.kind not in ("", "classic") or self.protocol_type in (CONSUMER, ""))
+
+
+class CommittedOffset(NamedTuple):
+    """An offset, and the text that was committed with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+Offsets = dict[Key, CommittedOffset]
+
+
+class Groups:
+    """The groups of one cluster. Remembers their coordinators, and forgets one that has moved."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._nodes: dict[str, int] = {}
+
+    async def listed(self) -> dict[str, Listed]:
+        """Returns the groups that the brokers list, by name. Without the right to describe the cluster, they list those
+        that may be described. A broker that is away, or still loads, leaves its groups out.
+
+        Raises:
+            NetworkError: no broker answers.
+        """
+
+        async def ask(node_id: int) -> Any:
+            request = ListGroupsRequest(states_filter=[], types_filter=[])
+            answer = await self._cluster.call(request, node_id=node_id)
+            if answer.error_code and answer.error_code not in NOT_READY:
+                raise Refused(f"{self._cluster.name}: ListGroups", answer.error_code)
+            return answer
+
+        answers = await self._cluster.ask_all(ask, patience_s=LIST_PATIENCE_S)
+        return {
+            group.group_id: Listed(
+                group.group_id,
+                group.protocol_type,
+                (group.group_state or "") if answer.version >= STATE_SINCE else "",
+                (group.group_type or "").lower() if answer.version >= KIND_SINCE else "",
+            )
+            for answer in answers
+            for group in answer.groups
+        }
+
+    async def described(self, groups: Collection[str]) -> dict[str, tuple[str, int]]:
+        """Returns state and number of members of each group, as its coordinator describes it. Coordinators describe
+        classic groups only: one of another kind, or that does not exist, is in state Dead.
+
+        Raises:
+            NetworkError: a coordinator cannot be found, or does not answer.
+        """
+        found: dict[str, tuple[str, int]] = {}
+        failed: dict[str, NetworkError] = {}
+        places = await self._places(groups, failed)
+        for error in failed.values():
+            raise error
+        for node_id, names in places.items():
+            answer = await self._cluster.call(DescribeGroupsRequest(groups=names), node_id=node_id)
+            for group in answer.groups:
+                if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise Refused(f"{self._cluster.name}: DescribeGroups of {group.group_id}", group.error_code)
+                found[group.group_id] = group.group_state, len(group.members)
+        return found
+
+    async def committed(
+        self, groups: Collection[str], *, patience_s: float = PATIENCE_S
+    ) -> dict[str, Offsets | NetworkError]:
+        """Returns what each group has committed, or why that is not known. A group that does not exist has nothing.
+        Topics that may not be described are left out by the broker.
+
+        Raises:
+            NetworkError: no broker answers.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience_s
+        found = await self._committed(groups)
+        while (soon := [name for name, each in found.items() if _passes(each)]) and loop.time() < until:
+            await asyncio.sleep(PAUSE_S)
+            found |= await self._committed(soon)
+        return found
+
+    async def commit(self, group: str, offsets: Mapping[Key, CommittedOffset]) -> dict[Key, int]:
+        """Commits offsets for a group that nobody is in, without a leader epoch: with another cluster's, a consumer
+        would read nothing. One try.
+
+        Returns:
+            The error code of each partition; 0: it is committed. While the group has members, UNKNOWN_MEMBER_ID.
+
+        Raises:
+            Refused: the coordinator cannot be found.
+            NetworkError: it does not answer; the offsets may be committed.
+        """
+        failed: dict[str, NetworkError] = {}
+        places = await self._places([group], failed)
+        for error in failed.values():
+            raise error
+        (node_id,) = places
+        topics: dict[str, list[Any]] = {}
+        one = OffsetCommitRequest.OffsetCommitRequestTopic
+        for (topic, partition), offset in sorted(offsets.items()):
+            topics.setdefault(topic, []).append(
+                one.OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=-1,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            retention_time_ms=-1,
+            topics=[one(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+        )
+        try:
+            answer = await self._cluster.call(request, node_id=node_id, version=BY_NAME)
+        except NetworkError:
+            self._nodes.pop(group, None)
+            raise
+        codes = {(row.name, each.partition_index): each.error_code for row in answer.topics for each in row.partitions}
+        if not NOT_READY.isdisjoint(codes.values()):
+            self._nodes.pop(group, None)
+        if codes.keys() != offsets.keys():
+            raise ConnectionLost(f"{self._cluster.name}: OffsetCommit of {group}: not the partitions that were asked")
+        return codes
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def _places(self, groups: Collection[str], failed: dict[str, NetworkError]) -> dict[int, list[str]]:
+        """Returns coordinator -> the groups that it has. Puts the errors of the others into ``failed``."""
+        unknown = [name for name in groups if name not in self._nodes]
+        if unknown:
+            answers = await find_coordinators(self._cluster, GROUP, unknown)
+            for name, found in zip(unknown, answers, strict=True):
+                if isinstance(found, NetworkError):
+                    failed[name] = found
+                else:
+                    self._cluster.nodes.setdefault(found.node_id, found)
+                    self._nodes[name] = found.node_id
+        places: dict[int, list[str]] = {}
+        for name in groups:
+            if name in self._nodes:
+                places.setdefault(self._nodes[name], []).append(name)
+        return places
+
+    async def _committed(self, groups: Collection[str]) -> dict[str, Offsets | NetworkError]:
+        failed: dict[str, NetworkError] = {}
+        places = await self._places(groups, failed)
+        parts = [
+            (node_id, names[at : at + MOST_GROUPS])
+            for node_id, names in places.items()
+            for at in range(0, len(names), MOST_GROUPS)
+        ]
+        found: dict[str, Offsets | NetworkError] = dict(failed)
+        for (_, names), each in zip(parts, await asyncio.gather(*(self._fetch(*part) for part in parts)), strict=True):
+            found |= each
+            for name in names:
+                if isinstance(each[name], NetworkError):
+                    self._nodes.pop(name, None)
+        return found
+
+    async def _fetch(self, node_id: int, groups: list[str]) -> dict[str, Offsets | NetworkError]:
+        try:
+            connection = await self._cluster.control(node_id)
+            version = connection.version_of(OffsetFetchRequest.API_KEY, (2, BY_NAME), "OffsetFetch")
+            if version < MANY_GROUPS_SINCE:
+                return {group: await self._fetch_one(node_id, group) for group in groups}
+            one = OffsetFetchRequest.OffsetFetchRequestGroup
+            asked = [one(group_id=group, member_id=None, member_epoch=-1, topics=None) for group in groups]
+            request = OffsetFetchRequest(groups=asked, require_stable=False)
+            answer = await self._cluster.call(request, node_id=node_id, version=BY_NAME)
+        except NetworkError as error:
+            return dict.fromkeys(groups, error)
+        rows = {row.group_id: row for row in answer.groups}
+        lost = ConnectionLost(f"{self._cluster.name}: OffsetFetch: a group is missing in the answer")
+        return {group: self._offsets_of(group, rows[group]) if group in rows else lost for group in groups}
+
+    async def _fetch_one(self, node_id: int, group: str) -> Offsets | NetworkError:
+        """Asks a broker from before Kafka 3.0."""
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=False)
+        return self._offsets_of(group, await self._cluster.call(request, node_id=node_id))
+
+    def _offsets_of(self, group: str, row: Any) -> Offsets | NetworkError:
+        if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return {}
+        if row.error_code:
+            return Refused(f"{self._cluster.name}: OffsetFetch of group {group}", row.error_code)
+        return {
+            (topic.name, each.partition_index): CommittedOffset(each.committed_offset, each.metadata or "")
+            for topic in row.topics
+            for each in topic.partitions
+            if not each.error_code and each.committed_offset >= 0
+        }
+
+
+def _passes(found: object) -> bool:
+    return isinstance(found, Refused) and found.code in NOT_READY

@@ -1,0 +1,56 @@
+"""One look at everything that is kept in step, with connections of its own."""
+
+from contextlib import AsyncExitStack
+from typing import Self
+
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.offsets.translate import Translator
+from mirror.service.sync.acls import AclsPlan, sync_acls
+from mirror.service.sync.offsets import OffsetsSync
+from mirror.service.sync.plan import GroupPlan
+from mirror.service.sync.settings import SyncSettings
+
+SUFFIX = "-sync"
+"""Of the client ids of its connections."""
+
+
+class Sync:
+    """Looks at groups and ACLs, and carries them over. An async context manager, which opens both clusters."""
+
+    def __init__(self, flow: FlowSides, settings: SyncSettings) -> None:
+        self._flow = flow.under(SUFFIX)
+        self._settings = settings
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._translator = await self._stack.enter_async_context(Translator(self._flow, lazy=True))
+        self._offsets = OffsetsSync(self._flow, self._settings, self._translator)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+        """Looks at the groups, see ``OffsetsSync.look``."""
+        return await self._offsets.look(apply=apply)
+
+    async def acls(self, *, apply: bool) -> AclsPlan:
+        """Looks at the ACLs, see ``sync_acls``."""
+        return await sync_acls(self._flow, self._translator.source, self._translator.destination, apply=apply)
+
+
+async def look_once(
+    flow: FlowSides, settings: SyncSettings, *, dry_run: bool
+) -> tuple[list[GroupPlan] | None, AclsPlan | None]:
+    """Looks once, and does what ``settings`` say; with ``dry_run``, does nothing, and looks at both groups and ACLs.
+
+    Returns:
+        What it found of groups and of ACLs; None: not looked at.
+
+    Raises:
+        NetworkError: a cluster does not answer.
+    """
+    async with Sync(flow, settings) as sync:
+        groups = await sync.groups(apply=not dry_run) if dry_run or settings.offsets else None
+        acls = await sync.acls(apply=not dry_run) if dry_run or settings.acls else None
+    return groups, acls

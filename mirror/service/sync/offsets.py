@@ -1,0 +1,214 @@
+"""One look at all groups of a flow: their offsets at the source, carried over to the destination.
+
+Kafka has no conditional commit. So what a few groups have at the destination is read, then once more what they have at
+the source, and that is committed at once; if this takes too long, they are left for the next look. So if two processes
+do this at the same time, the one that commits last has the newer offsets, unless it was held up in these milliseconds.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from mirror.net.admin.groups import EMPTY, Groups, Listed, Offsets
+from mirror.net.admin.share import ShareGroups
+from mirror.net.errors import NetworkError, Refused, Unsupported
+from mirror.relay.assignment import read_committed
+from mirror.relay.partition.claim import Committed
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.offsets.translate import Translator
+from mirror.service.sync.copies import Copies, Spot
+from mirror.service.sync.plan import GroupPlan, GroupState, Key, Wanted, decide
+from mirror.service.sync.settings import SyncSettings
+from mirror.wire.errors import ErrorCode
+
+AT_ONCE = 20
+"""Groups whose offsets at the destination are read, and committed, together."""
+FRESH_S = 5.0
+"""What a group has at the destination is known for this long at most."""
+IN_USE = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.NON_EMPTY_GROUP,
+    }
+)
+"""The refusals of a commit for a group that somebody has joined meanwhile."""
+_ACTIVE = "it has members at the destination"
+_ANOTHER_KIND = "a group of another kind has this name at the destination"
+_NOWHERE = Spot(-1)
+_RIGHTS = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class OffsetsSync:
+    """Carries the offsets of a flow's groups over."""
+
+    def __init__(self, flow: FlowSides, settings: SyncSettings, translator: Translator) -> None:
+        """``translator``: open, and lazy."""
+        self._flow = flow
+        self._settings = settings
+        self._translator = translator
+        self._copies = Copies(translator)
+        self._here = Groups(translator.source)
+        self._there = Groups(translator.destination)
+        self._share_here = ShareGroups(translator.source)
+        self._share_there = ShareGroups(translator.destination)
+
+    async def look(self, *, apply: bool) -> list[GroupPlan]:
+        """Looks at every selected group that has offsets of mirrored topics. ``apply``: also commits what is due.
+
+        Raises:
+            NetworkError: a cluster does not answer.
+        """
+        await self._copies.renew()
+        listed = {name: one for name, one in (await self._here.listed()).items() if self._settings.selects(name)}
+        plans = await self._read(listed)
+        await self._copies.look((row.topic, row.partition) for plan in plans for row in plan.rows)
+        for plan in plans:
+            plan.rows = [self._placed(row) for row in plan.rows]
+        await self._skip_active(plans)
+        sources = self._shared()
+        waiting = [plan for plan in plans if plan.state is GroupState.IN_STEP]
+        for at in range(0, len(waiting), AT_ONCE):
+            await self._carry(waiting[at : at + AT_ONCE], sources, apply=apply)
+        return plans
+
+    # -- the source ----------------------------------------------------------------------------------------------------
+
+    async def _read(self, listed: dict[str, Listed]) -> list[GroupPlan]:
+        """Returns the plans of the groups that have offsets of mirrored topics, or whose offsets are not known."""
+        names = sorted(name for name, one in listed.items() if one.has_offsets)
+        shares = sorted(name for name, one in listed.items() if one.is_share)
+        plans = []
+        answers = await self._here.committed(names) | await self._share_here.committed(shares)
+        for name, found in sorted(answers.items()):
+            plan = GroupPlan(group=name, kind=listed[name].kind)
+            if isinstance(found, NetworkError):
+                self._stop(plan, found, f"Describe on group {name}", self._aliases[0])
+                plans.append(plan)
+            elif rows := list(self._rows(found)):
+                plan.rows = rows
+                plans.append(plan)
+        return plans
+
+    def _rows(self, found: Offsets) -> Iterator[Wanted]:
+        """Yields the offsets of mirrored topics, without a place yet. Those of other mirrors' groups are their own."""
+        selection = self._flow.selection
+        for (topic, partition), one in sorted(found.items()):
+            # librdkafka counts the end of a C string as a part of the metadata.
+            noted = read_committed(one.offset, one.metadata.rstrip("\0"))
+            if selection.selects(topic) and noted == Committed(one.offset):
+                yield Wanted(topic, partition, one.offset, selection.destination_of(topic), _NOWHERE, one.metadata)
+
+    def _placed(self, row: Wanted) -> Wanted:
+        return row._replace(spot=self._copies.spot(row.topic, row.partition, row.offset))
+
+    # -- the destination -----------------------------------------------------------------------------------------------
+
+    @property
+    def _aliases(self) -> tuple[str, str]:
+        return self._flow.aliases
+
+    async def _skip_active(self, plans: list[GroupPlan]) -> None:
+        listed = await self._there.listed()
+        states = {plan.group: listed[plan.group].state for plan in plans if plan.group in listed}
+        unknown = [name for name, state in states.items() if not state]
+        if unknown:
+            # Before Kafka 2.6, the list does not say.
+            states |= {name: state for name, (state, _) in (await self._there.described(unknown)).items()}
+        for plan in plans:
+            if plan.group in listed and listed[plan.group].is_share is not plan.is_share:
+                plan.stop(GroupState.HELD, _ANOTHER_KIND)
+            elif states.get(plan.group, "") not in EMPTY:
+                plan.stop(GroupState.ACTIVE, _ACTIVE)
+
+    def _shared(self) -> dict[Key, list[Key]]:
+        """Returns destination partition -> the source partitions that go into it, where there are several."""
+        selection = self._flow.selection
+        if not selection.renames:
+            return {}
+        found: dict[Key, list[Key]] = {}
+        for topic in self._translator.source.topics.values():
+            for partition in topic.leaders if selection.selects(topic.name) else ():
+                found.setdefault((selection.destination_of(topic.name), partition), []).append((topic.name, partition))
+        return {into: keys for into, keys in found.items() if len(keys) > 1}
+
+    async def _carry(self, plans: list[GroupPlan], sources: dict[Key, list[Key]], *, apply: bool) -> None:
+        loop = asyncio.get_running_loop()
+        fresh_until = loop.time() + FRESH_S
+        there = await self._committed(plans, self._there, self._share_there)
+        if apply:
+            self._renew(plans, await self._committed(plans, self._here, self._share_here))
+        due: list[GroupPlan] = []
+        for plan in plans:
+            now = there[plan.group]
+            if isinstance(now, NetworkError):
+                self._stop(plan, now, f"Read on group {plan.group}", self._aliases[1])
+                continue
+            decide(plan, now, sources)
+            if plan.due:
+                due.append(plan)
+        if not apply:
+            return
+        if loop.time() > fresh_until:
+            for plan in due:
+                plan.stop(GroupState.FAILED, f"it took more than {FRESH_S:.0f} s to look at what it has there")
+            return
+        await asyncio.gather(*(self._commit(plan) for plan in due))
+
+    @staticmethod
+    async def _committed(plans: list[GroupPlan], groups: Groups, shares: Groups) -> dict[str, Offsets | NetworkError]:
+        found = await groups.committed([plan.group for plan in plans if not plan.is_share])
+        return found | await shares.committed([plan.group for plan in plans if plan.is_share])
+
+    def _stop(self, plan: GroupPlan, error: NetworkError, right: str, alias: str) -> None:
+        """Gives up a group because of an error. ``right``: the one that it is about, if one is missing."""
+        if isinstance(error, Unsupported) or getattr(error, "code", 0) == ErrorCode.UNSUPPORTED_VERSION:
+            plan.stop(
+                GroupState.UNSUPPORTED, f"the brokers of {alias} do not say where a {plan.kind} group is: {error}"
+            )
+        else:
+            plan.stop(GroupState.FAILED, str(error), needed(error, right, alias))
+
+    def _renew(self, plans: list[GroupPlan], here: dict[str, Offsets | NetworkError]) -> None:
+        """Takes over what the groups have committed since, of the partitions that were looked at."""
+        for plan in plans:
+            found = here[plan.group]
+            if not isinstance(found, NetworkError):
+                now = {(row.topic, row.partition): row for row in self._rows(found)}
+                plan.rows = [self._placed(now.get((row.topic, row.partition), row)) for row in plan.rows]
+
+    async def _commit(self, plan: GroupPlan) -> None:
+        offsets = {(move.topic, move.partition): move.to for move in plan.due}
+        try:
+            codes = await (self._share_there if plan.is_share else self._there).commit(plan.group, offsets)
+        except NetworkError as error:
+            self._stop(plan, error, f"Read on group {plan.group}", self._aliases[1])
+            return
+        plan.carried = sum(not code for code in codes.values())
+        refused = {key: code for key, code in codes.items() if code}
+        if refused:
+            self._refused(plan, refused)
+
+    def _refused(self, plan: GroupPlan, refused: dict[Key, int]) -> None:
+        (topic, partition), code = next(iter(refused.items()))
+        there = self._aliases[1]
+        if code in IN_USE:
+            plan.stop(GroupState.ACTIVE, _ACTIVE)
+        elif code == ErrorCode.GROUP_ID_NOT_FOUND:
+            plan.stop(GroupState.HELD, _ANOTHER_KIND)
+        else:
+            error = Refused(f"{there}: commit for group {plan.group}, {topic}-{partition}", code)
+            of_group = code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            self._stop(plan, error, f"Read on group {plan.group}" if of_group else f"Read on topic {topic}", there)
+
+
+def needed(error: NetworkError, right: str, alias: str) -> str:
+    """Returns the remedy for an error that a missing right causes; empty for any other."""
+    return f"grant the mirror's principal {right} at {alias}" if getattr(error, "code", 0) in _RIGHTS else ""

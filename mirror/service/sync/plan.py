@@ -1,0 +1,146 @@
+"""What becomes of a group's offsets at the destination. Pure.
+
+Never backwards, and nothing for a group that has members there. If several source partitions go into one, the least of
+their places counts, and each of them needs an offset of the group: without one, nothing says from where the group reads
+that topic, and the others' places may lie behind its records.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from mirror.net.admin.groups import SHARE, CommittedOffset
+from mirror.service.sync.copies import Spot
+
+NO_GROUP = (
+    "no group of the source has offsets of mirrored topics, or none is selected (groups, groups.exclude), or the "
+    "mirror's principal may not see it (it needs Describe on the group)"
+)
+Key = tuple[str, int]
+
+
+class GroupState(Enum):
+    """What a look at a group has found. The worst of its partitions counts; the order is from worst to best."""
+
+    FAILED = "failed"
+    """A cluster refused or did not answer: tried again at the next look."""
+    UNSUPPORTED = "unsupported"
+    """A kind of group of which the brokers of one side do not say where it is."""
+    ACTIVE = "active"
+    """It has members at the destination: left alone."""
+    HELD = "held"
+    """Of a partition, nothing is carried over: it is not copied, is no copy any more, or its offset is not known."""
+    BEHIND = "behind"
+    """The copy does not reach the group's offset yet: the group is at the end of the copy."""
+    AHEAD = "ahead"
+    """At the destination it has read further: left alone."""
+    IN_STEP = "in_step"
+    """The destination has what the source has."""
+
+
+class Wanted(NamedTuple):
+    """The group's offset of one source partition, and where that is at the destination."""
+
+    topic: str
+    partition: int
+    offset: int
+    into: str
+    spot: Spot
+    metadata: str = ""
+
+
+class Move(NamedTuple):
+    """An offset for one destination partition. ``now``: the one that the group has there, -1 for none. ``of``: the
+    number of source partitions that it is for."""
+
+    topic: str
+    partition: int
+    to: CommittedOffset
+    now: int
+    of: int = 1
+
+    @property
+    def is_due(self) -> bool:
+        """True if it goes forward."""
+        return self.to.offset > self.now
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupPlan:
+    """One group. ``why``, ``remedy``: words for people, if something is in the way. ``carried``: the number of
+    offsets that were."""
+
+    group: str
+    kind: str = ""
+    rows: list[Wanted] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    state: GroupState = GroupState.IN_STEP
+    why: str = ""
+    remedy: str = ""
+    carried: int = 0
+
+    @property
+    def is_share(self) -> bool:
+        """True for a share group."""
+        return self.kind == SHARE
+
+    def stop(self, state: GroupState, why: str, remedy: str = "") -> None:
+        """Gives up this group for now, with a reason."""
+        self.state, self.why, self.remedy = state, why, remedy
+
+    @property
+    def due(self) -> list[Move]:
+        """The offsets to commit."""
+        return [move for move in self.moves if move.is_due]
+
+
+def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping[Key, Collection[Key]]) -> None:
+    """Fills in moves and state of a plan with rows.
+
+    Args:
+        plan: of the group.
+        now: what it has committed at the destination.
+        sources: destination partition -> the source partitions that go into it, where there are several.
+    """
+    into: dict[Key, list[Wanted]] = {}
+    for row in plan.rows:
+        into.setdefault((row.into, row.partition), []).append(row)
+    held: list[str] = []
+    failed: list[str] = []
+    for key, rows in sorted(into.items()):
+        missing = sorted(set(sources.get(key, ())) - {(row.topic, row.partition) for row in rows})
+        stuck = [row for row in rows if row.spot.offset < 0]
+        if missing:
+            held.append(f"no offset of {_names(missing)}, which goes into the same partition")
+        for row in stuck:
+            (failed if row.spot.failed else held).append(f"{row.topic}-{row.partition}: {row.spot.why}")
+        if missing or stuck:
+            continue
+        least = min(rows, key=lambda row: row.spot.offset)
+        metadata = least.metadata if least.spot.exact and len(rows) == 1 else ""
+        there = now[key].offset if key in now else -1
+        plan.moves.append(Move(*key, CommittedOffset(least.spot.offset, metadata), there, len(rows)))
+    if failed:
+        plan.stop(GroupState.FAILED, _some(failed))
+    elif held:
+        plan.stop(GroupState.HELD, _some(held))
+    elif any(row.spot.behind for row in plan.rows):
+        plan.stop(GroupState.BEHIND, "not all that it has read is copied yet")
+    elif any(move.to.offset < move.now for move in plan.moves):
+        plan.stop(GroupState.AHEAD, "it has read further at the destination")
+    else:
+        plan.stop(GroupState.IN_STEP, "")
+
+
+NAMED = 3
+"""Most things that a line names."""
+
+
+def _names(keys: Iterable[Key]) -> str:
+    return _some([f"{topic}-{partition}" for topic, partition in keys])
+
+
+def _some(texts: list[str]) -> str:
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return "; ".join(texts[:NAMED]) + more

@@ -1,0 +1,131 @@
+"""What a look at groups and ACLs has found, or done, for people and for programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mirror.service.offsets.translate import aligned
+from mirror.service.sync.acls import AclsPlan
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
+
+_TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
+
+
+def as_text(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applied: bool) -> str:
+    """Returns tables and a summary. None: that part was not looked at."""
+    lines: list[str] = []
+    if groups is not None:
+        lines += _groups(groups, applied=applied)
+    if acls is not None:
+        lines += ["", *_acls(acls, applied=applied)] if lines else _acls(acls, applied=applied)
+    return "\n".join(lines)
+
+
+def as_data(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applied: bool) -> dict[str, Any]:
+    """Returns the same for JSON."""
+    found: dict[str, Any] = {"applied": applied}
+    if groups is not None:
+        found["groups"] = [_group_data(plan, applied=applied) for plan in groups]
+    if acls is not None:
+        found["acls"] = {
+            "wanted": len(acls.wanted),
+            "missing": [acl.text for acl in acls.lacking],
+            "created": acls.created,
+            "authorizer": not acls.off,
+            "failed": acls.failed,
+            "remedy": acls.remedy,
+        }
+    return found
+
+
+def failed(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None) -> bool:
+    """Returns True if something could not be done."""
+    of_groups = any(plan.state is GroupState.FAILED for plan in groups or ())
+    return of_groups or (acls is not None and bool(acls.failed) and not acls.off)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
+    if not plans:
+        return [NO_GROUP]
+    table: list[Sequence[str]] = [_TITLES]
+    for plan in plans:
+        moves = {(move.topic, move.partition): move for move in plan.moves}
+        if not plan.rows:
+            table.append((plan.group, "-", "-", "-", "-", "-", "-", plan.why))
+        table += [_row(plan, row, moves.get((row.into, row.partition)), applied=applied) for row in plan.rows]
+    lines = aligned(table)
+    lines += [f"{plan.group}: {plan.remedy}" for plan in plans if plan.remedy]
+    counts = {state: sum(plan.state is state for plan in plans) for state in GroupState}
+    told = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count)
+    offsets = sum(plan.carried if applied else len(plan.due) for plan in plans)
+    done = f"{_many(offsets, 'offset')} committed"
+    if not applied:
+        done = f"nothing was committed; {_many(offsets, 'offset')} would be"
+    lines.append(f"{_many(len(plans), 'group')} ({told}): {done}")
+    return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _row(plan: GroupPlan, row: Wanted, move: Move | None, *, applied: bool) -> tuple[str, ...]:
+    there, now = (str(move.to.offset), str(move.now) if move.now >= 0 else "-") if move else ("-", "-")
+    return (
+        plan.group, row.topic, str(row.partition), str(row.offset), row.into, there, now,
+        _note(plan, row, move, applied=applied),
+    )  # fmt: skip
+
+
+def _note(plan: GroupPlan, row: Wanted, move: Move | None, *, applied: bool) -> str:
+    if move is None or plan.state in (GroupState.FAILED, GroupState.ACTIVE):
+        return row.spot.why or plan.why
+    if move.to.offset == move.now:
+        return "the same"
+    if not move.is_due:
+        return "further there: left alone"
+    note = "committed" if applied else "would be committed"
+    if row.spot.behind:
+        note += ", as far as it is copied"
+    if move.of > 1:
+        note += f", the least of {move.of} topics"
+    return note
+
+
+def _group_data(plan: GroupPlan, *, applied: bool) -> dict[str, Any]:
+    moves = {(move.topic, move.partition): move for move in plan.moves}
+    return {
+        "group": plan.group,
+        "kind": plan.kind or "classic",
+        "state": plan.state.value,
+        "why": plan.why,
+        "remedy": plan.remedy,
+        "committed": plan.carried,
+        "offsets": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "source": row.offset,
+                "into": row.into,
+                "destination": move.to.offset if (move := moves.get((row.into, row.partition))) else None,
+                "there_now": move.now if move and move.now >= 0 else None,
+                "note": _note(plan, row, move, applied=applied),
+            }
+            for row in plan.rows
+        ],
+    }
+
+
+# -- ACLs --------------------------------------------------------------------------------------------------------------
+
+
+def _acls(plan: AclsPlan, *, applied: bool) -> list[str]:
+    lines = [f"{'+' if not applied else ' '} {acl.text}" for acl in plan.lacking]
+    if plan.failed:
+        lines.append(plan.failed + (f"; {plan.remedy}" if plan.remedy else ""))
+    if not plan.off and (plan.wanted or not plan.failed):
+        done = f"{plan.created} created" if applied else f"{len(plan.lacking)} would be created"
+        lines.append(f"{_many(len(plan.wanted), 'ACL')} of mirrored topics: {done}")
+    return lines

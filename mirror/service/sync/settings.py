@@ -1,0 +1,51 @@
+"""What is kept in step, and how often. Plain data: a process of its own gets it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from mirror.service.selection import topic_pattern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncSettings:
+    """What of a flow is kept in step beside its records.
+
+    Attributes:
+        offsets, acls: True if consumer groups' offsets, and topics' ACLs, are.
+        offsets_interval_ms, acls_interval_ms: the time between two looks.
+        groups: names of groups, or regular expressions for whole names.
+        groups_exclude: groups to leave out, in the same notation; wins over ``groups``.
+        own_group: the flow's own group at the source, which is never carried over.
+    """
+
+    offsets: bool = False
+    acls: bool = False
+    offsets_interval_ms: int = 60_000
+    acls_interval_ms: int = 600_000
+    groups: tuple[str, ...] = (".*",)
+    groups_exclude: tuple[str, ...] = ()
+    own_group: str = ""
+
+    @property
+    def anything(self) -> bool:
+        """True if there is something to keep in step."""
+        return self.offsets or self.acls
+
+    def selects(self, group: str) -> bool:
+        """Returns True if this group's offsets are to be carried over."""
+        return (
+            group != self.own_group
+            and any(topic_pattern(entry).fullmatch(group) for entry in self.groups)
+            and not any(topic_pattern(entry).fullmatch(group) for entry in self.groups_exclude)
+        )
+
+    def pack(self) -> dict[str, Any]:
+        """Returns the settings as plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def unpack(cls, data: Mapping[str, Any]) -> Self:
+        """Restores what ``pack`` returned, also through JSON, which has lists but no tuples."""
+        plain: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in data.items()}
+        return cls(**plain)

@@ -1,0 +1,130 @@
+"""Groups of real brokers of several versions, and coordinators that are not ready."""
+
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from mirror.net.admin import groups as module
+from mirror.net.admin.groups import NOT_READY, CommittedOffset, Groups, Listed, Offsets
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Refused
+from mirror.net.options import ClusterOptions
+from mirror.sandbox import Cluster as Sandbox
+from mirror.wire.errors import ErrorCode
+from tests.service.kafka_side import create_topic, produce
+
+KEY = ("t", 0)
+SOME = {KEY: CommittedOffset(5)}
+
+
+class Scripted(Groups):
+    """Answers with these codes, one for each time that it is asked; then with offsets."""
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__(Cluster("source", ClusterOptions(bootstrap=())))
+        self.answers: Iterator[int] = iter(codes)
+        self.asked = 0
+
+    async def _committed(self, groups: Collection[str]) -> dict[str, Offsets | NetworkError]:
+        self.asked += 1
+        code = next(self.answers, 0)
+        found: Offsets | NetworkError = Refused("OffsetFetch", code) if code else dict(SOME)
+        return dict.fromkeys(groups, found)
+
+
+@pytest.mark.parametrize("code", sorted(NOT_READY))
+async def test_a_coordinator_that_is_not_ready(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again until it is; and told, if it never is."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    assert await Scripted(code, code).committed(["g"]) == {"g": SOME}
+    (found,) = (await Scripted(code).committed(["g"], patience_s=0)).values()
+    assert isinstance(found, Refused)
+    assert found.code == code
+
+
+async def test_a_refusal_is_told_at_once() -> None:
+    groups = Scripted(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    (found,) = (await groups.committed(["g"])).values()
+    assert isinstance(found, Refused)
+    assert groups.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "kind", "has_offsets"),
+    [
+        ("consumer", "", True), ("", "", True), ("connect", "", False), ("consumer", "classic", True),
+        ("connect", "classic", False), ("consumer", "consumer", True), ("streams", "streams", True),
+        ("share", "share", False),
+    ],
+)  # fmt: skip
+def test_who_has_offsets(protocol_type: str, kind: str, has_offsets: bool) -> None:
+    assert Listed("g", protocol_type, "Empty", kind).has_offsets is has_offsets
+
+
+ASKS = """
+import asyncio, sys
+from mirror.net.admin.groups import Groups
+from mirror.net.cluster import Cluster
+from mirror.net.options import ClusterOptions
+
+async def ask():
+    host, _, port = sys.argv[1].partition(":")
+    async with await Cluster.open("source", ClusterOptions(bootstrap=((host, int(port)),))) as cluster:
+        print(await Groups(cluster).committed(["g"]))
+
+asyncio.run(ask())
+"""
+
+
+@pytest.mark.broker
+def test_a_cluster_that_no_group_has_used_before() -> None:
+    """Its coordinators are only being made."""
+    with Sandbox(name="source", quick=True) as cluster:
+        command = [sys.executable, "-c", ASKS, cluster.bootstrap_servers]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "{'g': {}}"), done.stderr
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("version", ["4.3.0", "2.8.2", "0.11.0.3"])
+async def test_each_version(version: str, topic_name: str) -> None:
+    """
+    1. A group of a member, one that only has offsets, and one that nobody has heard of.
+    2. What they have committed, who is in them. Before Kafka 2.6, the list does not say whether anybody is.
+    3. A commit for the one without members; that for the other is refused, with a name.
+    """
+    with Sandbox(name="source", quick=True, version=version) as sandbox:
+        servers = sandbox.bootstrap_servers
+        create_topic(servers, topic_name)
+        produce(servers, topic_name, 10)
+        used = Consumer({"bootstrap.servers": servers, "group.id": "used", "enable.auto.commit": False})
+        used.subscribe([topic_name])
+        while not used.assignment():
+            used.poll(0.1)
+        used.commit(offsets=[TopicPartition(topic_name, 0, 3, "noted")], asynchronous=False)
+        address = ("127.0.0.1", sandbox.brokers[0].port)
+        try:
+            async with await Cluster.open("source", ClusterOptions(bootstrap=(address,))) as cluster:
+                groups, key = Groups(cluster), (topic_name, 0)
+                assert await groups.commit("idle", {key: CommittedOffset(7, "ours")}) == {key: 0}
+                found = await groups.committed(["used", "idle", "nobody"])
+                used_offset = found["used"]
+                assert isinstance(used_offset, dict)
+                # confluent-kafka 2.16 sends the end of a C string as well.
+                assert used_offset[key]._replace(metadata=used_offset[key].metadata.rstrip("\0")) == (3, "noted")
+                assert (found["idle"], found["nobody"]) == ({key: CommittedOffset(7, "ours")}, {})
+                listed = await groups.listed()
+                assert set(listed) == {"used", "idle"}
+                told = version != "0.11.0.3" and version >= "2.6"
+                assert [listed[name].state for name in ("used", "idle")] == (["Stable", "Empty"] if told else ["", ""])
+                assert all(each.has_offsets for each in listed.values())
+                assert await groups.described(["used", "idle", "nobody"]) == {
+                    "used": ("Stable", 1), "idle": ("Empty", 0), "nobody": ("Dead", 0)
+                }  # fmt: skip
+                assert await groups.commit("idle", {key: CommittedOffset(8)}) == {key: 0}
+                assert await groups.commit("used", {key: CommittedOffset(8)}) == {key: ErrorCode.UNKNOWN_MEMBER_ID}
+        finally:
+            used.close()

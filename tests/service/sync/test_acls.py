@@ -1,0 +1,189 @@
+"""ACLs of topics: what the destination should have of them; and, on brokers with an authorizer, that it gets it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka.protocol.admin import ACLOperation
+
+from mirror.net.admin.acls import ALLOW, DENY, EVERY_TOPIC, LITERAL, PREFIXED, TopicAcl, operation_name
+from mirror.sandbox import Cluster
+from mirror.service.sync.acls import wanted_acls
+from tests.patience import PATIENT
+from tests.service.kafka_side import create_topic
+from tests.service.running import MIRROR, config_text, mirror
+from tests.service.runs.test_rights import AUTHORIZER
+
+TIMEOUT_S = 60.0
+COPY = {"a": ["a"]}
+ONE = {"all": ["a", "b"]}
+
+
+def acl(
+    operation: str, name: str = "a", *, who: str = "User:u", deny: bool = False, prefix: bool = False, host: str = "*"
+) -> TopicAcl:
+    number = int(ACLOperation[operation])
+    return TopicAcl(name, PREFIXED if prefix else LITERAL, who, host, number, DENY if deny else ALLOW)
+
+
+@pytest.mark.parametrize("operation", [one.name for one in ACLOperation if one.name not in ("UNKNOWN", "ANY")])
+def test_nobody_gets_a_right_to_change_a_copy(operation: str) -> None:
+    found = wanted_acls([acl(operation)], COPY)
+    granted = {"READ": "READ", "ALL": "READ", "DESCRIBE": "DESCRIBE", "DESCRIBE_CONFIGS": "DESCRIBE_CONFIGS"}
+    assert found == ({acl(granted[operation])} if operation in granted else set())
+
+
+def test_patterns() -> None:
+    """Literal, prefixed and for all topics become literal: one for each topic that is a copy, and for no other."""
+    given = [acl("READ", "a"), acl("READ", "a", prefix=True, who="User:p"), acl("READ", EVERY_TOPIC, who="User:q")]
+    found = wanted_acls(given, {"a": ["a"], "ab": ["ab"], "c": ["c"]})
+    wanted = [("a", "u"), ("a", "p"), ("a", "q"), ("ab", "p"), ("ab", "q"), ("c", "q")]
+    assert found == {acl("READ", name, who=f"User:{who}") for name, who in wanted}
+
+
+def test_denials() -> None:
+    """Of reading, and never of writing: the mirror writes there. What is denied to everybody is allowed to nobody."""
+    assert wanted_acls([acl("READ", deny=True), acl("WRITE", deny=True)], COPY) == {acl("READ", deny=True)}
+    assert wanted_acls([acl("ALL", deny=True, host="h")], COPY) == {
+        acl(operation, deny=True, host="h") for operation in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
+    }
+    given = [acl("READ"), acl("DESCRIBE"), acl("READ", deny=True, who="User:*", host="h")]
+    assert wanted_acls(given, COPY) == {acl("DESCRIBE")}
+
+
+def test_several_topics_in_one() -> None:
+    """Who may read one of them may not read the others by that."""
+    assert wanted_acls([acl("READ", "a")], ONE) == set()
+    assert wanted_acls([acl("READ", "a"), acl("ALL", "b")], ONE) == {acl("READ", "all")}
+    denied = [acl("READ", "a"), acl("READ", "b"), acl("READ", "b", deny=True, who="User:v")]
+    assert wanted_acls(denied, ONE) == {acl("READ", "all"), acl("READ", "all", deny=True, who="User:v")}
+
+
+def test_words() -> None:
+    assert acl("DESCRIBE_CONFIGS", prefix=True, host="h").text == "User:u may DescribeConfigs prefix a from h"
+    assert acl("READ", deny=True).text == "User:u must not Read a"
+    assert operation_name(99) == "operation 99"
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[dict[str, Cluster]]:
+    """Two clusters with an authorizer, of which anybody is a super user who comes without a name."""
+    with (
+        Cluster(name="source", quick=True, properties={**PATIENT, **AUTHORIZER}) as source,
+        Cluster(name="destination", quick=True, properties={**PATIENT, **AUTHORIZER}) as destination,
+    ):
+        yield {"source": source, "destination": destination}
+
+
+def create(cluster: Cluster, *acls: TopicAcl) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC, one.name,
+            ResourcePatternType.PREFIXED if one.pattern == PREFIXED else ResourcePatternType.LITERAL,
+            one.principal, one.host, AclOperation[ACLOperation(one.operation).name],
+            AclPermissionType.DENY if one.permission == DENY else AclPermissionType.ALLOW,
+        )
+        for one in acls
+    ]  # fmt: skip
+    for made in admin.create_acls(bindings, request_timeout=TIMEOUT_S).values():
+        made.result(TIMEOUT_S)
+
+
+def acls_of(cluster: Cluster, topic: str) -> set[TopicAcl]:
+    """By another client than the mirror's."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC, topic, ResourcePatternType.MATCH, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    return {
+        TopicAcl(
+            each.name, PREFIXED if each.resource_pattern_type == ResourcePatternType.PREFIXED else LITERAL,
+            each.principal, each.host, int(ACLOperation[each.operation.name]),
+            DENY if each.permission_type == AclPermissionType.DENY else ALLOW,
+        )
+        for each in admin.describe_acls(wanted, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+    }  # fmt: skip
+
+
+def sync(config: Path, *options: str) -> dict[str, Any]:
+    command = [str(MIRROR), "sync", "-c", str(config), "--format", "json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    found: dict[str, Any] = json.loads(done.stdout)["acls"]
+    return found
+
+
+@pytest.mark.broker
+def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+    """
+    1. A dry run shows what would be created, also if it is not enabled, and creates nothing.
+    2. The mirror creates it: rights to read, from literal, prefixed and wildcard patterns.
+    3. What the destination has of its own, and what the source has no more, stays; what the source gets is added.
+    """
+    source, destination = guarded["source"], guarded["destination"]
+    config = tmp_path / "mirror.yaml"
+    given = [
+        acl("READ", topic_name), acl("WRITE", topic_name), acl("ALL", topic_name[:6], prefix=True, who="User:p"),
+        acl("READ", topic_name, deny=True, who="User:no"),
+    ]  # fmt: skip
+    create_topic(source.bootstrap_servers, topic_name)
+    create_topic(destination.bootstrap_servers, topic_name)
+    create(source, *given)
+    own = acl("WRITE", topic_name, who="User:own")
+    create(destination, own)
+    flow: dict[str, object] = {"refresh.topics.interval.ms": 500}
+    wanted = {
+        acl("READ", topic_name), acl("READ", topic_name, who="User:p"),
+        acl("READ", topic_name, deny=True, who="User:no"),
+    }  # fmt: skip
+    config.write_text(config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], flow=flow))
+    told = sync(config, "--dry-run")
+    assert (told["wanted"], set(told["missing"]), told["created"]) == (3, {each.text for each in wanted}, 0)
+    assert acls_of(destination, topic_name) == {own}
+    flow |= {"sync.topic.acls.enabled": True, "sync.topic.acls.interval.ms": 200}
+    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], flow=flow)
+    with mirror(config, text) as process:
+        assert process.wait_event("topic_acls_synced")["count"] == 3
+        assert acls_of(destination, topic_name) == wanted | {own}
+        create(source, acl("DESCRIBE", topic_name, who="User:later"))
+        process.wait_for(lambda: len(process.of("topic_acls_synced")) == 2, "the later one")
+        assert process.stop() == 0
+    assert acls_of(destination, topic_name) == wanted | {own, acl("DESCRIBE", topic_name, who="User:later")}
+    assert sync(config)["missing"] == []
+
+
+@pytest.mark.broker
+def test_a_cluster_without_an_authorizer(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """Said once, by name, and not as a failure; copying goes on."""
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    create_topic(source, topic_name)
+    flow = {"sync.topic.acls.enabled": True, "sync.topic.acls.interval.ms": 100}
+    config = tmp_path / "mirror.yaml"
+    with mirror(config, config_text(source, destination, [topic_name], flow=flow)) as process:
+        line = process.wait_event("topic_acls_off")
+        assert line["detail"] == "source has no authorizer, and so no ACLs"
+        count = len(process.of("progress"))
+        process.wait_for(lambda: len(process.of("progress")) > count + 10, "ten looks more")
+        assert len(process.of("topic_acls_off")) == 1
+        assert process.of("topic_acls_not_synced") == []
+        assert process.stop() == 0
+    told = sync(config, "--dry-run")
+    assert told["authorizer"] is False

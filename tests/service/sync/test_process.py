@@ -1,0 +1,61 @@
+"""What the process says: what is in the way once, and now and then; what it has done as a number."""
+
+from typing import Any
+
+import pytest
+
+from mirror.service.channel import Channel, ChannelLog
+from mirror.service.commands import Commands
+from mirror.service.sync.plan import GroupPlan, GroupState
+from mirror.service.sync.process import AGAIN_S, NAMED, Trouble, _told
+
+
+class Said(Channel):
+    """A channel that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, kind: str, **fields: object) -> None:
+        self.messages.append({"kind": kind, **fields})
+
+    def taken(self) -> list[tuple[Any, ...]]:
+        """(event, detail, remedy) of each line since the last time."""
+        lines, self.messages = self.messages, []
+        return [(each["event"], each["fields"].get("detail"), each["fields"].get("remedy")) for each in lines]
+
+
+@pytest.fixture
+def said() -> Said:
+    return Said()
+
+
+def test_trouble(said: Said) -> None:
+    """Said once when it begins, again after ten minutes, and once when it is over; another kind is said at once."""
+    now = [0.0]
+    trouble = Trouble(ChannelLog(said), "not_synced", "groups", clock=lambda: now[0])
+    trouble.look([])
+    assert said.taken() == []
+    trouble.look([("a", "a at 1", "do this"), ("a", "a at 2", "do this")])
+    assert said.taken() == [("not_synced", "a at 1", "do this")]
+    now[0] += AGAIN_S / 2
+    trouble.look([("a", "a at 3", "do this"), ("b", "b", "")])
+    assert said.taken() == [("not_synced", "b", None)]
+    now[0] += AGAIN_S / 2
+    trouble.look([("a", "a at 4", "do this"), ("b", "b", "")])
+    assert said.taken() == [("not_synced", "a at 4", "do this")]
+    trouble.look([])
+    trouble.look([])
+    assert said.taken() == [("sync_back", None, None)]
+
+
+def test_many_groups_are_a_few_lines() -> None:
+    plans = [GroupPlan(group=f"g{number}") for number in range(NAMED + 2)]
+    for plan in plans:
+        plan.stop(GroupState.FAILED, "why", "remedy")
+    told = _told(plans)
+    assert told[0] == ("g0 remedy", "group g0: why", "remedy")
+    assert [detail for _, detail, _ in told[NAMED:]] == ["2 more groups; `mirror sync --dry-run` shows them all"]
+    assert len(_told(plans[:NAMED])) == NAMED
+    shown = Commands(config="/etc/mirror.yaml").rendered(told[NAMED][1])
+    assert shown == "2 more groups; `mirror sync -c /etc/mirror.yaml --dry-run` shows them all"
