@@ -15,10 +15,8 @@ import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
-
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource
+from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import Refused
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import Suspended
@@ -36,7 +34,6 @@ FOR_EVER = str(1 << 62)
 SUSPENDED = {CLEANUP_POLICY: "delete", RETENTION_MS: FOR_EVER, RETENTION_BYTES: FOR_EVER}
 LOOK_EVERY_S = 10.0
 """The topic is looked at again only after this time, when many of its partitions start at once."""
-_SET, _DELETE = 0, 1
 
 Values = dict[str, str | None]
 """Config name -> the topic's own value; None: it has none, and the broker's counts."""
@@ -142,25 +139,17 @@ class Cleanup:
         return policy or "", own
 
     async def _alter(self, values: Values) -> None:
-        """Sets the topic's configs, by IncrementalAlterConfigs (Kafka 2.3 and later)."""
-        one = IncrementalAlterConfigsRequest.AlterConfigsResource
-        configs = [
-            one.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-            for name, value in values.items()
-        ]
-        resource = one(resource_type=Resource.TOPIC, resource_name=self._topic, configs=configs)
-        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        answer = await self._destination.call(request)
-        for result in answer.responses:
-            if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise halt(
-                    HaltReason.LEADING_OFFSETS,
-                    f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
-                    "not suspend that; grant its principal AlterConfigs on the topic",
-                )
-            if result.error_code:
-                what = f"{self._destination.name}: IncrementalAlterConfigs of {self._topic}"
-                raise Refused(what, result.error_code, result.error_message)
+        """Sets the topic's configs."""
+        try:
+            await alter_configs(self._destination, Resource.TOPIC, self._topic, values)
+        except Refused as error:
+            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            raise halt(
+                HaltReason.LEADING_OFFSETS,
+                f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
+                "not suspend that; grant its principal AlterConfigs on the topic",
+            ) from error
 
 
 class Cleanups:

@@ -61,10 +61,15 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
     )
 
 
+def group_id(config: Config, flow: ResolvedFlow) -> str:
+    """Returns the consumer group at the source by which a flow's workers share the partitions."""
+    return config.group_id or f"mirror-{flow.id}"
+
+
 def group_settings(config: Config, number: int) -> GroupSettings:
     """Returns the group's settings for the worker of this number."""
     return GroupSettings(
-        group_id=config.group_id or f"mirror-{config.enabled_flow().id}",
+        group_id=group_id(config, config.enabled_flow()),
         protocol=config.group_protocol,
         instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else "",
         session_timeout_ms=config.session_timeout_ms,

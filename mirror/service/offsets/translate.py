@@ -5,7 +5,7 @@ destination. Works while the mirror runs and while it does not.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
@@ -21,6 +21,7 @@ from mirror.records.identity import producer_id
 from mirror.service.config import ClusterSettings, Config
 from mirror.service.config.resolve import cluster_options
 from mirror.service.offsets.group_offsets import GroupError, commit, committed, members
+from mirror.service.texts import aligned
 from mirror.wire.errors import ErrorCode
 
 NAMED = 5
@@ -281,7 +282,7 @@ class Translator:
             note = "not copied yet" if row.place is None else "" if row.place.exact else "next record, here or behind"
             note = "deleted before there" if row.deleted else note
             lines.append((row.topic, str(row.partition), str(row.offset), row.destination, there, note))
-        found = _aligned(lines)
+        found = aligned(lines)
         if self.exact:
             found.append(EXACT)
         found += ["", f"for group {moved.group} at {self._alias_there}:"]
@@ -290,7 +291,7 @@ class Translator:
             note = f"the least of {one.of} topics: some records of the others are read again" if one.of > 1 else ""
             now = str(one.now) if one.now >= 0 else "-"
             commits.append((one.topic, str(one.partition), str(one.offset), now, note))
-        found += _aligned(commits)
+        found += aligned(commits)
         behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
         if behind:
             found.append(f"without an offset at {self._alias}, so none is committed: {_some(behind)}")
@@ -351,11 +352,6 @@ async def translate_group(config: Config, group: str, *, apply: bool, tell: Call
             return "nothing was committed; --apply commits this"
         translator.apply(group, moved.commits)
         return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _some(names: list[str]) -> str:
