@@ -4,6 +4,7 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
+from mirror.foretold import FORETOLD, UNFORESEEN
 from mirror.reasons import REASONS, HaltReason
 
 FILE = Path(__file__).parent.parent / "docs" / "HALTS.md"
@@ -24,6 +25,9 @@ Who ends a halt:
 * *terms*: the mirror, once the destination topic's settings allow it. It checks whenever it refreshes topics.
 * *restart*: the mirror, at its next start or takeover, once settings, rights or versions have changed.
 
+*Before the start* names the line of `mirror plan` that tells of such partitions before the first byte is copied, or why
+none can.
+
 Made by `python -m tests.halts_document` from `mirror/reasons.py`; do not edit.
 """
 
@@ -36,11 +40,16 @@ def document() -> str:
     for slug in REASONS:
         lines += ["", f"## {slug}"]
         for case in by_slug[slug]:
-            lines += ["", f"{case.meaning}", "", f"*Remedy:* {_sentence(case.remedy)}"]
+            lines += ["", f"{case.meaning}", "", f"*Remedy:* {_sentence(case.remedy)}", "", _before(case)]
     return "\n".join(lines) + "\n"
 
 
 _slug = attrgetter("slug")
+
+
+def _before(case: HaltReason) -> str:
+    line = FORETOLD.get(case)
+    return f"*Before the start:* {f'`{line}`' if line is not None else _sentence(UNFORESEEN[case])}"
 
 
 def _ends(cases: list[HaltReason]) -> str:

@@ -11,8 +11,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def duration_text(seconds: float) -> str:
     """Returns a duration as text, in its two largest units."""
-    if seconds < 1:
-        return "1 s"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -188,7 +188,7 @@ def source_retention(flow: FlowFacts, topic: TopicFacts, due_ms: int, at_least_s
             Level.WARNS,
             f"the oldest record that is due is deleted at {flow.source.name} "
             + (f"in {duration_text(left_s)}" if left_s > 0 else "now")
-            + f" (retention.ms), and copying takes at least {duration_text(takes_s)}; what is deleted before it is copied halts the partition (retention_overtook), "
-            "once something of it was copied",
+            + f" (retention.ms), and copying takes at least {duration_text(takes_s)}; what is deleted before it is "
+            "copied halts the partition (retention_overtook), once something of it was copied",
             "raise retention.ms of the source topic until the mirror has caught up",
         )

@@ -1,4 +1,4 @@
-"""A table of situations on real brokers: each is planted, found by its line, and then shown to be true by the mirror."""
+"""A table of situations on real brokers: each is planted, found by its line, and then shown true by the mirror."""
 
 import time
 from collections.abc import Callable, Iterator

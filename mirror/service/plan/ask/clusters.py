@@ -1,7 +1,7 @@
 """Asks a cluster what it is: versions, rights, quotas, disks, how fast it answers."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.cluster import Cluster
+from mirror.net.coordinator import MOST_IDS
 from mirror.net.errors import NetworkError, Refused
 from mirror.relay.topics.describing import PATIENCE_S, describe_brokers
 from mirror.service.plan.ask.readonly import ReadOnlyCluster
@@ -226,6 +227,28 @@ async def group_rights(cluster: Cluster, group_id: str) -> tuple[Rights | None, 
         return None, True
     told = (rights_of(one.authorized_operations) for one in answers if not one.error_code)
     return next((rights for rights in told if rights is not None), None), False
+
+
+async def owners(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
+    """Returns transactional id -> producer id of its last owner, for those that a coordinator knows. Every broker is
+    asked, since finding a coordinator may have the brokers create the topic of transactions.
+
+    Raises:
+        NetworkError: no broker answers.
+    """
+
+    async def ask(node_id: int) -> dict[str, int]:
+        connection = await cluster.control(node_id)
+        found: dict[str, int] = {}
+        if DescribeTransactionsRequest.API_KEY not in connection.api_versions:
+            return found
+        for at in range(0, len(ids), MOST_IDS):
+            answer = await connection.call(DescribeTransactionsRequest(transactional_ids=ids[at : at + MOST_IDS]))
+            found |= {row.transactional_id: row.producer_id for row in answer.transaction_states if not row.error_code}
+        return found
+
+    answers = await cluster.ask_all(ask, patience_s=PATIENCE_S) if ids else []
+    return {name: producer_id for one in answers for name, producer_id in one.items()}
 
 
 async def ids_forbidden(cluster: Cluster, transactional_id: str) -> bool | None:

@@ -5,6 +5,7 @@ The destination's log is taken as it ended at the first look: a mirror of the sa
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage, of_mapped, overtaken
 from mirror.relay.leading.filler import lead
-from mirror.relay.locate.position import Locator
+from mirror.relay.locate.position import Locator, transactional_id
 from mirror.relay.locate.resync import Resync
 from mirror.relay.mapped.beginning import Beginning, ReadBounds
 from mirror.relay.mapped.fence import look_before
@@ -64,7 +65,10 @@ class Copies:
         settings: RelaySettings,
         state: ReadOnlyState,
         expiry: ProducerExpiry,
+        owners: Mapping[str, int],
     ) -> None:
+        """``owners``: transactional id -> the producer id of its last owner, where the flow has no checkpoint."""
+        self._owners = owners
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -186,6 +190,10 @@ class Copies:
             await self._locator.flows.check_new(partition)
         rules, ledger = self._locator.rules(partition), self._state.ledger
         checkpoint = ledger.checkpoint(partition.side)
+        own = {rules.owner, *ledger.own(partition.side)}
+        owner = self._owners.get(transactional_id(self._settings.flow, partition))
+        if owner is not None:
+            own.add(owner)
         beginning = Beginning(
             partition,
             here,
@@ -194,7 +202,7 @@ class Copies:
             self._state,
             self._log,
             accounts=ledger.of(partition.side),
-            own={rules.owner, *ledger.own(partition.side)},
+            own=own,
             bounds=ReadBounds(facts.start, facts.there_start, facts.there_end),
         )
         start = await beginning.find(await look_before(there, self._log), NOT_TAKEN_OVER)

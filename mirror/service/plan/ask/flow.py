@@ -18,7 +18,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import try_out
 from mirror.relay.watch.expiry import ProducerExpiry
-from mirror.service.plan.ask.clusters import cluster_facts, group_rights, ids_forbidden, topic_rights
+from mirror.service.plan.ask.clusters import cluster_facts, group_rights, ids_forbidden, owners, topic_rights
 from mirror.service.plan.ask.copies import Copies
 from mirror.service.plan.ask.group import committed
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Silence
@@ -117,6 +117,7 @@ class FlowAsked:
         rights, _ = await topic_rights(destination, [self._state.topic] if internal.exists else [])
         group, forbidden = await group_rights(source, asking.group_id)
         self._committed = await committed(source, asking.group_id)
+        self._owners = await owners(destination, self._without_checkpoint())
         example = Partition(self.topics.found[0].name if self.topics.found else "topic", 0)
         self.facts = FlowFacts(
             name=asking.name,
@@ -139,6 +140,22 @@ class FlowAsked:
             ids_forbidden=await ids_forbidden(destination, transactional_id(settings.flow, example)),
             forgets_before_ms=self._expiry.forgets_before_ms(),
         )
+
+    def _without_checkpoint(self) -> list[str]:
+        """Returns the transactional ids of partitions without a checkpoint (``offsets: mapped``): if such an id has had
+        an owner, the destination may have copies."""
+        settings = self._asking.settings
+        everything = (
+            Partition(topic.name, index, topic.pair.destination)
+            for topic in self.topics.found
+            if settings.mapped and topic.exists
+            for index in topic.pair.source.leaders
+        )
+        return [
+            transactional_id(settings.flow, partition)
+            for partition in everything
+            if self._state.ledger.checkpoint(partition.side) is None
+        ]
 
     async def _internal(self) -> Internal:
         """Reads the internal topic, or has the controller check whether it could be created."""
@@ -167,7 +184,7 @@ class FlowAsked:
             ((topic, index) for topic in self.topics.found for index in topic.pair.source.leaders),
             key=lambda key: (key[1], key[0].name),
         )
-        copies = Copies(self.source, self.destination, self._asking.settings, self._state, self._expiry)
+        copies = Copies(self.source, self.destination, self._asking.settings, self._state, self._expiry, self._owners)
         budget = Budget.of(self._asking.sample_bytes // 2, len(keys))
         stretches: dict[int, Stretch] = {}
         sampled_n = unsampled_n = 0

@@ -41,8 +41,9 @@ async def committed(cluster: Cluster, group_id: str) -> dict[Key, Committed]:
 
 
 def _rows(topics: Any) -> list[tuple[Key, Committed]]:
+    # confluent-kafka, by which the mirror commits, sends the NUL at the end of its C string as well.
     return [
-        ((topic.name, row.partition_index), read_committed(row.committed_offset, row.metadata or ""))
+        ((topic.name, row.partition_index), read_committed(row.committed_offset, (row.metadata or "").rstrip("\0")))
         for topic in topics
         for row in topic.partitions
         if not row.error_code and row.committed_offset >= 0

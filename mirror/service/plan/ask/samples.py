@@ -84,6 +84,8 @@ async def sampled(here: SourceLog, due: int, end: int, budget: Budget, by: Judgi
         for offset in _places(reached, last, budget.between):
             if budget.left <= 0:
                 break
+            if offset < reached:
+                continue
             found = await _look(here, offset, None, sample, budget, by)
             reached = found.batches[-1][0].next_offset if found.batches else reached
         if last >= reached:

@@ -12,6 +12,7 @@ from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import FOR_NOW, configs_of_new, try_growing, try_out
 from mirror.relay.topics.describing import describe_topics
+from mirror.relay.topics.limits import narrower
 from mirror.relay.topics.pairing import pair_topics, terms_of, wanted_topics
 from mirror.service.plan.ask.clusters import topic_rights
 from mirror.service.plan.ask.readonly import Silence
@@ -85,7 +86,9 @@ async def topics_of(
             pair = replace(pair, halted=None, terms=terms_of(here, config, settings))
         partitions_there = len(destination.topics[name].leaders) if name in destination.topics else 0
         if pair.halted is not None:
-            pair = replace(pair, terms=terms_of(here, config, settings))
+            # The relay stops at the first thing that is wrong. An operator wants to know of all.
+            lacks = tuple(narrower(here, config))
+            pair = replace(pair, terms=terms_of(here, config, settings, lacks), narrower=lacks)
         grown = (
             name in there
             and settings.create_topics

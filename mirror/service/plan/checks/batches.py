@@ -48,8 +48,8 @@ def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
             yield Finding(
                 Line.TIMESTAMPS,
                 Level.REFUSED,
-                f"a batch's newest record is {duration_text(found / 1000)} {way} this host's clock, and the destination "
-                f"topic takes {duration_text(limit / 1000)} ({name}={limit})",
+                f"a batch's newest record is {duration_text(found / 1000)} {way} this host's clock, and the "
+                f"destination topic takes {duration_text(limit / 1000)} ({name}={limit})",
                 reason.remedy,
                 reason.slug,
             )
@@ -62,8 +62,9 @@ def clocks(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[
         yield Finding(
             Line.CLOCKS,
             Level.WARNS,
-            f"a record's timestamp is {duration_text(ahead / 1000)} ahead of this host's clock: the clock of its producer (or "
-            "the source's broker), or this one, is wrong. Nothing else shows it: brokers do not tell their time",
+            f"a record's timestamp is {duration_text(ahead / 1000)} ahead of this host's clock: the clock of its "
+            "producer (or the source's broker), or this one, is wrong. Nothing else shows it: brokers do not tell "
+            "their time",
             "see that all of them synchronise their clocks; the mirror relies on less than 15 minutes",
         )
 
