@@ -374,7 +374,7 @@ def validate(path: Path) -> None:
 @click.option(
     "--sample-bytes",
     type=click.IntRange(min=1),
-    default=16 << 20,
+    default=32 << 20,
     show_default=True,
     help="About how much is read of the source, to look at batches and to measure.",
 )

@@ -134,6 +134,10 @@ def line_of(slug: str) -> Line | None:
 
 
 def beforehand(slug: str) -> str:
-    """Returns a phrase for remedies that names the line of ``mirror plan``; empty if no line tells of the reason."""
+    """Returns a phrase for remedies that names the line of ``mirror plan``, or says why none tells of the reason; empty
+    for a reason of a later version."""
     line = line_of(slug)
-    return f"`mirror plan` shows such partitions before the start ({line})" if line is not None else ""
+    if line is not None:
+        return f"`mirror plan` shows such partitions before the start ({line})"
+    why = next((why for case, why in UNFORESEEN.items() if case.slug == slug), "")
+    return f"nothing shows this before the start: {why}" if why else ""

@@ -36,4 +36,7 @@ def test_what_remedies_say() -> None:
     assert beforehand("log_append_time") == (
         "`mirror plan` shows such partitions before the start (P07 log-append-time)"
     )
-    assert beforehand("never_arrived") == beforehand("of_a_later_version") == ""
+    assert beforehand("never_arrived") == (
+        "nothing shows this before the start: it happens while batches are under way"
+    )
+    assert beforehand("of_a_later_version") == ""

@@ -30,6 +30,8 @@ from mirror.wire.errors import error_name
 
 PATIENCE_S = 10.0
 """A request that is not answered for so long is given up, and its broker with it."""
+MEASURED_SHARE = 4
+"""One in so many of the bytes that are read is to measure; the others are to look at batches."""
 AT_ONCE = 64
 """Partitions that are looked at side by side: their requests share frames (``net.batching``)."""
 
@@ -55,7 +57,7 @@ class Asking:
     group_id: str
     users: tuple[str, str] = ("", "")
     only: Callable[[str], bool] = lambda _: True
-    sample_bytes: int = 16 << 20
+    sample_bytes: int = 32 << 20
 
 
 class Internal(NamedTuple):
@@ -185,7 +187,8 @@ class FlowAsked:
             key=lambda key: (key[1], key[0].name),
         )
         copies = Copies(self.source, self.destination, self._asking.settings, self._state, self._expiry, self._owners)
-        budget = Budget.of(self._asking.sample_bytes // 2, len(keys))
+        measuring = self._asking.sample_bytes // MEASURED_SHARE
+        budget = Budget.of(self._asking.sample_bytes - measuring, len(keys))
         stretches: dict[int, Stretch] = {}
         sampled_n = unsampled_n = 0
 
@@ -219,7 +222,7 @@ class FlowAsked:
         for at in range(0, len(keys), AT_ONCE):
             for found in await asyncio.gather(*(look(*key) for key in keys[at : at + AT_ONCE])):
                 yield found
-        rate = await measured(stretches.values(), self._asking.sample_bytes // 2)
+        rate = await measured(stretches.values(), measuring)
         self.facts = replace(
             self.facts,
             rate=rate,

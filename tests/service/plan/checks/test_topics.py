@@ -15,7 +15,7 @@ from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
 from tests.service.plan.facts import flow, topic
 
 Check = Callable[[FlowFacts, TopicFacts], Iterator[Finding]]
-NEW = {"exists": False, "created": True, "partitions_there": 0}
+NEW: dict[str, Any] = {"exists": False, "created": True, "partitions_there": 0}
 
 
 def test_all_is_well() -> None:
