@@ -414,7 +414,7 @@ def plan(
     except command.NotMirrored as error:
         raise click.BadParameter(str(error), param_hint="--topic") from error
     except command.NotPlanned as error:
-        _fail(str(error), EXIT_FAILED)
+        _fail(str(error), error.code)
     sys.exit(code)
 
 

@@ -111,7 +111,6 @@ COVERED = {
     "service/http/client.py": "service/http/test_server.py",
     "service/http/routes.py": "service/http/test_server.py",
     "service/log/plainlog.py": "service/test_memory_of_processes.py",
-    "service/plan/ask/clusters.py": "service/plan/ask/test_group.py",
     "service/plan/ask/copies.py": "service/plan/test_command.py",
     "service/plan/ask/flow.py": "service/plan/test_command.py",
     "service/plan/ask/topics.py": "service/plan/test_command.py",

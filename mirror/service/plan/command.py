@@ -5,8 +5,10 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from mirror.foretold import FORETOLD
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
+from mirror.reasons import HaltReason
 from mirror.service.commands import Commands
 from mirror.service.config import ClusterSettings, Config, ResolvedFlow
 from mirror.service.config.resolve import cluster_options, group_id, relay_settings
@@ -20,7 +22,11 @@ from mirror.service.plan.table import text
 
 
 class NotPlanned(Exception):
-    """The clusters could not be asked; the message says why."""
+    """The clusters could not be asked; the message says why. ``code``: the exit code."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class NotMirrored(Exception):
@@ -76,7 +82,8 @@ def plan(
                 report = asyncio.run(_asked(asking))
             reports.append(report)
     except Unsupported as error:
-        raise NotPlanned(f"{error}; the mirror cannot copy with these brokers") from error
+        reason = HaltReason.NO_COMMON_VERSION
+        raise NotPlanned(f"{FORETOLD[reason]} ({reason.slug}): {error}. {reason.told}", EXIT_HALTED) from error
     except NetworkError as error:
         raise NotPlanned(str(error)) from error
     fixed = fix and not dry_run

@@ -102,6 +102,7 @@ class FlowFacts:
         now_ms: this host's clock, in ms since 1970.
         unmatched: entries of ``topics`` that match nothing.
         topics_n: topics that are mirrored.
+        without_ids: True if topics of the source have no ids.
         internal_topic: its name.
         internal_exists: whether it is there.
         internal_refused: why it cannot be used or created; empty if it can.
@@ -125,6 +126,7 @@ class FlowFacts:
     now_ms: int = 0
     unmatched: tuple[str, ...] = ()
     topics_n: int = 0
+    without_ids: bool = False
     internal_topic: str = ""
     internal_exists: bool = True
     internal_refused: str = ""

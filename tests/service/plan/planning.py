@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from mirror.sandbox import Cluster
@@ -56,6 +58,18 @@ def plan(config: Path, *options: str) -> Planned:
     done = run(config, "--format", "json", *options)
     assert done.stderr == "", done.stderr
     return Planned(done)
+
+
+def stamped(bootstrap: str, topic: str, at_ms: int, *, key: str | None = "k", value: str = "v") -> None:
+    """A record with this timestamp."""
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 2_000_000, "log_level": 0})
+    producer.produce(topic, value, key, timestamp=at_ms, partition=0)
+    assert producer.flush(30) == 0
+
+
+def now_ms() -> int:
+    """This host's clock."""
+    return round(time.time() * 1000)
 
 
 def everything(cluster: Cluster) -> dict[str, Any]:

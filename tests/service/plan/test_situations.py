@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import Cluster
@@ -14,7 +14,7 @@ from mirror.sandbox.cluster import start_together
 from tests.patience import PATIENT
 from tests.relay.locate.test_cleaned import write
 from tests.service.kafka_side import HEADER, create_topic, produce, read_log
-from tests.service.plan.planning import Planned, everything, plan, run
+from tests.service.plan.planning import Planned, everything, now_ms, plan, run, stamped
 from tests.service.running import config_text, mirror, status
 from tests.service.runs.test_holes import transactions
 
@@ -53,17 +53,6 @@ def sides() -> Iterator[Sides]:
 
 
 # Each plants what it is named after.
-
-
-def stamped(bootstrap: str, topic: str, at_ms: int, *, key: str | None = "k", value: str = "v") -> None:
-    """A record with this timestamp."""
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 2_000_000, "log_level": 0})
-    producer.produce(topic, value, key, timestamp=at_ms, partition=0)
-    assert producer.flush(30) == 0
-
-
-def now_ms() -> int:
-    return round(time.time() * 1000)
 
 
 def append_times(sides: Sides, topic: str) -> None:

@@ -131,6 +131,7 @@ class FlowAsked:
                 entry for entry, matches in settings.wanted.items() if not any(map(matches, source.topics))
             ),
             topics_n=len(self.topics.found),
+            without_ids=any(each.pair.source.topic_id is None for each in self.topics.found),
             internal_topic=self._state.topic,
             internal_exists=internal.exists,
             internal_refused=internal.refused,

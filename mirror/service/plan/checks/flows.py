@@ -3,13 +3,9 @@
 from collections.abc import Iterator
 
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from mirror.foretold import Line
 from mirror.service.plan.model import ClusterFacts, Finding, FlowFacts, Level
-
-TOPIC_IDS_SINCE = 10
-"""The Metadata version that came with topic ids (Kafka 2.8)."""
 
 
 def same_cluster(flow: FlowFacts) -> Iterator[Finding]:
@@ -46,16 +42,25 @@ def topics_matched(flow: FlowFacts) -> Iterator[Finding]:
 def versions(flow: FlowFacts) -> Iterator[Finding]:
     """P03. A cluster that speaks no common version at all cannot be asked, and ends the plan."""
     here, there = flow.source, flow.destination
-    for cluster, key, least, lost in (
-        (here, MetadataRequest.API_KEY, TOPIC_IDS_SINCE,
-         "topics have no ids (Kafka 2.8): a recreated topic is noticed by the batch that was copied last only"),
-        (there, DescribeProducersRequest.API_KEY, 0,
-         "the leaders cannot be asked for producers (Kafka 2.8): each position has to stand still for settle.ms"),
-        (there, DescribeTransactionsRequest.API_KEY, 0,
-         "owners cannot be asked for (Kafka 3.0): only the log's end is checked before a hole is filled"),
-    ):  # fmt: skip
-        if cluster.apis and cluster.apis.get(key, -1) < least:
-            yield Finding(Line.VERSIONS, Level.TOLD, f"cluster {cluster.name}: {lost}")
+    if flow.without_ids:
+        yield Finding(
+            Line.VERSIONS,
+            Level.TOLD,
+            f"cluster {here.name}: topics have no ids (Kafka 2.8): a recreated topic is noticed by the batch that was "
+            "copied last only",
+        )
+    for key, lost in (
+        (
+            DescribeProducersRequest.API_KEY,
+            "the leaders cannot be asked for producers (Kafka 2.8): each position has to stand still for settle.ms",
+        ),
+        (
+            DescribeTransactionsRequest.API_KEY,
+            "owners cannot be asked for (Kafka 3.0): only the log's end is checked before a hole is filled",
+        ),
+    ):
+        if there.apis and key not in there.apis:
+            yield Finding(Line.VERSIONS, Level.TOLD, f"cluster {there.name}: {lost}")
 
 
 def internal_topic(flow: FlowFacts) -> Iterator[Finding]:
