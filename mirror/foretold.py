@@ -138,6 +138,6 @@ def beforehand(slug: str) -> str:
     for a reason of a later version."""
     line = line_of(slug)
     if line is not None:
-        return f"`mirror plan` shows such partitions before the start ({line})"
+        return f"foretold by `mirror plan` ({line})"
     why = next((why for case, why in UNFORESEEN.items() if case.slug == slug), "")
-    return f"nothing shows this before the start: {why}" if why else ""
+    return f"nothing foretells this: {why}" if why else ""
