@@ -15,6 +15,9 @@ from tests.service.running import MIRROR
 
 Found = dict[str, Any]
 
+PATIENCE_S = 300
+"""A plan that takes longer hangs."""
+
 
 class Planned:
     """The JSON of one run."""
@@ -50,7 +53,7 @@ class Planned:
 def run(config: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """Runs ``mirror plan``."""
     command = [str(MIRROR), "plan", "-c", str(config), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def plan(config: Path, *options: str) -> Planned:

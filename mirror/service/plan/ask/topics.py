@@ -29,20 +29,20 @@ class Topics:
 
     Attributes:
         found: those that the source has, in order.
-        entries_there: topic of the destination -> its entry in a Metadata answer, with replicas and rights.
     """
 
     def __init__(self, found: list[TopicFacts], entries_there: Mapping[str, Any]) -> None:
+        """``entries_there``: topic of the destination -> its entry in a Metadata answer, with replicas."""
         self.found = found
-        self.entries_there = entries_there
+        self._replicas = {
+            (name, row.partition_index): (len(row.isr_nodes or ()), len(row.replica_nodes or ()))
+            for name, entry in entries_there.items()
+            for row in entry.partitions
+        }
 
     def replicas(self, topic: TopicFacts, index: int) -> tuple[int, int]:
         """Returns how many replicas of a destination partition are in sync, and how many there are; -1: not known."""
-        entry = self.entries_there.get(topic.pair.destination)
-        for row in entry.partitions if entry is not None else ():
-            if row.partition_index == index:
-                return len(row.isr_nodes or ()), len(row.replica_nodes or ())
-        return NOT_KNOWN, NOT_KNOWN
+        return self._replicas.get((topic.pair.destination, index), (NOT_KNOWN, NOT_KNOWN))
 
 
 async def topics_of(

@@ -18,7 +18,7 @@ CLOCK_MS = 60_000
 """Records that are so far ahead of this host's clock show that clocks differ."""
 MANY_HOLES = 0.5
 """With a greater share of holes, the mirror itself hints at ``offsets: mapped``."""
-RETENTION_MS = "retention.ms"
+RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 
 
 def judged(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
@@ -128,6 +128,21 @@ def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFact
             )
 
 
+def source_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+    """P24, by size; by time, it is judged when the duration is known (``estimate.source_retention``)."""
+    most = number(topic.here, RETENTION_BYTES)
+    size = (flow.source.sizes or {}).get((topic.name, one.index))
+    policy = topic.here.get("cleanup.policy") or "delete"
+    if one.backlog and size is not None and most is not None and 0 <= most <= size and "delete" in policy:
+        yield Finding(
+            Line.SOURCE_RETENTION,
+            Level.WARNS,
+            f"the log has {size} bytes at {flow.source.name}, and retention.bytes is {most}: with each new segment the "
+            "oldest one is deleted, copied or not",
+            "raise retention.bytes of the source topic until the mirror has caught up",
+        )
+
+
 CHECKS = (
-    judged, batch_size, timestamps, clocks, codec, holes, null_keys, destination_retention,
+    judged, batch_size, timestamps, clocks, codec, holes, null_keys, destination_retention, source_size,
 )  # fmt: skip

@@ -58,6 +58,18 @@ def test_each(check: Check, sample: dict[str, Any], there: dict[str, str], line:
     assert bool(found.reason) is (level is Level.REFUSED)
 
 
+@pytest.mark.parametrize(
+    ("most", "policy", "due", "warns"),
+    [("1000", "delete", 0, True), ("1001", "delete", 0, False), ("-1", "delete", 0, False),
+     ("1000", "compact", 0, False), ("1000", "delete", 100, False)],
+)  # fmt: skip
+def test_a_source_that_is_full(most: str, policy: str, due: int, warns: bool) -> None:
+    of = topic(here={"retention.bytes": most, "cleanup.policy": policy})
+    found = list(batches.source_size(flow(here={"sizes": {("t", 0): 1_000}}), of, partition(due=due)))
+    assert [one.line for one in found] == [Line.SOURCE_RETENTION] * warns
+    assert not list(batches.source_size(flow(), of, partition(due=due)))
+
+
 def test_zstd_of_an_old_destination() -> None:
     sample = {"codecs": {"zstd", "lz4"}}
     (found,) = batches.codec(flow(there={"apis": APIS | {0: 6}}), topic(), partition(sample=sample))
