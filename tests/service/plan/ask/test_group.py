@@ -6,11 +6,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from mirror.net.coordinator import GROUP, find_coordinators
 from mirror.relay.partition.claim import Committed
 from mirror.sandbox import Cluster
 from mirror.service.plan.ask.clusters import group_rights
 from mirror.service.plan.ask.group import committed
-from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook
+from tests.fakes.loop import pytest_pyfunc_call, until  # noqa: F401 - a hook
 from tests.net.real import opened
 from tests.service.kafka_side import create_topic
 
@@ -44,8 +45,14 @@ async def test_a_group_that_has_committed(source_cluster: Cluster, topic_name: s
 
 
 async def test_a_cluster_without_groups(unused: Cluster) -> None:
-    """Nobody knows, and Kafka's topic of groups is not created by asking."""
+    """Nobody knows, and Kafka's topic of groups is not created by asking. Looking for a coordinator would create it."""
+
+    def topics() -> list[str]:
+        return list(AdminClient({"bootstrap.servers": unused.bootstrap_servers}).list_topics(timeout=30).topics)
+
     async with opened(unused) as cluster:
         assert await committed(cluster, "nobody") == {}
         assert await group_rights(cluster, "nobody") == (None, False)
-    assert list(AdminClient({"bootstrap.servers": unused.bootstrap_servers}).list_topics(timeout=30).topics) == []
+        assert topics() == []
+        await find_coordinators(cluster, GROUP, ["nobody"])
+        await until(lambda: topics() == ["__consumer_offsets"], what="the topic of groups")
