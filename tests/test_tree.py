@@ -112,7 +112,6 @@ COVERED = {
     "service/http/routes.py": "service/http/test_server.py",
     "service/log/plainlog.py": "service/test_memory_of_processes.py",
     "service/plan/ask/copies.py": "service/plan/test_command.py",
-    "service/plan/ask/flow.py": "service/plan/test_command.py",
     "service/plan/ask/topics.py": "service/plan/test_command.py",
     "service/plan/document.py": "service/plan/test_report.py",
     "service/plan/fix.py": "service/plan/test_command.py",

@@ -10,7 +10,8 @@ from typing import NamedTuple, Self
 from mirror.net.cluster import Leader, Topic
 from mirror.net.errors import NetworkError
 from mirror.net.options import ClusterOptions
-from mirror.offsetmap.topic import StateUnusable
+from mirror.offsetmap.topic import REPLICAS, StateUnusable
+from mirror.reasons import HaltReason
 from mirror.relay.assignment import Key
 from mirror.relay.locate.position import transactional_id
 from mirror.relay.partition.claim import Committed
@@ -30,6 +31,8 @@ from mirror.wire.errors import error_name
 
 PATIENCE_S = 10.0
 """A request that is not answered for so long is given up, and its broker with it."""
+RESTS_ON_NOTES = frozenset({HaltReason.UNPROVEN.slug, HaltReason.CHECKPOINT_LOST.slug})
+"""Halts by which nothing was written down that shows a copy."""
 MEASURED_SHARE = 4
 """One in so many of the bytes that are read is to measure; the others are to look at batches."""
 AT_ONCE = 64
@@ -172,7 +175,10 @@ class FlowAsked:
             return Internal(exists=state.topic in destination.topics, unknown=str(error))
         try:
             wanted = {state.topic: Topic(name=state.topic, topic_id=None, internal=False, leaders={0: Leader(-1, -1)})}
-            replicas = replace(settings, replication_factor=settings.state_replication_factor)
+            factor = settings.state_replication_factor
+            replicas = replace(
+                settings, replication_factor=factor if factor > 0 else min(REPLICAS, len(destination.nodes))
+            )
             answers = await try_out(destination, wanted, {state.topic: {"cleanup.policy": "compact"}}, replicas)
         except NetworkError as error:
             return Internal(unknown=str(error))
@@ -180,6 +186,12 @@ class FlowAsked:
             return Internal()
         code, message = answers[state.topic]
         return Internal(refused=f"cannot create it: {error_name(code)}" + (f", {message}" if message else ""))
+
+    def _unread(self) -> str:
+        """Returns what could not be read of what was written down, in words; empty: nothing."""
+        if self.facts.internal_unknown or self.facts.internal_refused:
+            return f"{self.facts.internal_topic} cannot be read"
+        return "not every broker of the source says what the group has committed" if self.source.down else ""
 
     async def partitions(self) -> AsyncIterator[tuple[TopicFacts, PartitionFacts]]:
         """Yields the partitions, one of each topic first, as they are found; then measures."""
@@ -196,6 +208,7 @@ class FlowAsked:
         async def look(topic: TopicFacts, index: int) -> tuple[TopicFacts, PartitionFacts]:
             nonlocal sampled_n, unsampled_n
             facts, here = await copies.look(topic, index, self._committed.get((topic.name, index)))
+            only_if_known(facts, self._unread())
             facts.in_sync, facts.replicas = self.topics.replicas(topic, index)
             if here is None or facts.unknown or facts.start >= facts.end:
                 return topic, facts
@@ -233,6 +246,14 @@ class FlowAsked:
             source=replace(self.facts.source, down=dict(self.source.down)),
             destination=replace(self.facts.destination, down=dict(self.destination.down)),
         )
+
+
+def only_if_known(facts: PartitionFacts, unread: str) -> None:
+    """Takes back a verdict by which nothing that was written down shows a copy, if not all of that could be read.
+    ``unread``: what could not, in words; empty: nothing."""
+    if unread and facts.halted is not None and facts.halted.reason in RESTS_ON_NOTES:
+        facts.unknown = f"{unread}, which may show that this is a copy ({facts.halted.detail})"
+        facts.halted = None
 
 
 def _patient(options: ClusterOptions) -> ClusterOptions:
