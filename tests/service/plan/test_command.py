@@ -19,12 +19,18 @@ pytestmark = pytest.mark.broker
 
 
 def config(
-    path: Path, source: Cluster, destination: Cluster, *topics: str, name: str = "a.yaml", **flow: object
-) -> Path:
+    path: Path, source: Cluster, destination: Cluster, *topics: str, name: str = "a.yaml", group: str = "plan",
+    **flow: object,
+) -> Path:  # fmt: skip
     """A configuration with these topics; underscores stand for dots in ``flow``."""
     settings = {key.replace("_", "."): value for key, value in flow.items()}
-    group = {"group.id": f"plan-{'-'.join(topics)}"}
-    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, list(topics), flow=settings, top=group)
+    text = config_text(
+        source.bootstrap_servers,
+        destination.bootstrap_servers,
+        list(topics),
+        flow=settings,
+        top={"group.id": f"{group}-{'-'.join(topics)}"},
+    )
     (path / name).write_text(text)
     return path / name
 
@@ -324,8 +330,10 @@ def test_a_copy_that_nothing_shows(
     source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
-    1. The destination's records are deleted, and so is the internal topic: nothing shows that it is a copy.
-    2. The source has deleted what is due: the mirror is overtaken.
+    1. The destination's records are deleted, and so is the internal topic; the group is another one. Nothing shows that
+       it was a copy.
+    2. The source deletes what is due: the mirror is overtaken.
+    3. The mirror halts for just that.
     """
     source, destination = source_cluster, destination_cluster
     flow_id = f"shown-{topic_name}"
@@ -335,15 +343,20 @@ def test_a_copy_that_nothing_shows(
     with mirror(tmp_path / "run.yaml", file.read_text()) as process:
         copied(process, source, destination, topic_name)
         process.stop()
-    produce(source.bootstrap_servers, topic_name, 100, seed=1)
-    _delete_before(source, topic_name, 150)
-    overtaken = plan(file)
-    assert overtaken.rows(topic_name, least="refused")["P24"]["reason"] == "retention_overtook"
     _delete_before(destination, topic_name, 100)
     delete_topic(destination.bootstrap_servers, f"mirror-internal.{flow_id}")
-    moved = config(tmp_path, source, destination, topic_name, flow_id=f"{flow_id}-2", name="b.yaml")
-    unproven = plan(moved)
-    assert unproven.code == 2, unproven.flow["findings"]
+    other = config(tmp_path, source, destination, topic_name, name="b.yaml", group="another", flow_id=flow_id)
+    unproven = plan(other)
+    assert unproven.rows(topic_name, least="refused")["P28"]["reason"] == "unproven"
+    with mirror(tmp_path / "run.yaml", other.read_text()) as process:
+        process.wait_event("halted", topic=topic_name, reason="unproven")
+    delete_topic(destination.bootstrap_servers, f"mirror-internal.{flow_id}")
+    produce(source.bootstrap_servers, topic_name, 100, seed=1)
+    _delete_before(source, topic_name, 150)
+    overtaken = plan(other)
+    assert overtaken.rows(topic_name, least="refused")["P24"]["reason"] == "retention_overtook"
+    with mirror(tmp_path / "run.yaml", other.read_text()) as process:
+        process.wait_event("halted", topic=topic_name, reason="retention_overtook")
 
 
 def _delete_before(cluster: Cluster, topic: str, offset: int) -> None:
