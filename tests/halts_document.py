@@ -4,6 +4,7 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
+from mirror.foretold import FORETOLD, UNFORESEEN, Line
 from mirror.reasons import REASONS, HaltReason
 
 FILE = Path(__file__).parent.parent / "docs" / "HALTS.md"
@@ -24,23 +25,35 @@ Who ends a halt:
 * *terms*: the mirror, once the destination topic's settings allow it. It checks whenever it refreshes topics.
 * *restart*: the mirror, at its next start or takeover, once settings, rights or versions have changed.
 
+*Before the start* names the line of `mirror plan` that tells of such partitions before the first byte is copied, or why
+none can.
+
 Made by `python -m tests.halts_document` from `mirror/reasons.py`; do not edit.
 """
 
 
 def document() -> str:
-    """Markdown: a table of all reasons, then each with its cases and remedies."""
+    """Markdown: a table of all reasons, then each with its cases and remedies, then the lines of ``mirror plan``."""
     by_slug = {slug: list(cases) for slug, cases in groupby(sorted(HaltReason, key=_slug), key=_slug)}
     rows = [f"| [`{slug}`](#{slug}) | {by_slug[slug][0].meaning} | {_ends(by_slug[slug])} |" for slug in REASONS]
     lines = [_HEAD, "| reason | what was found | who ends it |", "|---|---|---|", *rows]
     for slug in REASONS:
         lines += ["", f"## {slug}"]
         for case in by_slug[slug]:
-            lines += ["", f"{case.meaning}", "", f"*Remedy:* {_sentence(case.remedy)}"]
+            lines += ["", f"{case.meaning}", "", f"*Remedy:* {_sentence(case.remedy)}", "", _before(case)]
+    lines += ["", "## The lines of mirror plan", "", "| line | what it finds out | reasons |", "|---|---|---|"]
+    for line in Line:
+        told = sorted({case.slug for case, of in FORETOLD.items() if of is line})
+        lines.append(f"| `{line}` | {line.asks} | {', '.join(f'[`{slug}`](#{slug})' for slug in told)} |")
     return "\n".join(lines) + "\n"
 
 
 _slug = attrgetter("slug")
+
+
+def _before(case: HaltReason) -> str:
+    line = FORETOLD.get(case)
+    return f"*Before the start:* {f'`{line}`' if line is not None else _sentence(UNFORESEEN[case])}"
 
 
 def _ends(cases: list[HaltReason]) -> str:

@@ -144,6 +144,9 @@ class Connection:
         in a ``call``'s answer."""
         self.asked: dict[object, Asked] = {}
         """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
+        self.permits: Callable[[int, Any], bool] | None = None
+        """Says which requests may be sent, by API key and request (None for one that its caller framed): for users that
+        must change nothing. None: all."""
         self.throttled_until = 0.0
         self._held: asyncio.Event | None = None
         self._greeted = 0
@@ -471,6 +474,7 @@ class Connection:
         Raises:
             NetworkError: as ``call``.
         """
+        self._check_permitted(api_key, None)
         if self._held is not None:
             await self._held.wait()
         correlation_id = self.next_correlation_id()
@@ -492,6 +496,7 @@ class Connection:
 
     async def exchange(self, request: Any, version: int, timeout_s: float | None = None) -> Any:
         """As ``call``, with this version, whatever the broker says that it speaks, and also while others are held."""
+        self._check_permitted(request.API_KEY, request)
         correlation_id = self.next_correlation_id()
         request.API_VERSION = version
         request.with_header(correlation_id=correlation_id, client_id=self.options.client_id)
@@ -507,6 +512,12 @@ class Connection:
             failure = ConnectionLost(f"{self.name}: malformed {kind.name}, {type(error).__name__}")
             self.close(failure)
             raise failure from error
+
+    def _check_permitted(self, api_key: int, request: Any) -> None:
+        """Raises AssertionError for a request that this connection's user must not send: a bug, found before it does
+        anything."""
+        if self.permits is not None and not self.permits(api_key, request):
+            raise AssertionError(f"{self.name}: a request with API key {api_key} would change something")
 
     async def _answered(self, future: "asyncio.Future[bytes]", what: str) -> bytes:
         """Waits for the answer. The request is in ``asked`` meanwhile."""

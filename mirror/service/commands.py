@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from mirror.foretold import beforehand
 from mirror.reasons import Heals, heals
 
-_COMMAND = re.compile(r"\bmirror (partition resume|status|audit|run|sync)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
+_COMMAND = re.compile(r"\bmirror (partition resume|status|audit|plan|run|sync)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
 _RESUME = "partition resume"
 _ONCE_DONE = f"; once that is done, run `mirror {_RESUME} TOPIC PARTITION`"
 _BY_ITSELF = (
@@ -72,10 +73,13 @@ class Commands:
         return _COMMAND.sub(typed, text)
 
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
-        """Returns a halt's remedy. It ends with the command that resumes the partition, unless that is in it."""
+        """Returns a halt's remedy. It has the command that resumes the partition, and names the line of `mirror plan`
+        that tells of such halts beforehand."""
         if text and _RESUME not in text:
             by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
+        if text and (line := beforehand(reason)):
+            text += f". {line[0].upper()}{line[1:]}"
         return self.rendered(text, topic, partition)
 
     def line(self, fields: Mapping[str, Any]) -> dict[str, Any]:

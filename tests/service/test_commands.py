@@ -93,7 +93,9 @@ def test_log_lines() -> None:
     """What says what to do is rendered, whatever the event; a halt's remedy as everywhere."""
     fields = {"topic": "orders", "partition": 1, "reason": "overfilled", "remedy": "delete it", "detail": "d"}
     line = Commands().line(fields)
-    assert line["remedy"] == "delete it; once that is done, run `mirror partition resume orders 1`"
+    assert line["remedy"] == (
+        "delete it; once that is done, run `mirror partition resume orders 1`. Foretold by `mirror plan` (P16 prefix)"
+    )
     assert Commands().line({"remedy": "see `mirror status`", "detail": "d"}) == {
         "remedy": "see `mirror status`",
         "detail": "d",

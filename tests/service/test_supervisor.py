@@ -301,7 +301,8 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         # Its last line is the remedy, and the command in it is typed as it stands, wherever one is.
         (remedy,) = [line for line in told.stdout.splitlines() if "remedy:" in line]
         assert process.of("halted")[0]["remedy"] in remedy
-        (command,) = re.findall(r"`([^`]+)`", remedy)
+        command, beforehand = re.findall(r"`([^`]+)`", remedy)
+        assert " plan -c " in beforehand
         typed = subprocess.run(command, shell=True, cwd="/", capture_output=True, text=True, timeout=90, check=False)
         assert typed.returncode == 1, typed
         assert f"{two.topic}-0 is not resumed: halts again, foreign_writer" in typed.stderr

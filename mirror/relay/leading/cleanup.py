@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from mirror.net.cluster import Cluster
+from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import Refused
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import Suspended
@@ -24,7 +25,7 @@ from mirror.reasons import HaltReason
 from mirror.relay.halts import halt
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.pairing import CLEANUP_POLICY
-from mirror.relay.topics.syncing import FOR_EVER, RETENTION_MS, TOPIC_CONFIG_SOURCE, alter
+from mirror.relay.topics.syncing import FOR_EVER, RETENTION_MS, TOPIC_CONFIG_SOURCE
 from mirror.wire.errors import ErrorCode
 
 RETENTION_BYTES = "retention.bytes"
@@ -136,18 +137,17 @@ class Cleanup:
         return policy or "", own
 
     async def _alter(self, values: Values) -> None:
-        """Sets the topic's configs, by IncrementalAlterConfigs (Kafka 2.3 and later)."""
-        refused = (await alter(self._destination, {self._topic: values})).get(self._topic)
-        if refused is None:
-            return
-        if refused.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        """Sets the topic's configs."""
+        try:
+            await alter_configs(self._destination, Resource.TOPIC, self._topic, values)
+        except Refused as error:
+            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
             raise halt(
                 HaltReason.LEADING_OFFSETS,
                 f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
                 "not suspend that; grant its principal AlterConfigs on the topic",
-            )
-        what = f"{self._destination.name}: IncrementalAlterConfigs of {self._topic}"
-        raise Refused(what, refused.code, refused.message)
+            ) from error
 
 
 class Cleanups:

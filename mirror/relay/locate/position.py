@@ -272,7 +272,7 @@ class Locator:
         return await lead(
             here,
             there,
-            self._leading(partition),
+            self.leading(partition),
             partition.claim.begun,
             settled=lambda: standing_still(there, self._settings.settle_ms / 1000, self.log, rest),
             owns=lambda: self._may_write(partition),
@@ -301,7 +301,7 @@ class Locator:
         """Trims leading filler that a kill -9 of the destination's brokers brought back. Returns the new log start."""
         return await trim(
             there,
-            self._leading(partition),
+            self.leading(partition),
             found.log_start,
             found.offset,
             source_start=found.source_start,
@@ -309,7 +309,8 @@ class Locator:
             log=self.log,
         )
 
-    def _leading(self, partition: Partition) -> Lead:
+    def leading(self, partition: Partition) -> Lead:
+        """Returns the facts about the flow that filling its leading offsets needs."""
         settings = self._settings
         return Lead(
             name=partition.name,

@@ -69,9 +69,7 @@ async def create(
         Refused: the controller moves, is busy or does not answer in time, at each of ``CREATE_TRIES`` tries.
         NetworkError: a cluster does not answer.
     """
-    entries = await describe_topics(source, [topic.name for topic in topics.values()])
-    defaults = await _defaults(destination)
-    configs = {name: _configs_for(entries.get(topic.name, {}), defaults, settings) for name, topic in topics.items()}
+    configs = await configs_of_new(source, destination, topics, settings)
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
     halted: dict[str, Halted] = {}
     waiting = deque(_pieces(topics))
@@ -83,14 +81,9 @@ async def create(
             if result.error_code == ErrorCode.NONE:
                 _tell_created(log, destination, topics[name], result)
         for_now = {name: result for name, result in refused.items() if result.error_code in FOR_NOW}
-        # It may be too much for one request, or what an administrator's policy forbids: alone, each shows which it is.
-        together = [name for name, result in refused.items() if result.error_code == ErrorCode.POLICY_VIOLATION]
-        if len(piece) > 1 and together:
-            middle = (len(together) + 1) // 2
-            waiting.extend(
-                {name: topics[name] for name in some} for some in (together[:middle], together[middle:]) if some
-            )
-            refused = {name: result for name, result in refused.items() if name not in together}
+        for half in _halves(piece, refused):
+            waiting.append(half)
+            refused = {name: result for name, result in refused.items() if name not in half}
         halted |= {
             name: Halted.of(
                 HaltReason.CREATE_FAILED,
@@ -107,6 +100,56 @@ async def create(
             await destination.refresh([])
             waiting.append({name: topics[name] for name in for_now})
     return halted
+
+
+async def configs_of_new(
+    source: Cluster, destination: Cluster, topics: Mapping[str, Topic], settings: RelaySettings
+) -> dict[str, dict[str, str]]:
+    """Returns the configs that these topics are created with. ``topics``: as for ``create``.
+
+    Raises:
+        NetworkError: a cluster does not answer.
+    """
+    entries = await describe_topics(source, [topic.name for topic in topics.values()])
+    defaults = await _defaults(destination)
+    return {name: _configs_for(entries.get(topic.name, {}), defaults, settings) for name, topic in topics.items()}
+
+
+async def try_out(
+    destination: Cluster,
+    topics: Mapping[str, Topic],
+    configs: Mapping[str, dict[str, str]],
+    settings: RelaySettings,
+) -> dict[str, tuple[int, str]]:
+    """Has the controller check whether it would create these topics, without creating any (``validate_only``).
+
+    Returns:
+        Topic -> error code and the controller's words, for those that it would not create, also because they are
+        there.
+
+    Raises:
+        NetworkError: the cluster does not answer.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    waiting = deque(_pieces(topics))
+    while waiting:
+        piece = waiting.popleft()
+        results = await _create_once(destination, piece, configs, settings, validate_only=True)
+        refused = {name: result for name, result in results.items() if result.error_code}
+        for half in _halves(piece, refused):
+            waiting.append(half)
+            refused = {name: result for name, result in refused.items() if name not in half}
+        found |= {name: (result.error_code, result.error_message or "") for name, result in refused.items()}
+    return found
+
+
+def _halves(piece: Mapping[str, Topic], refused: Mapping[str, Any]) -> Iterable[dict[str, Topic]]:
+    """Yields the topics of a request that were refused by a policy, in two halves. It may be too much for one request,
+    or what an administrator's policy forbids: alone, each shows which it is."""
+    together = [name for name, result in refused.items() if result.error_code == ErrorCode.POLICY_VIOLATION]
+    if len(piece) > 1 and together:
+        middle = (len(together) + 1) // 2
+        yield from ({name: piece[name] for name in some} for some in (together[:middle], together[middle:]) if some)
 
 
 def _pieces(topics: Mapping[str, Topic]) -> Iterable[dict[str, Topic]]:
@@ -134,26 +177,8 @@ async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog)
     Raises:
         NetworkError: the cluster does not answer.
     """
-    fewer = {
-        name: topic
-        for name, topic in wanted.items()
-        if name in destination.topics and len(destination.topics[name].leaders) < len(topic.leaders)
-    }
-    if not fewer:
-        return {}
-    kind = CreatePartitionsRequest.CreatePartitionsTopic
-    topics = [kind(name=name, count=len(topic.leaders), assignments=None) for name, topic in fewer.items()]
-    request = CreatePartitionsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
-    connection = await destination.control_of_controller()
-    try:
-        answer = await connection.call(request)
-    except Unsupported as error:
-        return dict.fromkeys(fewer, str(error))
-    refused = {
-        result.name: f"{error_name(result.error_code)}, {result.error_message or ''}"
-        for result in answer.results
-        if result.error_code
-    }
+    fewer = _fewer(destination, wanted)
+    refused = await _grow_once(destination, fewer)
     for name, topic in fewer.items():
         if name not in refused:
             before, after = len(destination.topics[name].leaders), len(topic.leaders)
@@ -169,8 +194,49 @@ async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog)
     return refused
 
 
+async def try_growing(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, str]:
+    """Has the controller check whether ``grow`` would be refused, without adding anything. Returns as ``grow`` does,
+    and raises the same."""
+    return await _grow_once(destination, _fewer(destination, wanted), validate_only=True)
+
+
+def _fewer(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, Topic]:
+    """Returns those that have fewer partitions at the destination."""
+    return {
+        name: topic
+        for name, topic in wanted.items()
+        if name in destination.topics and len(destination.topics[name].leaders) < len(topic.leaders)
+    }
+
+
+async def _grow_once(
+    destination: Cluster, fewer: Mapping[str, Topic], *, validate_only: bool = False
+) -> dict[str, str]:
+    """Sends one request to the controller. Returns topic -> why it was refused."""
+    if not fewer:
+        return {}
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+    topics = [kind(name=name, count=len(topic.leaders), assignments=None) for name, topic in fewer.items()]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=validate_only)
+    connection = await destination.control_of_controller()
+    try:
+        answer = await connection.call(request)
+    except Unsupported as error:
+        return dict.fromkeys(fewer, str(error))
+    return {
+        result.name: f"{error_name(result.error_code)}, {result.error_message or ''}"
+        for result in answer.results
+        if result.error_code
+    }
+
+
 async def _create_once(
-    destination: Cluster, topics: dict[str, Topic], configs: dict[str, dict[str, str]], settings: RelaySettings
+    destination: Cluster,
+    topics: Mapping[str, Topic],
+    configs: Mapping[str, dict[str, str]],
+    settings: RelaySettings,
+    *,
+    validate_only: bool = False,
 ) -> dict[str, Any]:
     """Sends one request to the controller. Returns topic -> the broker's result."""
     connection = await destination.control_of_controller()
@@ -191,7 +257,7 @@ async def _create_once(
         )
         for new_name, topic in topics.items()
     ]
-    request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=CREATE_TIMEOUT_MS, validate_only=validate_only)
     answer = await connection.call(request)
     return {result.name: result for result in answer.topics}
 

@@ -14,7 +14,7 @@ from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led
 from mirror.relay.topics.describing import describe_topics
-from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, narrower
+from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, Values, narrower
 from mirror.relay.topics.syncing import ConfigSync, TopicConfigs
 from mirror.wire.errors import error_name
 
@@ -71,7 +71,7 @@ async def pair_topics(
     names = [topic.name for topic in here]
     if not names:
         return []
-    wanted = _wanted(here, settings)
+    wanted = wanted_topics(here, settings)
     failed = await destination.refresh(wanted)
     missing = {name: topic for name, topic in wanted.items() if name not in destination.topics}
     halted = {
@@ -125,7 +125,7 @@ async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, set
     return _pair(topic, name, destination, origin.get(topic.name), configs.get(name), None, settings)
 
 
-def _wanted(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
+def wanted_topics(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
     """Returns destination topic -> the source topic after which it is created: of several, the one with the most
     partitions."""
     wanted: dict[str, Topic] = {}
@@ -165,18 +165,9 @@ def _pair(
         if value is not None and value != wanted:
             detail = f"{name_there}: {name}={value}"
             return Pair(source=topic, destination=name_there, halted=Halted.of(HaltReason.DESTINATION_REWRITES, detail))
-    largest = values.get(MAX_MESSAGE_BYTES)
     here = {name: entry.value for name, entry in (origin or {}).items()}
     lacks = tuple(narrower(here, values))
-    terms = Terms(
-        max_batch_size=int(largest) if largest else None,
-        compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
-        compacted_there="compact" in (values.get(CLEANUP_POLICY) or ""),
-        append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
-        accept_gaps=settings.accept_gaps,
-        strict=settings.strict,
-        refuses=lacks,
-    )
+    terms = terms_of(here, values, settings, lacks)
     if terms.strict and terms.compacted:
         detail = f"{topic.name} is compacted: {CLEANUP_POLICY}={here[CLEANUP_POLICY]}"
         return Pair(source=topic, destination=name_there, halted=Halted.of(HaltReason.NOT_STRICT, detail))
@@ -186,4 +177,19 @@ def _pair(
         terms=terms,
         partitions_there=len(there.leaders),
         narrower=lacks,
+    )
+
+
+def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[Narrower, ...] = ()) -> Terms:
+    """Returns the terms that follow from the configs of the topics on both sides. ``lacks``: those by which the
+    destination takes less."""
+    largest = there.get(MAX_MESSAGE_BYTES)
+    return Terms(
+        max_batch_size=int(largest) if largest else None,
+        compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
+        compacted_there="compact" in (there.get(CLEANUP_POLICY) or ""),
+        append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
+        accept_gaps=settings.accept_gaps,
+        strict=settings.strict,
+        refuses=lacks,
     )

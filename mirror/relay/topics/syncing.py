@@ -9,15 +9,12 @@ touched while a topic's cleanup is suspended.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
-
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource
+from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import NetworkError
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
-from mirror.wire.errors import ErrorCode, error_name
 
 FOR_EVER = str(1 << 62)
 """More bytes than any log holds, and more ms than have passed since 1970: the ``retention.ms`` of a topic whose cleanup
@@ -25,18 +22,9 @@ is suspended (``relay.leading.cleanup``)."""
 RETENTION_MS = "retention.ms"
 TOPIC_CONFIG_SOURCE = 1
 """config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
-SET, DELETE = 0, 1
-"""IncrementalAlterConfigs' operations (KIP-339, Kafka 2.3)."""
 
 Entries = Mapping[str, Any]
 """Config name -> DescribeConfigs' entry."""
-
-
-class Failure(NamedTuple):
-    """Why a broker did not alter a topic: its error code and text."""
-
-    code: int
-    message: str
 
 
 class TopicConfigs(NamedTuple):
@@ -70,12 +58,12 @@ class ConfigSync:
         }
         if not changes:
             return set()
-        try:
-            failed = await alter(self._destination, changes)
-            refused = {name: f"{error_name(each.code)}, {each.message}".rstrip(", ") for name, each in failed.items()}
-        except NetworkError as error:
-            refused = dict.fromkeys(changes, str(error))
+        refused: dict[str, str] = {}
         for name, change in changes.items():
+            try:
+                await alter_configs(self._destination, Resource.TOPIC, name, change)
+            except NetworkError as error:
+                refused[name] = str(error)
             text = ", ".join(f"{key}={'(default)' if value is None else value}" for key, value in change.items())
             if name in refused:
                 self._refused(name, text, refused[name])
@@ -121,36 +109,6 @@ def changes_of(configs: TopicConfigs, synced: tuple[str, ...], fixed: Mapping[st
         elif has is not None and name in here:
             changes[name] = None
     return changes
-
-
-async def alter(destination: Cluster, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, "Failure"]:
-    """Changes topics' configs. Returns topic -> why it was refused.
-
-    Args:
-        destination: the cluster.
-        changes: topic -> config name -> value; None: the topic's own value is removed.
-
-    Raises:
-        NetworkError: the cluster does not answer, or is older than Kafka 2.3.
-    """
-    one = IncrementalAlterConfigsRequest.AlterConfigsResource
-    resources = [
-        one(
-            resource_type=Resource.TOPIC,
-            resource_name=topic,
-            configs=[
-                one.AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
-                for name, value in values.items()
-            ],
-        )
-        for topic, values in changes.items()
-    ]
-    answer = await destination.call(IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
-    return {
-        result.resource_name: Failure(result.error_code, result.error_message or "")
-        for result in answer.responses
-        if result.error_code != ErrorCode.NONE
-    }
 
 
 def _own(entries: Entries, name: str) -> str | None:

@@ -5,7 +5,7 @@ destination. Works while the mirror runs and while it does not.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
@@ -19,6 +19,7 @@ from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
 from mirror.service.offsets.sides import FlowSides
+from mirror.service.texts import aligned
 from mirror.wire.errors import ErrorCode, error_name
 
 NAMED = 5
@@ -398,12 +399,6 @@ async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Cal
             return "nothing was committed; --apply commits this"
         await translator.apply(group, moved.commits)
         return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the rows of a table as lines, with its columns aligned."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _some(names: list[str]) -> str:

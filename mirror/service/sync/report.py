@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mirror.service.offsets.translate import aligned
 from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
+from mirror.service.texts import aligned
 
 _TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
 

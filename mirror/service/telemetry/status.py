@@ -44,10 +44,11 @@ def _whose(now: Status) -> str:
     return f" (of the {here} partitions here)" if here < (now["partitions_of_flow"] or 0) else ""
 
 
-def _size(value: float | None) -> str:
+def size_text(value: float | None) -> str:
+    """Returns a number of bytes as text, in units of 1000; a dash if it is not known."""
     if value is None:
         return "-"
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= factor:
             return f"{value / factor:,.1f} {unit}"
     return f"{value:.0f} B"
@@ -83,7 +84,7 @@ def _summary(now: Status) -> list[tuple[str, str]]:
         (
             "replicated",
             f"{_number(now['replicated_records'])} records, {_number(now['replicated_batches'])} batches, "
-            f"{_size(now['replicated_bytes'])}; {_number(now['filled_offsets'])} offsets filled",
+            f"{size_text(now['replicated_bytes'])}; {_number(now['filled_offsets'])} offsets filled",
         ),
         ("resyncs", _counts(now["resyncs"])),
         ("halts", f"{_counts(now['halts'])} since the start"),
@@ -142,7 +143,7 @@ def _tables(now: Status) -> list[Table]:
                     _number(one["source_end"]),
                     _number(one["position"]),
                     _number(one["committed"]),
-                    _size(one["replicated_bytes"]),
+                    size_text(one["replicated_bytes"]),
                 ]
                 for one in now["partitions"]
             ],
@@ -193,7 +194,7 @@ def _tables(now: Status) -> list[Table]:
                     str(each["restarts"]),
                     f"{each['heard_s_ago']:.1f} s ago",
                     _seconds(each["cpu_seconds"]),
-                    _size(each["rss_bytes"]),
+                    size_text(each["rss_bytes"]),
                 ]
                 for each in now["workers"]
             ],

@@ -17,8 +17,9 @@ PARTS: dict[str, type] = {"cursor": Cursor, "queue": Queue, "claim": Claim, "par
 TWINS = {"mirror/relay/hot/acks.py", "mirror/relay/hot/gather.py"}
 """The Python forms of the compiled code, which writes a queue's attributes by name: they do what it does."""
 WRITTEN_BY_TWINS = {"acknowledged", "frames", "queued"}
-HOMONYMS = {"stats.filled", "here.floor", "worker.heard_at"}
-"""Attributes of other classes (``Stats``, ``SourceLog``, the fleet's ``Worker``) with a name that a part has, too."""
+HOMONYMS = {"stats.filled", "here.floor", "worker.heard_at", "facts.due", "facts.halted", "sums.old"}
+"""Attributes of other classes (``Stats``, ``SourceLog``, the fleet's ``Worker``, the plan's ``PartitionFacts`` and
+``Sample``) with a name that a part has, too."""
 
 
 def owned() -> dict[str, str]:

@@ -13,10 +13,12 @@ from confluent_kafka.admin import (
     ConfigSource,
 )
 
-from mirror.net.errors import Unreachable
+from mirror.net.configs import Resource
+from mirror.net.errors import Refused, Unreachable
 from mirror.relay.topics import syncing
-from mirror.relay.topics.syncing import FOR_EVER, ConfigSync, Failure, TopicConfigs, changes_of
+from mirror.relay.topics.syncing import FOR_EVER, ConfigSync, TopicConfigs, changes_of
 from mirror.sandbox import Cluster as Sandbox
+from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
 from tests.net.real import create
 from tests.relay.flows import Log, settings
@@ -81,26 +83,21 @@ async def test_a_refusal_is_told_once() -> None:
     made: Any = SimpleNamespace(name="destination")
     sync = ConfigSync(made, settings(synced_configs=SYNCED, sync_configs=True), log)
     topics = {"t": TopicConfigs(entries({"retention.ms": "5"}), entries({"segment.ms": "3"}))}
-    results: list[Any] = [
-        {"t": Failure(29, "")},
-        {"t": Failure(29, "")},
-        Unreachable("no broker"),
-        {},
-        {"t": Failure(29, "")},
-    ]
+    no = Refused("destination: IncrementalAlterConfigs of t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    results: list[Any] = [no, no, Unreachable("no broker"), None, no]
 
-    async def alter(_: Any, changes: Any) -> Any:
-        assert changes == {"t": {"retention.ms": "5", "segment.ms": None}}
+    async def alter(_: Any, kind: Resource, name: str, values: Any) -> Any:
+        assert (kind, name, values) == (Resource.TOPIC, "t", {"retention.ms": "5", "segment.ms": None})
         result = results.pop(0)
         if isinstance(result, Exception):
             raise result
         return result
 
-    with patch.object(syncing, "alter", alter):
+    with patch.object(syncing, "alter_configs", alter):
         changed = [await sync.renew(topics) for _ in range(5)]
     assert changed == [set(), set(), set(), {"t"}, set()]
     told = [line["detail"] for line in log.of("topic_configs_refused")]
-    refused = "cluster destination does not take retention.ms=5, segment.ms=(default): TOPIC_AUTHORIZATION_FAILED (29)"
+    refused = f"cluster destination does not take retention.ms=5, segment.ms=(default): {no}"
     assert told == [refused, refused.partition(": ")[0] + ": no broker", refused]
     (done,) = log.of("topic_configs_changed")
     assert done["detail"] == "cluster destination: retention.ms=5, segment.ms=(default), as at the source"

@@ -1,0 +1,1 @@
+"""The checks: pure functions of what was found, one for each line of ``mirror.foretold``."""

@@ -1,0 +1,114 @@
+"""Checks of a flow and its two clusters."""
+
+from collections.abc import Iterator
+
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
+
+from mirror.foretold import Line
+from mirror.service.plan.model import ClusterFacts, Finding, FlowFacts, Level
+
+
+def same_cluster(flow: FlowFacts) -> Iterator[Finding]:
+    """P01."""
+    if flow.source.cluster_id and flow.source.cluster_id == flow.destination.cluster_id:
+        yield Finding(
+            Line.SAME_CLUSTER,
+            Level.REFUSED,
+            f"{flow.source.name} and {flow.destination.name} are the same cluster ({flow.source.cluster_id}), and each "
+            "topic would be copied into itself",
+            "check bootstrap.servers of both",
+        )
+
+
+def topics_matched(flow: FlowFacts) -> Iterator[Finding]:
+    """P02."""
+    if not flow.topics_n:
+        yield Finding(
+            Line.TOPICS,
+            Level.REFUSED,
+            f"no topic of cluster {flow.source.name} is mirrored",
+            "check topics and exclude (names are matched whole), and that the principal may Describe the topics",
+        )
+        return
+    for entry in flow.unmatched:
+        yield Finding(
+            Line.TOPICS,
+            Level.WARNS,
+            f"cluster {flow.source.name} has no topic that {entry} matches",
+            "check the entry, and that the principal may Describe the topic",
+        )
+
+
+def versions(flow: FlowFacts) -> Iterator[Finding]:
+    """P03. A cluster that speaks no common version at all cannot be asked, and ends the plan."""
+    here, there = flow.source, flow.destination
+    if flow.without_ids:
+        yield Finding(
+            Line.VERSIONS,
+            Level.TOLD,
+            f"cluster {here.name}: topics have no ids (Kafka 2.8): a recreated topic is noticed by the batch that was "
+            "copied last only",
+        )
+    for key, lost in (
+        (
+            DescribeProducersRequest.API_KEY,
+            "the leaders cannot be asked for producers (Kafka 2.8): each position has to stand still for settle.ms",
+        ),
+        (
+            DescribeTransactionsRequest.API_KEY,
+            "owners cannot be asked for (Kafka 3.0): only the log's end is checked before a hole is filled",
+        ),
+    ):
+        if there.apis and key not in there.apis:
+            yield Finding(Line.VERSIONS, Level.TOLD, f"cluster {there.name}: {lost}")
+
+
+def internal_topic(flow: FlowFacts) -> Iterator[Finding]:
+    """P05."""
+    where = f"{flow.internal_topic} at {flow.destination.name}"
+    if flow.internal_refused:
+        yield Finding(
+            Line.INTERNAL_TOPIC,
+            Level.REFUSED,
+            f"{where}: {flow.internal_refused}; without it, nothing is copied",
+            "grant the principal Create, Read, Write and Describe on it; or create it by hand, with one partition and "
+            "cleanup.policy=compact",
+        )
+    elif flow.internal_unknown:
+        yield Finding(Line.INTERNAL_TOPIC, Level.UNKNOWN, f"{where}: {flow.internal_unknown}")
+    elif not flow.internal_exists:
+        yield Finding(Line.INTERNAL_TOPIC, Level.TOLD, f"{where} is created")
+
+
+def reached(flow: FlowFacts) -> Iterator[Finding]:
+    """P35, of whole brokers."""
+    for cluster in (flow.source, flow.destination):
+        for node_id, why in sorted(cluster.down.items()):
+            yield Finding(
+                Line.REACHED,
+                Level.UNKNOWN,
+                f"broker {node_id} of cluster {cluster.name} could not be asked: {why}",
+                "start it, or see why it does not answer, and plan again",
+            )
+
+
+def quotas(flow: FlowFacts) -> Iterator[Finding]:
+    """P34."""
+    for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.destination, "producer_byte_rate")):
+        for quota in cluster.quotas or ():
+            if quota.key == key:
+                yield Finding(
+                    Line.QUOTAS,
+                    Level.TOLD,
+                    f"cluster {cluster.name}: {key} of {quota.entity} is {quota.value:,.0f} bytes/s for each broker",
+                )
+
+
+def quota_rate(cluster: ClusterFacts, key: str) -> float:
+    """Returns the bytes per second that the quotas of a cluster allow the mirror, over all its brokers; 0: no limit."""
+    limits = [quota.value for quota in cluster.quotas or () if quota.key == key]
+    return min(limits) * cluster.brokers if limits else 0.0
+
+
+CHECKS = (same_cluster, topics_matched, versions, internal_topic, quotas)
+"""Those that can be made before the partitions are looked at."""

@@ -1,0 +1,112 @@
+"""Checks of a topic on both sides, by what exists and by its configs."""
+
+from collections.abc import Iterator
+
+from mirror.foretold import Line, line_of
+from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
+from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
+
+MIN_IN_SYNC = "min.insync.replicas"
+
+
+def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P14. A topic that is missing and not to be created is refused by ``partitions.paired``."""
+    if not topic.created:
+        return
+    if topic.refusal is not None:
+        halted = topic.refusal
+        yield Finding(
+            line_of(halted.reason) or Line.CREATION, Level.REFUSED, halted.detail, halted.remedy, halted.reason
+        )
+    elif topic.uncertain:
+        yield Finding(
+            Line.CREATION, Level.UNKNOWN, f"whether it can be created: {topic.uncertain}", "plan again in a moment"
+        )
+    else:
+        replicas = str(topic.replicas) if topic.replicas > 0 else "the cluster's default"
+        yield Finding(
+            Line.CREATION,
+            Level.TOLD,
+            f"{topic.pair.destination} is created at {flow.destination.name}; partitions: {topic.partitions}, "
+            f"replicas: {replicas}",
+        )
+
+
+def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P15. Partitions that are missing and would not be added are refused by ``partitions.paired``."""
+    there = topic.partitions_there
+    if topic.grown:
+        yield Finding(
+            Line.PARTITIONS,
+            Level.TOLD,
+            f"{topic.partitions - there} partitions are added to {topic.pair.destination} at {flow.destination.name}",
+        )
+    elif topic.exists and there > topic.partitions and not flow.settings.mapped:
+        yield Finding(
+            Line.PARTITIONS,
+            Level.WARNS,
+            f"{topic.pair.destination} has {there} partitions at {flow.destination.name}, and the source has "
+            f"{topic.partitions}: the others stay empty, and keys go elsewhere for whoever writes there later",
+            "create the topic with as many partitions as the source's, unless this is wanted",
+        )
+
+
+def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P10, by the configs alone."""
+    for lack in topic.pair.narrower:
+        if lack.name == MAX_MESSAGE_BYTES:
+            yield Finding(
+                Line.BATCH_SIZE,
+                Level.WARNS,
+                f"{topic.pair.destination} at {flow.destination.name} takes batches of {lack.there} bytes, the source "
+                f"up to {lack.enough}; a partition that comes to a larger one halts (too_large)",
+                f"set {lack.name}={lack.enough} on the destination topic",
+            )
+
+
+def timestamps(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P11, by the configs alone."""
+    for lack in topic.pair.narrower:
+        if lack.name != MAX_MESSAGE_BYTES:
+            yield Finding(
+                Line.TIMESTAMPS,
+                Level.WARNS,
+                f"{topic.pair.destination} at {flow.destination.name} has {lack.name}={lack.there}, and {lack.enough} "
+                "is needed to take whatever the source takes; a partition that comes to another batch halts "
+                "(invalid_timestamp)",
+                f"set {lack.name}={lack.enough} on the destination topic",
+            )
+
+
+def null_keys(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P31, by the configs alone."""
+    if topic.pair.terms.compacted_there and not topic.pair.terms.compacted:
+        yield Finding(
+            Line.NULL_KEYS,
+            Level.WARNS,
+            f"{topic.pair.destination} is compacted at {flow.destination.name}, and the source's topic is not: a "
+            "record without a key halts the partition (refused), and superseded records are removed there",
+            "set cleanup.policy of the destination topic to the source's",
+        )
+
+
+def replicas(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P26, of a topic that is created."""
+    needed = number(topic.there, MIN_IN_SYNC)
+    if topic.created and needed is not None and 0 < topic.replicas < needed:
+        yield Finding(
+            Line.REPLICAS,
+            Level.WARNS,
+            f"{topic.pair.destination} is created with {topic.replicas} replicas, and {MIN_IN_SYNC} is {needed}: "
+            "nothing can be written to it",
+            "raise replication.factor of the flow",
+        )
+
+
+def number(values: object, name: str) -> int | None:
+    """Returns a config as a number; None if it is not known."""
+    value = values.get(name) if hasattr(values, "get") else None
+    return int(value) if value else None
+
+
+CHECKS = (creation, partitions, batch_size, timestamps, null_keys, replicas)

@@ -1,0 +1,146 @@
+"""``mirror plan``: asks, judges, prints; with ``--fix``, puts right what is safe and plans again."""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from mirror.foretold import FORETOLD
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Unsupported
+from mirror.reasons import HaltReason
+from mirror.service.commands import Commands
+from mirror.service.config import ClusterSettings, Config, ResolvedFlow
+from mirror.service.config.resolve import cluster_options, relay_settings
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.plan.ask.flow import Asking, FlowAsked
+from mirror.service.plan.document import document
+from mirror.service.plan.fix import Act, acts_for, done
+from mirror.service.plan.model import Level
+from mirror.service.plan.report import Report
+from mirror.service.plan.table import text
+
+
+class NotPlanned(Exception):
+    """The clusters could not be asked; the message says why. ``code``: the exit code."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotMirrored(Exception):
+    """A topic was named that no flow mirrors; the message names it."""
+
+
+def plan(
+    config: Config,
+    commands: Commands,
+    *,
+    flows: Sequence[ResolvedFlow],
+    topics: Collection[str],
+    sample_bytes: int,
+    shape: str,
+    everything: bool,
+    fix: bool,
+    dry_run: bool,
+    tell: Callable[[str], object],
+) -> int:
+    """Plans flows of a configuration.
+
+    Args:
+        config: the configuration.
+        commands: how commands are typed here.
+        flows: these of its flows.
+        topics: only these, by their names at the source; all if empty.
+        sample_bytes: how much is read of the source.
+        shape: ``text`` or ``json``.
+        everything: shows also what needs no attention.
+        fix: puts right what is safe.
+        dry_run: shows that only.
+        tell: gets the output.
+
+    Returns:
+        The exit code: ``EXIT_HALTED`` if something is refused; else ``EXIT_FAILED`` if something is not known, or
+        could not be put right; else ``EXIT_OK``.
+
+    Raises:
+        NotMirrored: see there.
+        NotPlanned: see there.
+    """
+    for name in topics:
+        if not any(flow.settings.selects(name) for flow in flows):
+            raise NotMirrored(f"no flow mirrors topic {name}; check topics and exclude")
+    reports: list[Report] = []
+    acts: dict[str, list[Act]] = {}
+    try:
+        for flow in flows:
+            asking = asking_of(config, flow, topics=topics, sample_bytes=sample_bytes)
+            report = asyncio.run(_asked(asking))
+            acts[flow.name] = acts_for(report.found, asking.settings, report.flow.destination.name)
+            if fix and not dry_run and acts[flow.name]:
+                acts[flow.name] = asyncio.run(_fixed(asking, report, acts[flow.name]))
+                report = asyncio.run(_asked(asking))
+            reports.append(report)
+    except Unsupported as error:
+        reason = HaltReason.NO_COMMON_VERSION
+        raise NotPlanned(f"{FORETOLD[reason]} ({reason.slug}): {error}. {reason.told}", EXIT_HALTED) from error
+    except NetworkError as error:
+        raise NotPlanned(str(error)) from error
+    fixed = fix and not dry_run
+    shown = acts if fix else {}
+    code = exit_code(reports, shown)
+    if shape == "json":
+        tell(json.dumps(document(reports, shown, commands, exit_code=code, fixed=fixed), indent=2))
+    else:
+        tell("\n".join(
+            text(report, shown.get(report.flow.name, ()), commands, everything=everything, fixed=fixed)
+            for report in reports
+        ).rstrip("\n"))  # fmt: skip
+    return code
+
+
+def asking_of(config: Config, flow: ResolvedFlow, *, topics: Collection[str] = (), sample_bytes: int) -> Asking:
+    """Returns what is asked for a flow. ``topics``: only these; all if empty."""
+    return Asking(
+        name=flow.name,
+        source=cluster_options(flow.source),
+        destination=cluster_options(flow.destination),
+        settings=relay_settings(flow, config),
+        group_id=config.group_of(flow),
+        users=(_user(flow.source), _user(flow.destination)),
+        only=lambda name: not topics or name in topics,
+        sample_bytes=sample_bytes,
+    )
+
+
+def _user(cluster: ClusterSettings) -> str:
+    """Returns the name by which we authenticate ourselves, as far as the configuration has it."""
+    sasl = cluster.security.sasl
+    return sasl.username if sasl is not None else ""
+
+
+async def _asked(asking: Asking) -> Report:
+    async with FlowAsked(asking) as asked:
+        await asked.look()
+        report = Report(asked.facts, asked.topics.found)
+        async for topic, partition in asked.partitions():
+            report.tell(topic, partition)
+        report.finish(asked.facts)
+        return report
+
+
+async def _fixed(asking: Asking, report: Report, acts: list[Act]) -> list[Act]:
+    here, _, there = asking.name.partition("->")
+    async with await Cluster.open(here, asking.source) as source, await Cluster.open(there, asking.destination) as to:
+        only = replace(asking.settings, selects=lambda name: asking.settings.selects(name) and asking.only(name))
+        return await done(acts, report.found, source, to, only)
+
+
+def exit_code(reports: Collection[Report], acts: dict[str, list[Act]]) -> int:
+    """Returns the exit code for these plans; see ``plan``."""
+    level = max((report.level for report in reports), default=Level.TOLD)
+    if level is Level.REFUSED:
+        return EXIT_HALTED
+    failed = any(act.failed for some in acts.values() for act in some)
+    return EXIT_FAILED if level is Level.UNKNOWN or failed else EXIT_OK

@@ -1,0 +1,194 @@
+"""What the copy would take: bytes, time and room. Nothing is written to measure it, so times are lower bounds.
+
+Partitions are added one by one, and none is kept.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mirror.foretold import Line
+from mirror.service.plan.checks.flows import quota_rate
+from mirror.service.plan.model import ClusterFacts, Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.texts import duration_text
+
+MARKER_BYTES = 78
+"""Bytes of one marker in the log: a batch of one offset."""
+FILLER_BYTES = 0.7
+"""Bytes of leading filler for each offset (``records.filler``), until it is deleted."""
+FILLER_PER_S = 10_000_000
+"""Offsets of leading filler per second and partition, at most."""
+HOLE_LEAST_S = 0.003
+"""A range of markers takes at least so long, however near the clusters are."""
+TRIPS_THERE, TRIPS_HERE = 4, 1
+"""Round trips to the destination and to the source that a range of markers takes at least."""
+LEAST_S = 60.0
+"""A copy takes at least so long, from the decision to start it on."""
+MARGIN = 3
+"""The source has to keep records for this many times the predicted time: it is a lower bound."""
+
+
+@dataclass(slots=True)
+class Need:
+    """What is to be copied of one topic, or of all.
+
+    Attributes:
+        offsets: to copy, holes among them.
+        size: bytes of them at the source, as far as known.
+        markers: offsets that are filled by markers.
+        leading: offsets before the source's first record.
+        disk: bytes at the destination, on all replicas.
+        unsized: partitions with a backlog whose size is not known.
+    """
+
+    offsets: int = 0
+    size: float = 0.0
+    markers: float = 0.0
+    leading: int = 0
+    disk: float = 0.0
+    unsized: int = 0
+
+    def add(self, other: "Need") -> None:
+        """Adds another one to it."""
+        self.offsets += other.offsets
+        self.size += other.size
+        self.markers += other.markers
+        self.leading += other.leading
+        self.disk += other.disk
+        self.unsized += other.unsized
+
+
+@dataclass(slots=True)
+class Estimate:
+    """All of a flow.
+
+    Attributes:
+        need: what is to be copied.
+        slowest_s: seconds that the slowest partition takes at least for what goes one by one in it: its holes, its old
+            batches, its leading filler.
+        at_least_s: seconds that all of it takes at least; None: not known.
+        rests_on: what that rests on, in words.
+    """
+
+    need: Need = field(default_factory=Need)
+    slowest_s: float = 0.0
+    at_least_s: float | None = None
+    rests_on: list[str] = field(default_factory=list)
+
+    def count(self, flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
+        """Adds a partition. Returns what is to be copied of it."""
+        need = need_of(flow, topic, one)
+        self.need.add(need)
+        self.slowest_s = max(self.slowest_s, one_by_one_s(flow, one, need))
+        return need
+
+    def finish(self, flow: FlowFacts) -> None:
+        """Predicts the time, once all partitions are counted."""
+        rate, told = _rate(flow)
+        if not self.need.offsets and not self.need.leading:
+            self.at_least_s = 0.0
+            return
+        if self.need.size and not rate:
+            self.rests_on = ["too little was read to measure how fast the source is"]
+            return
+        moving = self.need.size / rate if rate else 0.0
+        filling = self.need.markers / flow.settings.max_fill_per_second if not flow.settings.mapped else 0.0
+        self.at_least_s = max(moving, filling, self.slowest_s)
+        self.rests_on = [told] if rate else []
+        if filling or self.slowest_s:
+            self.rests_on.append(
+                f"holes, old batches and filler that a partition takes one by one: {self.slowest_s:,.0f} s in the "
+                f"slowest; round trips of {flow.source.round_trip_s * 1000:,.1f} ms to the source and "
+                f"{flow.destination.round_trip_s * 1000:,.1f} ms to the destination"
+            )
+        if self.need.unsized:
+            self.rests_on.append(f"{self.need.unsized} partitions whose size is not known are not counted")
+        self.rests_on.append("one worker; the destination's speed is not measured, since nothing is written")
+
+
+def need_of(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
+    """Returns what is to be copied of one partition."""
+    backlog, sample = one.backlog, one.sample
+    per_offset = sample.size / sample.offsets if sample is not None and sample.offsets else None
+    held = one.end - one.start
+    known = (flow.source.sizes or {}).get((topic.name, one.index))
+    if known is not None and held > 0:
+        per_offset = known / held
+    share = sample.hole_offsets / sample.offsets if sample is not None and sample.offsets else 0.0
+    markers = 0.0 if flow.settings.mapped else backlog * share
+    size = backlog * per_offset if per_offset is not None else 0.0
+    replicas = max(1, topic.replicas)
+    return Need(
+        offsets=backlog,
+        size=size,
+        markers=markers,
+        leading=one.leading,
+        disk=(size + markers * MARKER_BYTES + one.leading * FILLER_BYTES) * replicas,
+        unsized=int(backlog > 0 and per_offset is None),
+    )
+
+
+def one_by_one_s(flow: FlowFacts, one: PartitionFacts, need: Need) -> float:
+    """Returns the seconds that a partition takes at least for what goes one after the other in it."""
+    sample, seconds = one.sample, need.leading / FILLER_PER_S
+    if sample is None or not sample.offsets:
+        return seconds
+    trip_here, trip_there = flow.source.round_trip_s, flow.destination.round_trip_s
+    if not flow.settings.mapped:
+        hole_s = max(HOLE_LEAST_S, TRIPS_HERE * trip_here + TRIPS_THERE * trip_there)
+        seconds += need.offsets * sample.runs / sample.offsets * hole_s
+    return seconds + need.offsets * sample.old / sample.offsets * trip_there
+
+
+def _rate(flow: FlowFacts) -> tuple[float, str]:
+    """Returns the bytes per second that the flow gets at most, and what that rests on; 0: not known."""
+    rate, told = flow.rate, f"{flow.rate / 1e6:,.1f} MB/s, at which a sample was read from {flow.source.name}"
+    for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.destination, "producer_byte_rate")):
+        limit = quota_rate(cluster, key)
+        if limit and (not rate or limit < rate):
+            rate, told = limit, f"{limit / 1e6:,.1f} MB/s, the quota of {cluster.name} ({key})"
+    return rate, told
+
+
+def disk(flow: FlowFacts, needed: float) -> Iterator[Finding]:
+    """P33."""
+    room = usable(flow.destination)
+    if room is None:
+        yield Finding(
+            Line.DISK,
+            Level.TOLD,
+            f"the brokers of {flow.destination.name} do not tell how much room they have (Describe on the cluster; "
+            "Kafka 3.3)",
+        )
+    elif needed > room:
+        yield Finding(
+            Line.DISK,
+            Level.WARNS,
+            f"the copy takes about {needed / 1e9:,.1f} GB on all replicas, and the brokers of {flow.destination.name} "
+            f"have {room / 1e9:,.1f} GB left",
+            "give them more room, or a shorter retention",
+        )
+
+
+def usable(cluster: ClusterFacts) -> int | None:
+    """Returns the bytes that are left on all disks of a cluster; None if its brokers do not tell."""
+    disks = list((cluster.disks or {}).values())
+    return sum(one.usable for one in disks) if disks and all(one.usable >= 0 for one in disks) else None
+
+
+def source_retention(flow: FlowFacts, topic: TopicFacts, due_ms: int, at_least_s: float | None) -> Iterator[Finding]:
+    """P24, of a topic whose oldest record that is due has the time ``due_ms`` (ms since 1970; -1: there is none)."""
+    value = topic.here.get("retention.ms")
+    policy = topic.here.get("cleanup.policy") or "delete"
+    if due_ms < 0 or not value or int(value) < 0 or "delete" not in policy:
+        return
+    left_s, takes_s = (due_ms + int(value) - flow.now_ms) / 1000, max(LEAST_S, at_least_s or 0.0)
+    if left_s < takes_s * MARGIN:
+        yield Finding(
+            Line.SOURCE_RETENTION,
+            Level.WARNS,
+            f"the oldest record that is due is deleted at {flow.source.name} "
+            + (f"in {duration_text(left_s)}" if left_s > 0 else "now")
+            + f" (retention.ms), and copying takes at least {duration_text(takes_s)}; what is deleted before it is "
+            "copied halts the partition (retention_overtook), once something of it was copied",
+            "raise retention.ms of the source topic until the mirror has caught up",
+        )

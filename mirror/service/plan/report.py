@@ -1,0 +1,158 @@
+"""The plan: what was found, partition by partition, added up. Of partitions, only those that a line names are kept."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from mirror.foretold import Line
+from mirror.service.plan import estimate
+from mirror.service.plan.checks import batches, flows, partitions, rights, topics
+from mirror.service.plan.estimate import Estimate, Need
+from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+
+NAMED = 20
+"""Partitions that a row names."""
+
+
+class State(Enum):
+    """What would become of a partition, from the best to the worst."""
+
+    FITS = "fits"
+    CREATED = "created"
+    WARNS = "warns"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+
+
+_GRAVEST = {Level.REFUSED: State.REFUSED, Level.UNKNOWN: State.UNKNOWN, Level.WARNS: State.WARNS}
+_ORDER = list(State)
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One finding about partitions of a topic; ``topic`` empty: about the flow. ``partitions``: how many;
+    ``named``: the first of them; ``finding``: that of the first."""
+
+    topic: str
+    finding: Finding
+    partitions: int = 0
+    named: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicRow:
+    """A topic. ``states``: its partitions by state; ``due_ms``: time of the oldest record that is due; -1:
+    none; ``holds``: whether the destination topic holds records, or may."""
+
+    facts: TopicFacts
+    states: Counter[State] = field(default_factory=Counter)
+    need: Need = field(default_factory=Need)
+    due_ms: int = -1
+    holds: bool = False
+
+    @property
+    def state(self) -> State:
+        """The worst of its partitions'."""
+        return max(self.states, key=_ORDER.index, default=State.FITS)
+
+
+class Report:
+    """The plan of one flow. Tell it of the flow and its topics, then of each partition, then ``finish``.
+
+    Attributes:
+        flow: the flow, as of the last that was told.
+        topics: its topics, by name.
+        estimate: what it would take.
+    """
+
+    def __init__(self, flow: FlowFacts, found: Iterable[TopicFacts]) -> None:
+        self.flow = flow
+        self.topics = {each.name: TopicRow(facts=each) for each in found}
+        self.estimate = Estimate()
+        self._rows: dict[tuple[str, Line, Level, str], Row] = {}
+        self._of_topics: dict[str, Level] = {}
+        for check in (*flows.CHECKS, rights.of_flow):
+            for finding in check(flow):
+                self._add("", finding)
+        for topic in self.topics.values():
+            self._tell_topic(topic.facts)
+
+    def _tell_topic(self, topic: TopicFacts) -> None:
+        for check in (*topics.CHECKS, rights.of_topic):
+            for finding in check(self.flow, topic):
+                self._add(topic.name, finding, count=topic.partitions)
+                self._of_topics[topic.name] = max(self._of_topics.get(topic.name, Level.TOLD), finding.level)
+
+    def tell(self, topic: TopicFacts, one: PartitionFacts) -> None:
+        """Tells of one partition."""
+        gravest = self._of_topics.get(topic.name, Level.TOLD)
+        for check in (*partitions.CHECKS, *batches.CHECKS):
+            for finding in check(self.flow, topic, one):
+                self._add(topic.name, finding, index=one.index)
+                gravest = max(gravest, finding.level)
+        self.topics[topic.name].holds |= bool(one.unknown) or one.there_end > one.there_start
+        made = topic.created or (topic.grown and one.index >= topic.partitions_there)
+        row = self.topics[topic.name]
+        row.states[_GRAVEST.get(gravest, State.CREATED if made else State.FITS)] += 1
+        row.need.add(self.estimate.count(self.flow, topic, one))
+        if one.sample is not None and one.sample.due_ms >= 0:
+            row.due_ms = one.sample.due_ms if row.due_ms < 0 else min(row.due_ms, one.sample.due_ms)
+
+    def finish(self, flow: FlowFacts) -> None:
+        """Predicts, once all partitions were told of. ``flow``: with what was measured meanwhile."""
+        self.flow = flow
+        self.estimate.finish(flow)
+        for finding in (*flows.reached(flow), *estimate.disk(flow, self.estimate.need.disk)):
+            self._add("", finding)
+        for row in self.topics.values():
+            for finding in estimate.source_retention(flow, row.facts, row.due_ms, self.estimate.at_least_s):
+                self._add(row.facts.name, finding, count=row.facts.partitions)
+                for state in (State.FITS, State.CREATED):
+                    row.states[State.WARNS] += row.states.pop(state, 0)
+
+    def _add(self, topic: str, finding: Finding, *, index: int = -1, count: int = 1) -> None:
+        key = topic, finding.line, finding.level, finding.reason
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Row(topic=topic, finding=finding)
+        elif index < 0 and finding != row.finding:
+            row.finding = _joined(row.finding, finding)
+        row.partitions += 1 if index >= 0 else count if topic else 0
+        if index >= 0 and len(row.named) < NAMED:
+            row.named.append(index)
+
+    # -- what it comes to --------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows: the gravest first, then by line and topic."""
+        return sorted(
+            self._rows.values(), key=lambda row: (-row.finding.level, row.finding.line.id, row.topic, row.named)
+        )
+
+    @property
+    def found(self) -> list[TopicFacts]:
+        """The topics, with what the partitions show of them."""
+        return [replace(row.facts, empty=row.facts.exists and not row.holds) for row in self.topics.values()]
+
+    @property
+    def partitions(self) -> Counter[State]:
+        """The partitions by state."""
+        found: Counter[State] = Counter()
+        for row in self.topics.values():
+            found.update(row.states)
+        return +found
+
+    @property
+    def level(self) -> Level:
+        """The gravest of all findings."""
+        return max((row.finding.level for row in self._rows.values()), default=Level.TOLD)
+
+
+def _joined(first: Finding, more: Finding) -> Finding:
+    """Returns a finding that says what both say, of one line and one topic or flow."""
+    if more.detail in first.detail:
+        return first
+    remedy = first.remedy if more.remedy in first.remedy else f"{first.remedy}; {more.remedy}"
+    return first._replace(detail=f"{first.detail}; {more.detail}", remedy=remedy)

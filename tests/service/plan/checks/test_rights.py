@@ -1,0 +1,139 @@
+"""P04 on real brokers with Kafka's own authorizer, and each of its rules by itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.foretold import Line
+from mirror.sandbox import Cluster
+from mirror.service.plan.checks.rights import may_write_markers, of_flow, of_topic
+from mirror.service.plan.model import Level
+from tests import secured
+from tests.secured import Files
+from tests.service.kafka_side import create_topic, produce
+from tests.service.plan.facts import APIS, EVERYTHING, flow, topic
+from tests.service.plan.planning import everything, plan
+from tests.service.runs.test_rights import ALL, AUTHORIZER, CLUSTER, TOPIC, Granted, config, rights
+
+ASKING = [
+    *rights("source", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    *rights("destination", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    *rights("destination", CLUSTER, "kafka-cluster", "DESCRIBE_CONFIGS"),
+]
+"""Nothing that writes."""
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+    files: Files = secured.made(tmp_path_factory.mktemp("certificates"))
+    with (
+        secured.cluster(files, name="source", more=AUTHORIZER) as source,
+        secured.cluster(files, name="destination", more=AUTHORIZER) as destination,
+    ):
+        yield {"source": source, "destination": destination}
+
+
+@pytest.mark.broker
+def test_with_rights_that_only_ask(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+    """
+    1. A principal that may only look gets a plan, which changes nothing: it could not.
+    2. Each right that the mirror lacks is named.
+    """
+    for cluster in both.values():
+        create_topic(cluster.bootstrap_servers, topic_name)
+    produce(both["source"].bootstrap_servers, topic_name, 40)
+    Granted(both, topic_name).only(ASKING)
+    (tmp_path / "a.yaml").write_text(config(both, topic_name))
+    before = everything(both["source"]), everything(both["destination"])
+    found = plan(tmp_path / "a.yaml")
+    assert (everything(both["source"]), everything(both["destination"])) == before
+    assert found.code == 2
+    own = found.rows(None, least="warns")
+    assert own["P05"]["level"] == "refused"
+    assert "TOPIC_AUTHORIZATION_FAILED" in own["P05"]["detail"]
+    told = " ".join(row["detail"] for row in found.flow["findings"] if row["line"] == "P04")
+    for what in ("group mirror-source->destination at source: the principal may not read it", "may not write markers",
+                 "may not describe its transactional ids"):  # fmt: skip
+        assert what in told, told
+    (refused,) = found.rows(topic_name, least="refused").values()
+    assert (refused["line"], refused["reason"]) == ("P04", "authorization")
+    assert refused["detail"] == f"{topic_name} at destination: the principal lacks Write"
+    assert found.state(topic_name) == "refused"
+
+
+@pytest.mark.broker
+def test_with_the_rights_that_the_mirror_needs(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+    """Those that the README lists are enough to plan, and nothing is missed; also for a topic that is not there yet."""
+    create_topic(both["source"].bootstrap_servers, topic_name)
+    produce(both["source"].bootstrap_servers, topic_name, 40)
+    Granted(both, topic_name).only(ALL)
+    (tmp_path / "a.yaml").write_text(config(both, topic_name))
+    found = plan(tmp_path / "a.yaml")
+    assert found.code == 0, found.flow["findings"]
+    assert {row["line"] for row in found.flow["findings"] if row["level"] != "told"} == set()
+    assert found.state(topic_name) == "created"
+
+
+def lines(**changes: Any) -> list[tuple[Level, str]]:
+    return [(one.level, one.reason) for one in of_flow(flow(**changes))]
+
+
+def test_all_rights() -> None:
+    assert list(of_flow(flow())) == []
+    assert list(of_topic(flow(), topic())) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"group_rights": None}, (Level.TOLD, "")),
+        ({"group_rights": EVERYTHING - {"READ"}}, (Level.REFUSED, "")),
+        ({"group_rights": None, "group_forbidden": True}, (Level.REFUSED, "")),
+        ({"internal_rights": EVERYTHING - {"WRITE"}}, (Level.REFUSED, "authorization")),
+        ({"there": {"rights": None}}, (Level.TOLD, "")),
+        ({"there": {"rights": EVERYTHING - {"DESCRIBE_CONFIGS"}}}, (Level.WARNS, "")),
+        ({"there": {"rights": EVERYTHING - {"ALTER", "CLUSTER_ACTION"}}}, (Level.WARNS, "")),
+        ({"there": {"rights": EVERYTHING - {"IDEMPOTENT_WRITE"},
+                    "apis": {key: APIS[key] for key in APIS if key != 61}}}, (Level.REFUSED, "authorization")),
+        ({"ids_forbidden": True}, (Level.WARNS, "")),
+        ({"ids_forbidden": True, "relay": {"fill_by_transaction": True}}, (Level.REFUSED, "fill_not_permitted")),
+    ],
+)  # fmt: skip
+def test_each_right_of_the_flow(changes: dict[str, Any], expected: tuple[Level, str]) -> None:
+    assert lines(**changes) == [expected]
+
+
+def test_rights_that_are_not_needed() -> None:
+    no_markers = {"there": {"rights": EVERYTHING - {"ALTER", "CLUSTER_ACTION"}}}
+    assert lines(**no_markers, relay={"mapped": True}) == lines(**no_markers, relay={"fill_by_transaction": True}) == []
+    assert lines(there={"rights": EVERYTHING - {"IDEMPOTENT_WRITE"}}) == []
+    assert lines(ids_forbidden=None) == []
+
+
+def test_who_may_write_markers() -> None:
+    assert may_write_markers(flow(there={"rights": frozenset({"ALTER"})})) is True
+    assert may_write_markers(flow(there={"rights": frozenset({"ALTER"}), "apis": {1: 16}})) is False
+    assert may_write_markers(flow(there={"rights": frozenset({"CLUSTER_ACTION"}), "apis": {1: 16}})) is True
+    assert may_write_markers(flow(there={"rights": None})) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "told"),
+    [
+        ({"rights_here": EVERYTHING - {"READ"}}, Level.REFUSED, "t at source: the principal lacks Read"),
+        ({"rights_there": EVERYTHING - {"READ", "WRITE"}}, Level.REFUSED, "t at destination: the principal lacks Read"),
+        ({"rights_here": EVERYTHING - {"DESCRIBE_CONFIGS"}}, Level.WARNS, "t at source: the configs cannot be read"),
+        ({"rights_there": EVERYTHING - {"ALTER"}, "grown": True}, Level.WARNS, "may not add partitions"),
+    ],
+)
+def test_each_right_of_a_topic(changes: dict[str, Any], level: Level, told: str) -> None:
+    (found,) = of_topic(flow(), topic(**changes))
+    assert (found.line, found.level) == (Line.RIGHTS, level)
+    assert told in found.detail
+
+
+def test_rights_on_what_is_not_there() -> None:
+    """A topic that is created: the controller says whether it may be."""
+    assert list(of_topic(flow(), topic(exists=False, created=True, rights_there=None))) == []

@@ -1,0 +1,65 @@
+"""The checks of a topic on both sides, each by itself."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mirror.foretold import Line
+from mirror.reasons import HaltReason
+from mirror.records.admit import Terms
+from mirror.relay.halts import Halted
+from mirror.relay.topics.limits import AFTER, MAX_MESSAGE_BYTES, Narrower
+from mirror.service.plan.checks import topics
+from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
+from tests.service.plan.facts import flow, topic
+
+Check = Callable[[FlowFacts, TopicFacts], Iterator[Finding]]
+NEW: dict[str, Any] = {"exists": False, "created": True, "partitions_there": 0}
+
+
+def test_all_is_well() -> None:
+    for check in topics.CHECKS:
+        assert list(check(flow(), topic())) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "line", "level", "told"),
+    [
+        (topics.creation, NEW, Line.CREATION, Level.TOLD, "partitions: 1, replicas: 3"),
+        (topics.creation, NEW | {"replicas": -1}, Line.CREATION, Level.TOLD, "replicas: the cluster's default"),
+        (topics.creation, NEW | {"refusal": Halted.of(HaltReason.CREATE_FAILED, "no")}, Line.CREATION, Level.REFUSED,
+         "no"),
+        (topics.creation, NEW | {"refusal": Halted.of(HaltReason.AUTHORIZATION, "no")}, Line.RIGHTS, Level.REFUSED,
+         "no"),
+        (topics.creation, NEW | {"uncertain": "busy"}, Line.CREATION, Level.UNKNOWN, "busy"),
+        (topics.partitions, {"partitions": 3, "partitions_there": 1, "grown": True}, Line.PARTITIONS, Level.TOLD,
+         "2 partitions are added"),
+        (topics.partitions, {"partitions": 1, "partitions_there": 3}, Line.PARTITIONS, Level.WARNS, "stay empty"),
+        (topics.batch_size, {"pair": {"narrower": (Narrower(MAX_MESSAGE_BYTES, 5, 9),)}}, Line.BATCH_SIZE, Level.WARNS,
+         "takes batches of 5 bytes"),
+        (topics.timestamps, {"pair": {"narrower": (Narrower(AFTER, 5, 9),)}}, Line.TIMESTAMPS, Level.WARNS,
+         f"{AFTER}=5"),
+        (topics.null_keys, {"terms": Terms(compacted_there=True)}, Line.NULL_KEYS, Level.WARNS, "is compacted"),
+        (topics.replicas, NEW | {"replicas": 1, "there": {"min.insync.replicas": "2"}}, Line.REPLICAS, Level.WARNS,
+         "nothing can be written"),
+    ],
+)  # fmt: skip
+def test_each(check: Check, changes: dict[str, Any], line: Line, level: Level, told: str) -> None:
+    (found,) = check(flow(), topic(**changes))
+    assert (found.line, found.level) == (line, level)
+    assert told in found.detail
+    assert found.remedy or level is Level.TOLD
+
+
+def test_limits_are_told_apart() -> None:
+    """A limit of sizes is none of timestamps, and the other way round."""
+    narrow = topic(pair={"narrower": (Narrower(AFTER, 5, 9), Narrower(MAX_MESSAGE_BYTES, 5, 9))})
+    assert len(list(topics.batch_size(flow(), narrow))) == len(list(topics.timestamps(flow(), narrow))) == 1
+
+
+def test_what_is_right() -> None:
+    """Compacted on both sides; more partitions with offsets: mapped; enough replicas."""
+    assert not list(topics.null_keys(flow(), topic(terms=Terms(compacted=True, compacted_there=True))))
+    assert not list(topics.partitions(flow(relay={"mapped": True}), topic(partitions_there=3)))
+    assert not list(topics.replicas(flow(), topic(**NEW, there={"min.insync.replicas": "2"})))

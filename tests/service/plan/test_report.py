@@ -1,0 +1,159 @@
+"""Findings added up: rows, states, sums; and what each form of it says."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mirror.reasons import HaltReason
+from mirror.relay.halts import Halted
+from mirror.service.commands import Commands
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.plan.command import exit_code
+from mirror.service.plan.document import document
+from mirror.service.plan.fix import Act, acts_for
+from mirror.service.plan.model import Level
+from mirror.service.plan.report import NAMED, Report, State
+from mirror.service.plan.table import text
+from tests.relay.flows import settings
+from tests.service.plan.facts import flow, partition, topic
+
+BAD = Halted.of(HaltReason.NOT_A_COPY, "they differ")
+
+
+def report(*partitions: dict[str, Any], count: int = 0, of: dict[str, Any] | None = None, **changes: Any) -> Report:
+    """The plan of one topic with these partitions, and ``count`` more with which all is well."""
+    total = len(partitions) + count
+    facts = topic(partitions=total, **of or {})
+    found = Report(flow(**changes), [facts])
+    for index, each in enumerate([*partitions, *({} for _ in range(count))]):
+        found.tell(facts, partition(index=index, **each))
+    found.finish(flow(**changes))
+    return found
+
+
+def test_all_is_well() -> None:
+    found = report(count=3)
+    assert found.partitions == {State.FITS: 3}
+    assert found.level is Level.TOLD
+    assert exit_code([found], {}) == EXIT_OK
+    assert found.estimate.need.offsets == 300
+
+
+def test_states() -> None:
+    """The gravest finding counts. One about the topic concerns all its partitions."""
+    found = report({"halted": BAD}, {"unknown": "it hangs"}, {"in_sync": 0, "replicas": 3}, {"leading": 5, "start": 5},
+                   of={"there": {"min.insync.replicas": "1"}})  # fmt: skip
+    assert found.partitions == {State.REFUSED: 1, State.UNKNOWN: 1, State.WARNS: 1, State.FITS: 1}
+    (row,) = found.topics.values()
+    assert row.state is State.REFUSED
+    assert report(count=2, of={"partitions_there": 9}).partitions == {State.WARNS: 2}
+    new = {"exists": False, "created": True, "partitions_there": 0, "pair": {"partitions_there": 0}}
+    assert report(count=2, of=new).partitions == {State.CREATED: 2}
+    grown = {"grown": True, "partitions_there": 1, "pair": {"partitions_there": 1}}
+    assert report(count=3, of=grown).partitions == {State.FITS: 1, State.CREATED: 2}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "code"),
+    [([{"halted": BAD}, {"unknown": "it hangs"}], EXIT_HALTED), ([{"unknown": "it hangs"}], EXIT_FAILED),
+     ([{"in_sync": 0}], EXIT_OK)],
+)  # fmt: skip
+def test_exit_codes(partitions: list[dict[str, Any]], code: int) -> None:
+    found = report(*partitions, of={"there": {"min.insync.replicas": "1"}})
+    assert exit_code([report(count=1), found], {}) == code
+
+
+def test_what_could_not_be_fixed() -> None:
+    failed = {"a->b": [Act("create", "t", "create t", failed="no")]}
+    assert exit_code([report(count=1)], failed) == EXIT_FAILED
+
+
+def test_many_partitions_make_one_row() -> None:
+    """Of which the first are named: memory is bounded, and so is what people have to read."""
+    found = report(*[{"halted": BAD}] * 5_000)
+    (row,) = [row for row in found.rows if row.finding.level is Level.REFUSED]
+    assert (row.partitions, row.named) == (5_000, list(range(NAMED)))
+
+
+def test_what_deserves_attention_comes_first() -> None:
+    levels = [row.finding.level for row in report({"unknown": "?"}, {"halted": BAD}, {"leading": 5}).rows]
+    assert levels == sorted(levels, reverse=True)
+
+
+def test_an_empty_topic_is_one_without_records() -> None:
+    """Nobody knows of what could not be asked."""
+    assert [each.empty for each in report(count=2).found] == [True]
+    assert [each.empty for each in report({}, {"there_end": 1}).found] == [False]
+    assert [each.empty for each in report({}, {"unknown": "it hangs"}).found] == [False]
+    assert [each.empty for each in report({}, {"there_end": 5, "there_start": 5}).found] == [True]
+    assert [each.empty for each in report(count=1, of={"exists": False, "created": True}).found] == [False]
+
+
+def test_only_empty_topics_are_set() -> None:
+    relay = settings(fixed_configs={"compression.type": "producer"})
+    rewriting = topic(there={"compression.type": "lz4"}, empty=True)
+    (act,) = acts_for([rewriting], relay, "destination")
+    assert (act.kind, act.topic, act.config, act.value) == ("set", "t", "compression.type", "producer")
+    assert act.told == "set compression.type=producer on t at destination (it is lz4)"
+    assert acts_for([topic(there={"compression.type": "lz4"})], relay, "destination") == []
+    refused = topic(exists=False, created=True, refusal=BAD)
+    assert acts_for([refused], relay, "destination") == []
+
+
+KEYS = {
+    "flow": None, "flow_id": None, "offsets": None, "time_ms": None, "topics": None, "at_least_seconds": None,
+    "rests_on": None,
+    "source": {"cluster", "cluster_id", "brokers", "round_trip_seconds", "rights", "brokers_down"},
+    "destination": {"cluster", "cluster_id", "brokers", "round_trip_seconds", "rights", "brokers_down"},
+    "partitions": {"fits", "created", "warns", "unknown", "refused"},
+    "to_copy": {"offsets", "bytes", "markers", "leading_offsets", "disk_bytes", "unsized_partitions"},
+    "sampled": {"bytes", "partitions", "partitions_left_out", "bytes_per_second"},
+    "findings": {"line", "name", "level", "topic", "partitions", "first_partitions", "reason", "detail", "remedy"},
+    "by_topic": {"topic", "destination", "state", "partitions", "states", "offsets", "bytes", "disk_bytes"},
+    "fix": {"done", "acts"},
+}  # fmt: skip
+"""The object's keys, which scripts rely on: none may go."""
+
+
+def test_the_object_is_stable() -> None:
+    found = json.loads(json.dumps(
+        document([report({"halted": BAD}, count=1)], {}, Commands(), exit_code=2, fixed=False)
+    ))  # fmt: skip
+    assert found.keys() == {"plan", "exit_code", "flows"}
+    assert (found["plan"], found["exit_code"]) == (1, 2)
+    (one,) = found["flows"]
+    assert one.keys() == KEYS.keys()
+    for name, keys in KEYS.items():
+        for each in one[name] if isinstance(one[name], list) else [one[name]]:
+            assert keys is None or each.keys() == keys, name
+    assert {row["level"] for row in one["findings"]} <= {"told", "warns", "unknown", "refused"}
+    (refused,) = [row for row in one["findings"] if row["level"] == "refused"]
+    assert (refused["line"], refused["name"], refused["reason"]) == ("P16", "prefix", "not_a_copy")
+    assert "mirror partition resume t" in refused["remedy"]
+
+
+def test_the_text() -> None:
+    """What needs attention, in columns; the rest is counted, and shown with --all."""
+    found = report({"halted": BAD}, *[{"leading": 5, "start": 5}] * 7, rate=10.0, unsampled_n=3, sampled_n=5)
+    short = text(found, [], Commands(config="a.yaml"), everything=False, fixed=False)
+    lines = short.splitlines()
+    assert lines[0] == "flow source->destination, offsets: exact"
+    assert "  topics      1: 1 refused" in lines
+    assert "  partitions  8: 7 fit, 1 refused" in lines
+    assert "3 were left out (--sample-bytes)" in short
+    assert "at least 13 min" in short
+    assert any(line.split()[:5] == ["REFUSED", "P16", "prefix", "(not_a_copy)", "t"] for line in lines)
+    assert "P22" not in short
+    assert "more rows need no attention: --all shows them" in short
+    whole = text(found, [], Commands(), everything=True, fixed=False)
+    assert any("P22 leading-filler" in line and "7 (1, 2, 3, 4, 5, ...)" in line for line in whole.splitlines())
+    assert "--all shows them" not in whole
+
+
+def test_the_text_of_what_is_fixed() -> None:
+    acts = [Act("create", "t", "create t"), Act("set", "u", "set x on u", failed="no right")]
+    shown = text(report(count=1), acts, Commands(), everything=False, fixed=False)
+    assert "--fix would:\n  create t\n  set x on u" in shown
+    done = text(report(count=1), acts, Commands(), everything=False, fixed=True)
+    assert "fixed:\n  create t\n  set x on u: FAILED, no right" in done
