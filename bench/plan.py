@@ -95,7 +95,8 @@ class Case:
         age_s: age of the records.
         round_trip_ms: to the clusters in ``far``; 0: nothing is added to the machine's own.
         far: ``source``, ``destination`` or both.
-        idle: True if the cost is measured while nobody writes, once all is copied.
+        many: True if the cost is measured once all is copied, and the time until all partitions are active.
+        records_per_s: written meanwhile, into ``written_partitions`` of them in turn.
         flow: settings of mirror's flow.
     """
 
@@ -107,7 +108,9 @@ class Case:
     age_s: float = 0.0
     round_trip_ms: float = 0.0
     far: tuple[str, ...] = SIDES
-    idle: bool = False
+    many: bool = False
+    records_per_s: int = 0
+    written_partitions: int = 0
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -150,11 +153,19 @@ CASES = (
         for partitions, total_bytes in ((1, 30_000_000), (64, 400_000_000))
     ),
     Case(
-        name="idle-2000p", what="nobody writes, after all is copied", partitions=2_000, idle=True,
+        name="idle-2000p", what="nobody writes, after all is copied", partitions=2_000, many=True,
         total_bytes=32_768_000,
     ),
+    Case(
+        name="trickle-2000p", what="100 records per second over 100 of the partitions", partitions=2_000, many=True,
+        records_per_s=100, written_partitions=100, total_bytes=32_768_000,
+    ),
+    Case(
+        name="idle-10000p", what="nobody writes, after all is copied", partitions=10_000, many=True,
+        total_bytes=163_840_000,
+    ),
 )  # fmt: skip
-"""The cost of exactness, of long round trips, and of many idle partitions."""
+"""The cost of exactness, of long round trips, and of many partitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

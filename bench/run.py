@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 
 from bench import goals as bounds
-from bench.cases import exactness, idle, latency
+from bench.cases import exactness, latency, many
 from bench.copiers import floor, jvm, mm2
 from bench.copiers.copying import Copier, measure
 from bench.copiers.mm1 import MirrorMaker1
@@ -98,12 +98,16 @@ class _Bench:
         self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
         try:
             held = exactness.fill(case, self._source, self._programs)
-            if case.idle:
-                row = idle.measure(
+            if case.many:
+                row = many.measure(
                     case, held, source=self._source, destination=self._destination, programs=self._programs,
                     flow=self._plan.flow, say=self._progress.detail,
                 )  # fmt: skip
-                self._progress.line(f"{case.name}: {row.core_percent} % of a core, peak {row.peak_rss_mb} MB")
+                late = f", 99 % of records within {row.p99_ms} ms" if row.p99_ms is not None else ""
+                self._progress.line(
+                    f"{case.name}: all active after {row.active_s} s, {row.core_percent} % of a core, peak "
+                    f"{row.peak_rss_mb} MB{late}"
+                )
             else:
                 found = exactness.measure(
                     case, held, source=self._source, destination=self._destination, way=way, programs=self._programs,

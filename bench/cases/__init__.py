@@ -1,1 +1,1 @@
-"""Measurements of the mirror beside the table of workloads: exactness, idle partitions, latency."""
+"""Measurements of the mirror beside the table of workloads: exactness, many partitions, latency."""

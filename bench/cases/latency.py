@@ -1,10 +1,11 @@
 """Measures the time from a record's timestamp until a consumer has it at the destination, at a steady rate."""
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from bench.copiers.copying import Copier, Job
 from bench.copiers.programs import Program, Programs, python_module
@@ -12,7 +13,7 @@ from bench.data.clusters import Side
 from bench.errors import BenchError
 from bench.report.results import Latency
 
-__all__ = ["MB_PER_S", "measure", "percentile", "summary"]
+__all__ = ["MB_PER_S", "collect", "consuming", "measure", "percentile", "summary"]
 
 MB_PER_S = 5.0
 SECONDS = 20.0
@@ -76,33 +77,45 @@ def percentile(ordered: list[float], share: float) -> float:
 
 def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> list[float]:
     """Returns the latency in milliseconds of every record that arrives while it is measured."""
-    consumer = Consumer({
-        "bootstrap.servers": side.bootstrap_servers, "group.id": "bench-latency", "enable.auto.commit": False,
-        "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, "log_level": 2,
-    })  # fmt: skip
-    try:
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+    with consuming(side, TOPIC, range(PARTITIONS)) as consumer:
         _catch_up(consumer, running, say)
-        _collect(consumer, running, _WARM_S)
+        collect(consumer, running, _WARM_S)
         say(f"measuring for {SECONDS:.0f} s")
-        times = _collect(consumer, running, SECONDS)
-    finally:
-        consumer.close()
+        times = collect(consumer, running, SECONDS)
     if not times:
         raise running[-1].failure(f"brought no record within {SECONDS:.0f} s")
     return times
 
 
+@contextlib.contextmanager
+def consuming(side: Side, topic: str, partitions: Iterable[int], *, newest: bool = False) -> Iterator[Consumer]:
+    """Runs a consumer of these partitions, from their first record on, or only of what is ``newest``."""
+    consumer = Consumer({
+        "bootstrap.servers": side.bootstrap_servers, "group.id": "bench-latency", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, "log_level": 2,
+    })  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_END if newest else 0) for partition in partitions])
+        yield consumer
+    finally:
+        consumer.close()
+
+
 def _catch_up(consumer: Consumer, running: list[Program], say: Callable[[str], None]) -> None:
     say("catching up")
     deadline_at = time.monotonic() + _START_TIMEOUT_S
-    while not (times := _collect(consumer, running, 0.5)) or times[-1] > _KEPT_UP_MS:
+    while not (times := collect(consumer, running, 0.5)) or times[-1] > _KEPT_UP_MS:
         if time.monotonic() > deadline_at:
             late = f"{times[-1] / 1000:.0f} s late" if times else "bringing nothing"
             raise running[-1].failure(f"was {late} after {_START_TIMEOUT_S:.0f} s at {MB_PER_S:g} MB/s")
 
 
-def _collect(consumer: Consumer, running: list[Program], seconds: float) -> list[float]:
+def collect(consumer: Consumer, running: list[Program], seconds: float) -> list[float]:
+    """Returns the time from its timestamp until now, in ms, of each record that comes within so many seconds.
+
+    Raises:
+        BenchError: a program has ended, or the consumer failed.
+    """
     for program in running:
         program.check()
     times: list[float] = []

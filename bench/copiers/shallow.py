@@ -24,9 +24,11 @@ class Mirror:
 
     Attributes:
         flow: further settings of its flow; none in a complete run, which measures the defaults.
+        http: the address at which it shows its state; any that is free by default.
     """
 
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    http: str = "127.0.0.1:0"
     name: str = "mirror"
     window: Window = WHOLE
     supervises: bool = True
@@ -34,7 +36,7 @@ class Mirror:
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its configuration; returns the command that runs it."""
-        path = programs.write("mirror.yaml", json.dumps(config(job, self.flow), indent=2))
+        path = programs.write("mirror.yaml", json.dumps(config(job, self.flow) | {"http.listen": self.http}, indent=2))
         return [str(Path(sys.executable).with_name("mirror")), "run", "--fail-fast", "-c", str(path)]
 
     def end(self, program: Program) -> None:

@@ -101,7 +101,11 @@ class Cost:
         mb_per_s: 10^6 stored bytes per second.
         offsets_per_s: records and markers per second.
         cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes.
-        core_percent: of one core, while nobody writes; only for idle cases, which lack the three figures above.
+        core_percent: of one core, after all is copied; only for cases of many partitions, which lack the three figures
+            above.
+        active_s: time from the start until all partitions are active; likewise.
+        p99_ms: time from a record's timestamp until a consumer has it; 99 in 100 were quicker. Only where some are
+            written.
         peak_rss_mb: 10^6 bytes, of all of mirror's processes; likewise.
         error: what went wrong.
     """
@@ -117,6 +121,8 @@ class Cost:
     cpu_s_per_gb: float | None = None
     core_percent: float | None = None
     peak_rss_mb: float | None = None
+    active_s: float | None = None
+    p99_ms: float | None = None
     error: str | None = None
 
 

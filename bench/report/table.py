@@ -17,7 +17,18 @@ TITLES = {
     "source": "source itself",
 }
 _HEADINGS = ("workload", "batch", "system", "CPU-s/GB", "x floor", "x mirror", "MB/s", "peak MB", "start CPU-s")
-_COST_HEADINGS = ("case", "what", "partitions", "MB/s", "offsets/s", "CPU-s/GB", "% of a core", "peak MB")
+_COST_HEADINGS = (
+    "case",
+    "what",
+    "partitions",
+    "MB/s",
+    "offsets/s",
+    "CPU-s/GB",
+    "active after s",
+    "% of a core",
+    "99 % ms",
+    "peak MB",
+)
 _GOAL_HEADINGS = ("bound", "workload", "found", "single turns")
 _LATENCY_HEADINGS = ("system", "median ms", "99 % ms", "slowest ms", "records")
 
@@ -118,9 +129,10 @@ def _latency_cells(row: Latency) -> tuple[str, ...]:
 def _cost_cells(row: Cost) -> tuple[str, ...]:
     head = (row.case, row.what, str(row.partitions))
     if row.error is not None:
-        return (*head, "failed", "", "", "", "")
+        return (*head, "failed", "", "", "", "", "", "")
     figures = (_figure(row.mb_per_s, 1), _figure(row.offsets_per_s, 0), _figure(row.cpu_s_per_gb))
-    return (*head, *figures, _figure(row.core_percent, 1), _figure(row.peak_rss_mb, 0))
+    many = (_figure(row.active_s, 0), _figure(row.core_percent, 1), _figure(row.p99_ms, 0))
+    return (*head, *figures, *many, _figure(row.peak_rss_mb, 0))
 
 
 def _goal_cells(verdict: Verdict) -> tuple[str, ...]:

@@ -39,8 +39,8 @@ INTRODUCTION = """\
 mirror demo: two real Kafka clusters on this machine, a mirror between them, and a proof
 that the copy is identical. It takes a few minutes and leaves nothing behind.
 """
-_BROKER_PROPERTIES = {"log.retention.ms": "-1", "auto.create.topics.enable": "false"}
-_SOURCE, _DESTINATION = "source", "destination"
+BROKER_PROPERTIES = {"log.retention.ms": "-1", "auto.create.topics.enable": "false"}
+SOURCE, DESTINATION = "source", "destination"
 _STREAM_PER_S = 100
 """Records per second and topic that the producers go on writing."""
 
@@ -103,24 +103,32 @@ class Demo:
             )
             self._load(load)
             config = processes.folder / "mirror.yaml"
-            write_config(config, {c.name: c.bootstrap_servers for c in (source, destination)}, PATTERNS)
+            self._configure(config, source, destination)
             cost = self._mirror(load, source, destination, config, processes)
             identical = self._audit(config, cost, processes)
             if self._options.keep:
                 self._keep(source, destination, config)
             return identical
 
-    def _clusters(self) -> tuple[Cluster, Cluster]:
-        self._screen.begin("clusters", f"starting two Kafka clusters ({KAFKA_VERSION})")
+    def _configure(self, path: Path, source: Cluster, destination: Cluster) -> None:
+        """Writes the mirror's configuration."""
+        write_config(path, {c.name: c.bootstrap_servers for c in (source, destination)}, PATTERNS)
+
+    def _start(self) -> tuple[Cluster, Cluster]:
+        """Starts both clusters, which end with the demo."""
         source, destination = (
-            Cluster(name, version=KAFKA_VERSION, properties=_BROKER_PROPERTIES) for name in (_SOURCE, _DESTINATION)
+            Cluster(name, version=KAFKA_VERSION, properties=BROKER_PROPERTIES) for name in (SOURCE, DESTINATION)
         )
         self._stack.callback(source.close)
         self._stack.callback(destination.close)
         start_together(source, destination)
+        return source, destination
+
+    def _clusters(self) -> tuple[Cluster, Cluster]:
+        self._screen.begin("clusters", f"starting two Kafka clusters ({KAFKA_VERSION})")
+        source, destination = self._start()
         self._screen.done(
-            f"Kafka {KAFKA_VERSION}: {_SOURCE} {source.bootstrap_servers}, "
-            f"{_DESTINATION} {destination.bootstrap_servers}"
+            f"Kafka {KAFKA_VERSION}: {SOURCE} {source.bootstrap_servers}, {DESTINATION} {destination.bootstrap_servers}"
         )
         return source, destination
 
@@ -161,9 +169,9 @@ class Demo:
         cost = _cost(daemon)
         self._second_act(daemon, destination, show, lag)
         written = load.finish(lambda: show("stopping the producers"))
-        source_ends = EndsOf(_SOURCE, source.bootstrap_servers, ALL_TOPICS).read()
+        source_ends = EndsOf(SOURCE, source.bootstrap_servers, ALL_TOPICS).read()
         _check_load(written, source_ends)
-        ends_of = EndsOf(_DESTINATION, destination.bootstrap_servers, ALL_TOPICS)
+        ends_of = EndsOf(DESTINATION, destination.bootstrap_servers, ALL_TOPICS)
         self._await(lambda: not behind(source_ends, ends_of.read()), show, "copying the rest", daemon)
         daemon.stop()
         self._take(daemon.progress)
@@ -217,8 +225,8 @@ class Demo:
 
     def _keep(self, source: Cluster, destination: Cluster, config: Path) -> None:
         self._screen.show(
-            f"\nBoth clusters stay up until Ctrl-C:\n  {_SOURCE}       {source.bootstrap_servers}\n"
-            f"  {_DESTINATION}  {destination.bootstrap_servers}\n"
+            f"\nBoth clusters stay up until Ctrl-C:\n  {SOURCE}       {source.bootstrap_servers}\n"
+            f"  {DESTINATION}  {destination.bootstrap_servers}\n"
             + Commands.of(config).rendered("Look again:  mirror audit\nGo on:       mirror run")
         )
         with suppress(KeyboardInterrupt):  # the intended end

@@ -64,8 +64,6 @@ class FramePool:
     """
 
     def __init__(self, *, budget: int, frame_size: int) -> None:
-        if budget < frame_size:
-            raise ValueError(f"a budget of {budget} bytes holds no frame of {frame_size}")
         self.budget = budget
         self.frame_size = frame_size
         self._free: list[Buffer] = []
@@ -98,13 +96,26 @@ class FramePool:
         """Bytes that the kernel has given to buffers, in use or free."""
         return self._touched
 
-    def reserve(self, size: int) -> bool:
-        """Reserves room for an answer of ``size`` bytes; ``take`` or ``cancel`` must follow. Returns False if there is
-        no room, or while others wait for room: see ``when_room``.
+    def lend(self, size: int) -> None:
+        """Makes the budget larger by ``size`` bytes, or smaller if it is negative."""
+        self.budget += size
+        self._trim()
+        self._wake()
+
+    def reserve(self, size: int, *, spare: int = 0, urgent: bool = False) -> bool:
+        """Reserves room for an answer; ``take`` or ``cancel`` must follow. See ``when_room`` for what to do if not.
 
         When nothing else is in use, a reservation of any size has room, so that there is progress.
+
+        Args:
+            size: bytes.
+            spare: bytes that have to be left for others.
+            urgent: it does not queue behind others that wait for room.
+
+        Returns:
+            False if there is no room, or others wait for it.
         """
-        if not self._has_room(size) or (self._waiting and not self._waking):
+        if not self._has_room(size + spare) or (self._waiting and not self._waking and not urgent):
             return False
         self._used += size
         self.grants += 1

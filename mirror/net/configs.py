@@ -1,15 +1,12 @@
-"""Topic and broker configs, by DescribeConfigs and IncrementalAlterConfigs."""
+"""Topic and broker configs, by DescribeConfigs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
 
-from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirror.net.cluster import ANY_NODE, Cluster
-from mirror.net.errors import Refused
-
-_SET, _DELETE = 0, 1
 
 
 class Resource(IntEnum):
@@ -52,29 +49,3 @@ async def describe_configs(
         for result in answer.results
         if not result.error_code
     }
-
-
-async def alter_configs(cluster: Cluster, kind: Resource, name: str, values: Mapping[str, str | None]) -> None:
-    """Sets configs of one resource, and leaves the others as they are (Kafka 2.3 and later).
-
-    Args:
-        cluster: which is asked.
-        kind: of the resource.
-        name: of the resource.
-        values: config name -> value; None takes away the resource's own, so that the broker's counts.
-
-    Raises:
-        Refused: the brokers do not allow it.
-        NetworkError: the cluster does not answer.
-    """
-    one = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [
-        one.AlterableConfig(name=config, config_operation=_DELETE if value is None else _SET, value=value)
-        for config, value in values.items()
-    ]
-    resource = one(resource_type=kind, resource_name=name, configs=configs)
-    answer = await cluster.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    for result in answer.responses:
-        if result.error_code:
-            what = f"{cluster.name}: IncrementalAlterConfigs of {name}"
-            raise Refused(what, result.error_code, result.error_message)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from mirror.relay.durable.loops import Loops
     from mirror.relay.durable.pins import Pins
     from mirror.relay.events import EventLog
+    from mirror.relay.fetch.limits import Limits
+    from mirror.relay.fetch.replicas import Replicas
     from mirror.relay.halts import Halted
     from mirror.relay.hot.plain import InnerLoop
     from mirror.relay.locate.position import Locator
@@ -43,6 +45,8 @@ class Orchestrator(Protocol):
     loops: "Loops"
     verdicts: "Verdicts"
     expiry: "ProducerExpiry"
+    limits: "Limits"
+    replicas: "Replicas"
 
     @property
     def lanes(self) -> "list[Lane]":

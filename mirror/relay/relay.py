@@ -22,6 +22,9 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.skips import DELETED, ON_GAP, UNPROVEN
 from mirror.relay.durable.writer import DurableState
 from mirror.relay.events import EventLog
+from mirror.relay.fetch.fetcher import Fetcher
+from mirror.relay.fetch.limits import Limits
+from mirror.relay.fetch.replicas import Replicas
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
@@ -40,7 +43,6 @@ from mirror.relay.partition.queue import Batch
 from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
-from mirror.relay.source import Fetcher
 from mirror.relay.stats import Stats
 from mirror.relay.topics.describing import PATIENCE_S
 from mirror.relay.topics.gone import GoneTopics
@@ -48,6 +50,7 @@ from mirror.relay.topics.ids import Ids
 from mirror.relay.topics.limits import Warnings
 from mirror.relay.topics.pairing import Pair, pair_topics
 from mirror.relay.topics.refresh import TopicRefresh
+from mirror.relay.topics.syncing import ConfigSync
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import Ends
 from mirror.relay.watch.expiry import ProducerExpiry
@@ -57,6 +60,7 @@ from mirror.relay.watch.stalls import Stalls
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
+SHARE_EVERY_S = 1.0
 LEAST_TO_WRITE_S = 1.0
 """The least time that a clean stop leaves for writing to the internal topic. The next start finds out what is missing
 there."""
@@ -95,8 +99,11 @@ class Relay:
         self.pairs: dict[str, Pair] = {}
         self.partitions: dict[Key, Partition] = {}
         self.assignment = Assignment(self) if assigned else None
-        frame_size = settings.fetch_max_bytes + OVERHEAD
-        self.pool = FramePool(budget=max(settings.buffer_memory, frame_size), frame_size=frame_size)
+        self.pool = FramePool(
+            budget=max(settings.buffer_memory, settings.fetch_max_bytes + OVERHEAD),
+            frame_size=max(settings.fetch_max_bytes, settings.most_fetch_bytes) + OVERHEAD,
+        )
+        self.limits = Limits(settings.max_bytes_per_second, settings.topic_rate)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.inner_loop = InnerLoop(self._produce_version)
         self.durable = DurableState(self, state)
@@ -125,6 +132,8 @@ class Relay:
         self.gone = GoneTopics(source, destination, settings, self.durable.state, log)
         self._narrower = Warnings(log, destination.name)
         self.expiry = ProducerExpiry(destination, log)
+        self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
+        self._sync = ConfigSync(destination, settings, log)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -185,6 +194,14 @@ class Relay:
         self.spawn(self.loops.keep())
         self.spawn(Idle(self).keep())
         self.spawn(self._ids.keep())
+        if self.limits.any:
+            self.spawn(self._share_limits())
+
+    async def _share_limits(self) -> None:
+        """Adapts the limits to the share of the partitions that this worker has."""
+        while True:
+            self.limits.share(self.partitions, self.keys)
+            await asyncio.sleep(SHARE_EVERY_S)
 
     async def _choose_produce_version(self) -> None:
         """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
@@ -206,7 +223,7 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        pairs = await pair_topics(self.source, self.destination, self.settings, self.log)
+        pairs = await pair_topics(self.source, self.destination, self.settings, self.log, self._sync)
         if self._produce_version >= PRODUCE_TOPIC_IDS and any(
             topic.topic_id is None for topic in self.destination.topics.values()
         ):
@@ -228,6 +245,7 @@ class Relay:
             self._note_due(partition)
             self._resuming.heal(partition)
         self.verdicts.renew(self.pairs)
+        self.replicas.renew(self.partitions.values())
         return len(pairs)
 
     def _note_due(self, partition: Partition) -> None:
@@ -283,7 +301,7 @@ class Relay:
         self._detach(partition)
 
     def _detach(self, partition: Partition) -> None:
-        fetcher = self._fetchers.get(partition.cursor.leader)
+        fetcher = self._fetchers.get(partition.cursor.broker)
         if fetcher is not None:
             fetcher.detach(partition)
 
@@ -386,6 +404,7 @@ class Relay:
         if not self._closed:
             self.log.info("resync", topic=partition.topic, partition=partition.index, cause=cause, detail=detail)
         self._detach(partition)
+        self.replicas.doubted(partition)
         self._check_drained()
 
     def emptied(self, partition: Partition) -> None:
@@ -569,7 +588,10 @@ class Relay:
         if partition.queue.offer():
             self.pump_sinks()
         self.jump(partition)
-        fetcher = self._fetcher(location.source_leader.node_id)
+        self._attach(partition)
+
+    def _attach(self, partition: Partition) -> None:
+        fetcher = self._fetcher(partition.cursor.broker)
         fetcher.attach(partition)
         fetcher.pump()
 

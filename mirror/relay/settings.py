@@ -18,6 +18,20 @@ class RelaySettings:
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     buffer_memory: int = 18 << 20
+    most_fetch_bytes: int = 0
+    """Over a long link, ``fetch_max_bytes`` may grow up to this; 0: it stays."""
+    most_partition_fetch_bytes: int = 0
+    """The same of ``max_partition_fetch_bytes``."""
+    most_buffer_memory: int = 0
+    """The same of ``buffer_memory``."""
+    client_rack: str = ""
+    """Where this process is, for the source: its leaders may name a nearer follower to fetch from (KIP-392)."""
+    max_bytes_per_second: int = 0
+    """Of the flow, over all workers (``max.bytes.per.second``); 0: no limit."""
+    topic_max_bytes_per_second: Mapping[str, int] = field(default_factory=dict)
+    """Entry, as in ``topics`` -> the same of each topic that it matches."""
+    topic_rate: Callable[[str], int] | None = None
+    """Returns the bytes per second of a topic, 0: no limit; None: no topic has one."""
     max_in_flight: int = 5
     connections_per_broker: int = 1
     max_request_size: int = 4 << 20
@@ -50,6 +64,8 @@ class RelaySettings:
     create_topics: bool = True
     replication_factor: int = -1
     synced_configs: tuple[str, ...] = ()
+    sync_configs: bool = False
+    """Keep these configs in step also after a topic was created (``sync.topic.configs.enabled``)."""
     fixed_configs: dict[str, str] = field(default_factory=dict)
     """Configs that each destination topic must have, or its broker rewrites the batches: name -> value."""
 

@@ -47,6 +47,7 @@ class Cluster:
             listener, ``Broker.tls_port``, that speaks TLS with them. Kafka 3.9 and later.
         listeners: names (capital letters) and security protocols of further listeners of each broker, on
             ``Broker.ports``; ``properties`` has what they need (``listener.name.<name>...``).
+        racks: ``broker.rack`` of each broker; none by default.
 
     Raises:
         SandboxError: an argument is wrong; nothing has been started.
@@ -69,6 +70,7 @@ class Cluster:
         proxied: Sequence[int] = (),
         tls: Path | None = None,
         listeners: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
         if not 1 <= brokers <= MOST_BROKERS:
             raise SandboxError(f"cluster {name}: {brokers} brokers", f"give 1 to {MOST_BROKERS}")
@@ -78,6 +80,8 @@ class Cluster:
             raise SandboxError(
                 f"cluster {name}: {len(proxied)} proxied ports for {brokers} brokers", "give one for each"
             )
+        if len(racks) not in (0, brokers):
+            raise SandboxError(f"cluster {name}: {len(racks)} racks for {brokers} brokers", "give one for each")
         if tls is not None and not tls.is_file():
             raise SandboxError(f"cluster {name}: no file {tls}", "give a PEM file with a private key and certificates")
         self.name = name
@@ -90,6 +94,7 @@ class Cluster:
         self._proxied = tuple(proxied)
         self._tls = tls
         self._listeners = dict(listeners or {})
+        self._racks = tuple(racks)
         self._jvm = Jvm(heap_mb=heap_mb, quick=quick, options=jvm_options)
         self._processes: Processes | None = None
         self._reservations: list[Reservation] = []
@@ -246,9 +251,12 @@ class Cluster:
             folder.mkdir()
         return Broker(
             processes=processes, folder=folder, node_id=node_id, port=port,
-            properties={**settings.small_cluster(self._count), **self.properties},
+            properties={**settings.small_cluster(self._count), **self._rack(node_id), **self.properties},
             command=self._jvm.command(classpath, "kafka.Kafka", [], folder=folder),
         )  # fmt: skip
+
+    def _rack(self, node_id: int) -> dict[str, str]:
+        return {"broker.rack": self._racks[node_id - 1]} if self._racks else {}
 
     def _reserve(self, count: int) -> list[int]:
         made = [Reservation() for _ in range(count)]

@@ -4,7 +4,7 @@ Neither a worker nor the supervisor loads the configuration's model or its file 
 program that read it). So they stay small, and run with exactly what was checked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -13,7 +13,7 @@ from mirror.net.security.options import SecurityOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.selection import Selection, topic_pattern
 
-_MADE_HERE = ("selects", "wanted", "destination_of")
+_MADE_HERE = ("selects", "wanted", "destination_of", "topic_rate")
 """Fields of the relay's settings that are functions: the process that unpacks makes them from the selection."""
 
 
@@ -76,7 +76,11 @@ class Handover:
             source=_cluster(data["source"]),
             destination=_cluster(data["destination"]),
             selection=selection,
-            relay=RelaySettings(**_tuples(data["relay"]), **selecting(selection)),
+            relay=RelaySettings(
+                **_tuples(data["relay"]),
+                **selecting(selection),
+                topic_rate=topic_rate(data["relay"]["topic_max_bytes_per_second"]),
+            ),
             group=GroupSettings(**data["group"]),
             snapshot_interval_ms=data["snapshot_interval_ms"],
         )
@@ -129,6 +133,16 @@ def selecting(selection: Selection) -> dict[str, Any]:
         "wanted": {entry: topic_pattern(entry).fullmatch for entry in selection.topics},
         "destination_of": selection.destination_of,
     }
+
+
+def topic_rate(rates: Mapping[str, int]) -> Callable[[str], int] | None:
+    """Returns the function topic -> bytes per second for the entries of `topic.max.bytes.per.second`, or None if there
+    are none. Of several entries that match, the least counts; 0: none matches."""
+
+    def rate(topic: str) -> int:
+        return min((most for entry, most in rates.items() if topic_pattern(entry).fullmatch(topic)), default=0)
+
+    return rate if rates else None
 
 
 def _cluster(data: Mapping[str, Any]) -> ClusterOptions:

@@ -3,13 +3,12 @@
 The records of a response are neither copied nor looked at: each partition has the positions in the frame at which they
 begin and end.
 
-Sources: FetchRequest.json and FetchResponse.json of Apache Kafka; KIP-74 (order, limits), KIP-227 (sessions, unused
-here: id 0, epoch -1), KIP-320 (leader epochs), KIP-392 (rack), KIP-516 (topic ids), KIP-595 (tagged fields),
-KIP-951 (new leader in the answer).
+Sources: FetchRequest.json and FetchResponse.json of Apache Kafka; KIP-74 (order, limits), KIP-227 (sessions), KIP-320
+(leader epochs), KIP-392 (rack), KIP-516 (topic ids), KIP-595 (tagged fields), KIP-951 (new leader in the answer).
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,15 +37,19 @@ NO_EPOCH = -1
 CONSUMER = -1
 """replica_id of an ordinary client."""
 NO_REPLICA = -1
+NO_SESSION = (0, -1)
+"""Session id and epoch of a request outside any fetch session (KIP-227)."""
 
 _LIMITS = struct.Struct(">iiib")
 _ASKED_V12 = struct.Struct(">iiqiqiB")
 """One partition of a request from v12 on, with its empty tags."""
-_SESSIONLESS = struct.pack(">ii", 0, -1)
+_SESSION = struct.Struct(">ii")
 _UUID_SIZE = 16
 _ABORTED = struct.Struct(">qq")
 _EPOCH_OFFSET = struct.Struct(">iq")
 _LEADER = struct.Struct(">ii")
+_INDEX = struct.Struct(">i")
+_ERROR_SESSION = struct.Struct(">hi")
 
 _DIVERGING_TAG, _LEADER_TAG = 0, 1
 _NODES_TAG = 0
@@ -97,6 +100,8 @@ class FetchResponse:
 
     throttle_ms: int
     error: int
+    session_id: int = 0
+    """Of the fetch session that the broker keeps from now on (KIP-227); 0: none."""
     partitions: list[Fetched] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
@@ -110,25 +115,31 @@ def fetch_request(
     max_bytes: int,
     isolation_level: int,
     rack: str = "",
+    session: tuple[int, int] = NO_SESSION,
+    forgotten: Sequence[tuple[TopicKey, int]] = (),
 ) -> bytes:
     """Returns the request's body. The broker fills the answer in the order of the partitions (KIP-74).
 
     Neighbours of one topic share its entry; a topic may have several, as the Java consumer does.
+
+    Args:
+        version: of the API, 4 to 17.
+        partitions: what to fetch; in a fetch session, what has changed since the request before.
+        max_wait_ms: how long the broker may wait for ``min_bytes``.
+        min_bytes: least bytes of records to wait for.
+        max_bytes: most bytes of records; the first batch comes whole, whatever its size.
+        isolation_level: READ_UNCOMMITTED or READ_COMMITTED.
+        rack: the rack of the client (v11).
+        session: id and epoch of the fetch session (v7).
+        forgotten: (topic, partition) of those that leave the session (v7).
     """
     compact = version >= FETCH_FLEXIBLE
     tags = NO_TAGS if compact else b""
-    runs: list[tuple[TopicKey, list[bytes]]] = []
-    run: list[bytes] = []
-    last: TopicKey | None = None
-    for wanted in partitions:
-        if last != wanted[0]:
-            last, run = wanted[0], []
-            runs.append((last, run))
-        run.append(_request_partition(version, wanted))
+    runs = _runs((wanted[0], _request_partition(version, wanted)) for wanted in partitions)
     out = [b"" if version >= 15 else struct.pack(">i", CONSUMER)]
     out.append(_LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation_level))
     if version >= 7:
-        out.append(_SESSIONLESS)
+        out.append(_SESSION.pack(*session))
     out.append(array_size(len(runs), compact=compact))
     for topic, run in runs:
         out.append(_topic_key(topic, version))
@@ -136,11 +147,30 @@ def fetch_request(
         out.extend(run)
         out.append(tags)
     if version >= 7:
-        out.append(array_size(0, compact=compact))
+        gone = _runs((topic, _INDEX.pack(partition)) for topic, partition in forgotten)
+        out.append(array_size(len(gone), compact=compact))
+        for topic, run in gone:
+            out.append(_topic_key(topic, version))
+            out.append(array_size(len(run), compact=compact))
+            out.extend(run)
+            out.append(tags)
     if version >= 11:
         out.append(string(rack, compact=compact))
     out.append(tags)
     return b"".join(out)
+
+
+def _runs(entries: Iterable[tuple[TopicKey, bytes]]) -> list[tuple[TopicKey, list[bytes]]]:
+    """Puts neighbours of one topic together, and keeps the order."""
+    runs: list[tuple[TopicKey, list[bytes]]] = []
+    run: list[bytes] = []
+    last: TopicKey | None = None
+    for topic, entry in entries:
+        if last != topic:
+            last, run = topic, []
+            runs.append((topic, run))
+        run.append(entry)
+    return runs
 
 
 def _topic_key(topic: TopicKey, version: int) -> bytes:
@@ -174,11 +204,11 @@ def read_fetch_response(version: int, frame: memoryview) -> FetchResponse:
     compact = version >= FETCH_FLEXIBLE
     at = after_response_header(frame, flexible=compact)
     throttle_ms, at = read_i32(frame, at)
-    error = 0
+    error = session_id = 0
     if version >= 7:
         span, at = read_span(frame, at, 6)
-        error = int.from_bytes(span[:2], signed=True)
-    response = FetchResponse(throttle_ms=throttle_ms, error=error)
+        error, session_id = _ERROR_SESSION.unpack(span)
+    response = FetchResponse(throttle_ms=throttle_ms, error=error, session_id=session_id)
     topics, at = read_array_size(frame, at, compact=compact)
     for _ in range(topics):
         topic, at = read_topic(frame, at, by_id=version >= FETCH_TOPIC_IDS, compact=compact)

@@ -82,8 +82,8 @@ def test_what_exactness_costs_can_be_chosen_alone() -> None:
     far = {(case.partitions, case.far) for case in plan.cases if case.round_trip_ms == 200}
     assert far >= {(partitions, ("source", "destination")) for partitions in (1, 8, 64)}
     assert far >= {(partitions, (side,)) for partitions in (1, 64) for side in ("source", "destination")}
-    assert [case.total_bytes for case in plan.cases] == [case.total_bytes // 2 for case in CASES if not case.idle]
-    assert [case.partitions for case in CASES if case.idle] == [2_000]
+    assert [case.total_bytes for case in plan.cases] == [case.total_bytes // 2 for case in CASES if not case.many]
+    assert [case.partitions for case in CASES if case.many] == [2_000, 2_000, 10_000]
     assert from_environment({"BENCH_ONLY": "exact", "BENCH_SYSTEMS": "mm2"}).cases == ()
     assert from_environment({"BENCH_QUICK": "1"}).cases == ()
     assert from_environment({}).cases == CASES

@@ -68,8 +68,8 @@ def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
     lines = table.markdown(results).splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + 66 + 2 + 2 + 2 + 3 + 2 + 27
-    assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |  |  |" in rows
-    assert "| idle-2000p | idle | 2000 |  |  |  | 2.0 | 100 |" in rows
+    assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |  |  |  |  |" in rows
+    assert "| idle-2000p | idle | 2000 |  |  |  | 24 | 2.0 | 80 | 100 |" in rows
     bound = "| 16 KB lz4: at least 20 x less CPU than MirrorMaker 2 | 16KB-lz4-8p | 32.00 | 32.00 to 32.00 | kept |"
     assert bound in rows
     assert {line.count("|") for line in rows[:68]} == {10}

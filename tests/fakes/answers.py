@@ -1,6 +1,7 @@
 """What the fake broker answers to who asks and reads, one function per kind of request."""
 
 import asyncio
+import itertools
 import uuid
 from typing import Any
 
@@ -18,6 +19,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import KINDS, FakeBroker, FakeCluster, FakeTopic, handles, hits
 from tests.fakes.faults import Fault
 from tests.fakes.log import DEFAULT_MAX_BATCH
+from tests.fakes.sessions import Wanted, wanted_of
 
 TOPIC_SETTING, DEFAULT_SETTING = 1, 5
 BROKER_RESOURCE = 4
@@ -289,38 +291,58 @@ async def create_partitions(cluster: FakeCluster, broker: FakeBroker, request: A
 
 @handles("Fetch")
 async def fetch(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """In the order of the request, within its limits, the first batch whole; waits for data as long as it may."""
+    """In the order of the request (of the session), within its limits, the first batch whole; waits for data as long as
+    it may."""
     deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+    code, session, incremental = broker.sessions.open(request)
+    if code:
+        return FetchResponse[request.version](
+            throttle_time_ms=0, error_code=code, session_id=0, responses=[], node_endpoints=[]
+        )
     while True:
-        answer, size = _fetched(cluster, broker, request, fault)
+        wanted = wanted_of(request) if session is None else list(session.members.values())
+        answers, size, nodes = _fetched(cluster, broker, request, wanted, fault)
         left_s = deadline - asyncio.get_running_loop().time()
         if size or fault.error or left_s <= 0:
-            return answer
+            break
         await cluster.wait_changed(left_s)
-
-
-def _fetched(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> tuple[Any, int]:
-    """The answer as of now, and its size; errors count as data, as they do on a broker."""
+    await asyncio.sleep(cluster.fetch_delay_s)
+    if session is not None:
+        news = [(each, answer) for each, answer in zip(wanted, answers, strict=True) if session.has_news(each, answer)]
+        if incremental:
+            wanted, answers = [each for each, _ in news], [answer for _, answer in news]
     topic_class = FetchResponse.FetchableTopicResponse
+    return FetchResponse[request.version](
+        throttle_time_ms=0,
+        error_code=0,
+        session_id=0 if session is None else session.session_id,
+        responses=[
+            topic_class(topic=name, topic_id=topic_id, partitions=[answer for _, answer in run])
+            for (name, topic_id), run in itertools.groupby(
+                zip(wanted, answers, strict=True), key=lambda pair: (pair[0].topic, pair[0].topic_id)
+            )
+        ],
+        node_endpoints=list(nodes.values()),
+    )
+
+
+def _fetched(
+    cluster: FakeCluster, broker: FakeBroker, request: Any, wanted: list[Wanted], fault: Fault
+) -> tuple[list[Any], int, dict[int, Any]]:
+    """The answers as of now, their size (errors count as data, as they do on a broker), and the brokers they name."""
     left = request.max_bytes
     size = 0
     nodes: dict[int, Any] = {}
-    responses = []
-    for wanted in request.topics:
-        topic = cluster.find(wanted.topic, wanted.topic_id)
-        answers = []
-        for asked in wanted.partitions:
-            answer = _fetched_partition(
-                cluster, broker, topic, asked, request, fault=fault, left=left, whole_first=not size, nodes=nodes
-            )
-            answers.append(answer)
-            left = max(0, left - len(answer.records))
-            size += len(answer.records) + (1 if answer.error_code or answer.diverging_epoch else 0)
-        responses.append(topic_class(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers))
-    answer = FetchResponse[request.version](
-        throttle_time_ms=0, error_code=0, session_id=0, responses=responses, node_endpoints=list(nodes.values())
-    )
-    return answer, size
+    answers = []
+    for name, topic_id, asked in wanted:
+        topic = cluster.find(name, topic_id)
+        answer = _fetched_partition(
+            cluster, broker, topic, asked, request, fault=fault, left=left, whole_first=not size, nodes=nodes
+        )
+        answers.append(answer)
+        left = max(0, left - len(answer.records))
+        size += len(answer.records) + (1 if answer.error_code or answer.diverging_epoch else 0)
+    return answers, size, nodes
 
 
 def _fetched_partition(
@@ -343,6 +365,12 @@ def _fetched_partition(
     log = topic.logs.get(index) if topic else None
     records = b""
     diverging = leader = None
+    follows = log is not None and log.leader != broker.node_id and broker.node_id in cluster.followers.values()
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and follows:
+        code = 0
+    preferred = cluster.followers.get(request.rack_id or "", -1) if request.version >= 11 else -1
+    if log is not None and preferred in (log.leader, broker.node_id):
+        preferred = -1
     if not code and log is not None:
         last_epoch = asked.last_fetched_epoch if request.version >= 12 else -1
         if last_epoch is not None and last_epoch >= 0:
@@ -351,7 +379,7 @@ def _fetched_partition(
                 diverging = one.EpochEndOffset(epoch=epoch, end_offset=end)
         if diverging is None and not log.start <= asked.fetch_offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif diverging is None:
+        elif diverging is None and preferred < 0:
             most = min(asked.partition_max_bytes, left)
             records = log.read(asked.fetch_offset, most, whole_first=whole_first, slices=cluster.slices)
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and log is not None and request.version >= 16:
@@ -368,6 +396,6 @@ def _fetched_partition(
         diverging_epoch=diverging,
         current_leader=leader,
         aborted_transactions=None,
-        preferred_read_replica=-1,
+        preferred_read_replica=preferred if not code else -1,
         records=records,
     )

@@ -31,6 +31,7 @@ from mirror.offsetmap.topic import Row
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault
 from tests.fakes.log import FakeLog
+from tests.fakes.sessions import Sessions
 
 KINDS: dict[int, Any] = {
     kind.API_KEY: kind
@@ -101,6 +102,7 @@ class FakeBroker:
         self.port = 0
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
+        self.sessions = Sessions()
 
     @property
     def up(self) -> bool:
@@ -125,6 +127,11 @@ class FakeCluster:
         """Whether the metadata go on naming a broker that is down, and what it led: its session is not over yet."""
         self.remembered: list[Row] = []
         """What mirrors have written down here (``tests.fakes.state``)."""
+        self.followers: dict[str, int] = {}
+        """Rack -> the broker that has a replica of everything. Leaders prefer it for clients in that rack, and give no
+        data to these (KIP-392)."""
+        self.fetch_delay_s = 0.0
+        """How far away the brokers are for a Fetch: each answer comes that much later."""
         self.producer_id_expiration_ms = 1 << 50
         """For ever: the timestamps of scripted batches are of no time in particular."""
         self.broker_configs: dict[str, str] = {}
@@ -304,7 +311,7 @@ class FakeCluster:
         """The next one; one for a partition that a Produce request does not have waits for a request that has it."""
         faults = self._faults[name]
         for at, (wanted, fault) in enumerate(faults):
-            if wanted in (None, node_id):
+            if wanted in (None, node_id) and (fault.when is None or fault.when(request)):
                 if name == "Produce" and fault.only is not None and fault.only not in self._produced(request):
                     return Fault()
                 del faults[at]

@@ -27,6 +27,8 @@ class Fault:
     """So many bytes of the frame are sent, then the connection closes."""
     silent: bool = False
     gate: asyncio.Event | None = None
+    when: Callable[[Any], bool] | None = None
+    """It waits for a request of which this is true."""
     late_s: float = 0.0
     """The request waits so long at the broker before it is done, whatever becomes of its connection meanwhile."""
     came: asyncio.Event = field(default_factory=asyncio.Event)

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -21,9 +20,38 @@ def taken(pool: FramePool, size: int, reserved: int = FRAME) -> Frame:
     return pool.take(size, reserved=reserved)
 
 
-def test_a_budget_holds_a_frame() -> None:
-    with pytest.raises(ValueError, match="99 bytes holds no frame of 100"):
-        FramePool(budget=99, frame_size=FRAME)
+def test_what_is_lent() -> None:
+    """More has room while more is lent, and those that wait are woken; what is free goes back with the loan."""
+    pool, woken = FramePool(budget=FRAME, frame_size=FRAME), []
+    assert pool.reserve(FRAME)
+    assert not pool.reserve(FRAME)
+    pool.when_room(FRAME, lambda: woken.append(pool.reserve(FRAME)))
+    pool.lend(FRAME)
+    assert woken == [True]
+    frames = [pool.take(FRAME, reserved=FRAME) for _ in range(2)]
+    for frame in frames:
+        frame.release()
+    assert pool.touched == 2 * FRAME
+    pool.lend(-FRAME)
+    assert (pool.budget, pool.touched) == (FRAME, FRAME)
+
+
+def test_what_is_spared() -> None:
+    """A reservation leaves the room that it is told to leave, unless nothing else is in use."""
+    pool = FramePool(budget=3 * FRAME, frame_size=FRAME)
+    assert pool.reserve(FRAME, spare=3 * FRAME)
+    assert not pool.reserve(FRAME, spare=2 * FRAME)
+    assert pool.reserve(FRAME, spare=FRAME)
+
+
+def test_what_is_urgent() -> None:
+    """It does not queue behind one that waits for more room than there is."""
+    pool = FramePool(budget=3 * FRAME, frame_size=FRAME)
+    assert pool.reserve(2 * FRAME)
+    pool.when_room(2 * FRAME, lambda: None)
+    assert not pool.reserve(FRAME)
+    assert pool.reserve(FRAME, urgent=True)
+    assert not pool.reserve(FRAME, urgent=True)
 
 
 def test_reserve_and_cancel() -> None:

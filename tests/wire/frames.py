@@ -116,13 +116,26 @@ def fetch_frame(version: int, values: Values, correlation_id: int = 7) -> memory
 
 
 def fetch_request(version: int, **fields: Any) -> bytes:
-    """The request as kafka-python encodes it. ``topics``: (key, [partition fields]) pairs."""
+    """The request as kafka-python encodes it.
+
+    Args:
+        version: of the API.
+        fields: those of the request, but ``topics``: (key, [partition fields]) pairs, ``session``: (id, epoch), and
+            ``forgotten``: (key, [partitions]) pairs.
+    """
     topic_class = FetchRequest.FetchTopic
     topics = [
         topic_class(partitions=[topic_class.FetchPartition(**one) for one in partitions], **_named(key, name="topic"))
         for key, partitions in fields.pop("topics")
     ]
-    request = FetchRequest[version](topics=topics, forgotten_topics_data=[], session_id=0, session_epoch=-1, **fields)
+    forgotten = [
+        FetchRequest.ForgottenTopic(partitions=partitions, **_named(key, name="topic"))
+        for key, partitions in fields.pop("forgotten")
+    ]
+    session_id, session_epoch = fields.pop("session")
+    request = FetchRequest[version](
+        topics=topics, forgotten_topics_data=forgotten, session_id=session_id, session_epoch=session_epoch, **fields
+    )
     return bytes(request.encode())
 
 

@@ -86,6 +86,7 @@ def check_response(version: int, values: Values) -> None:
     response = read_fetch_response(version, frame)
     assert response.throttle_ms == values["throttle_time_ms"]
     assert response.error == values.get("error_code", 0)
+    assert response.session_id == values.get("session_id", 0)
     assert response.nodes == [Node(node, host, port) for node, host, port, _ in values.get("node_endpoints", [])]
     sent = [(key, fields) for key, partitions in values["responses"] for fields in partitions]
     assert len(response.partitions) == len(sent)
@@ -110,7 +111,17 @@ def test_requests_are_theirs_byte_for_byte(version: int, data: st.DataObject) ->
     limits = data.draw(st.fixed_dictionaries({"max_wait_ms": I32, "min_bytes": I32, "max_bytes": I32}))
     isolation, rack = data.draw(st.sampled_from([READ_UNCOMMITTED, READ_COMMITTED])), data.draw(TEXT)
     wanted = [FetchPartition(key, *partition) for key, run in runs for partition in run]
-    ours = fetch_request(version, wanted, isolation_level=isolation, rack=rack, **limits)
+    session = data.draw(st.just((0, -1)) | st.tuples(I32, I32)) if version >= 7 else (0, -1)
+    gone = data.draw(
+        st.lists(st.tuples(keys, st.lists(I32, min_size=1, max_size=3)), max_size=3 * (version >= 7)).filter(
+            lambda runs: all(one[0] != other[0] for one, other in pairwise(runs))
+        )
+    )
+    forgotten = [(key, index) for key, indexes in gone for index in indexes]
+    ours = fetch_request(
+        version, wanted, isolation_level=isolation, rack=rack, session=session, forgotten=forgotten,
+        max_wait_ms=limits["max_wait_ms"], min_bytes=limits["min_bytes"], max_bytes=limits["max_bytes"],
+    )  # fmt: skip
 
     def theirs(partition: int, offset: int, max_bytes: int, leader_epoch: int, last_epoch: int) -> Values:
         fields = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
@@ -123,7 +134,9 @@ def test_requests_are_theirs_byte_for_byte(version: int, data: st.DataObject) ->
         return fields
 
     topics = [(key, [theirs(*partition) for partition in run]) for key, run in runs]
-    assert ours == frames.fetch_request(version, topics=topics, isolation_level=isolation, rack_id=rack, **limits)
+    assert ours == frames.fetch_request(
+        version, topics=topics, isolation_level=isolation, rack_id=rack, session=session, forgotten=gone, **limits
+    )
 
 
 @pytest.mark.parametrize("version", FETCH_RANGE)

@@ -1,21 +1,60 @@
 """Finds the error codes in an answer, at any depth."""
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from kafka.protocol.data_container import DataContainer
+NAME = "error_code"
 
 
-def error_codes(answer: Any) -> Iterator[int]:
-    """Yields every error code but 0 of a ``kafka.protocol`` answer: its own, and those of everything listed in it."""
-    for name in answer._struct.fields:
-        value = getattr(answer, name, None)
-        if name == "error_code":
-            if value:
-                yield value
-        elif isinstance(value, list):
-            if value and isinstance(value[0], DataContainer):
-                for each in value:
-                    yield from error_codes(each)
-        elif isinstance(value, DataContainer):
-            yield from error_codes(value)
+class _Places(NamedTuple):
+    """Where a structure has error codes, by its schema: an answer with thousands of partitions is walked quickly."""
+
+    own: bool
+    lists: tuple[tuple[str, "_Places"], ...]
+    structs: tuple[tuple[str, "_Places"], ...]
+
+
+_KNOWN: dict[type[Any], _Places] = {}
+
+
+def error_codes(answer: Any) -> list[int]:
+    """Returns every error code but 0 of a ``kafka.protocol`` answer: its own, and those of everything listed in it."""
+    found: list[int] = []
+    _collect(answer, _places_of(type(answer)), found)
+    return found
+
+
+def _collect(item: Any, places: _Places, found: list[int]) -> None:
+    own, lists, structs = places
+    if own and (code := getattr(item, NAME, 0)):
+        found.append(code)
+    for name, below in lists:
+        listed = getattr(item, name, None)
+        if not listed:
+            continue
+        if below.lists or below.structs:
+            for each in listed:
+                _collect(each, below, found)
+        else:
+            found += [code for each in listed if (code := each.error_code)]
+    for name, below in structs:
+        inner = getattr(item, name, None)
+        if inner is not None:
+            _collect(inner, below, found)
+
+
+def _places_of(kind: type[Any]) -> _Places:
+    known = _KNOWN.get(kind)
+    if known is None:
+        known = _KNOWN[kind] = _places(kind._struct)
+    return known
+
+
+def _places(struct: Any) -> _Places:
+    lists: list[tuple[str, _Places]] = []
+    structs: list[tuple[str, _Places]] = []
+    for name, field in struct.fields.items():
+        if getattr(field, "fields", None):
+            below = _places(field)
+            if any(below):
+                (lists if field.is_struct_array() else structs).append((name, below))
+    return _Places(NAME in struct.fields, tuple(lists), tuple(structs))

@@ -16,21 +16,18 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import Refused
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import Suspended
 from mirror.offsetmap.topic import Memory
 from mirror.reasons import HaltReason
 from mirror.relay.halts import halt
-from mirror.relay.topics.creating import TOPIC_CONFIG_SOURCE
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.pairing import CLEANUP_POLICY
+from mirror.relay.topics.syncing import FOR_EVER, RETENTION_MS, TOPIC_CONFIG_SOURCE, alter
 from mirror.wire.errors import ErrorCode
 
-RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
-FOR_EVER = str(1 << 62)
-"""More bytes than any log holds, and more ms than have passed since 1970: the mark of a suspended topic."""
+RETENTION_BYTES = "retention.bytes"
 SUSPENDED = {CLEANUP_POLICY: "delete", RETENTION_MS: FOR_EVER, RETENTION_BYTES: FOR_EVER}
 LOOK_EVERY_S = 10.0
 """The topic is looked at again only after this time, when many of its partitions start at once."""
@@ -139,17 +136,18 @@ class Cleanup:
         return policy or "", own
 
     async def _alter(self, values: Values) -> None:
-        """Sets the topic's configs."""
-        try:
-            await alter_configs(self._destination, Resource.TOPIC, self._topic, values)
-        except Refused as error:
-            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise
+        """Sets the topic's configs, by IncrementalAlterConfigs (Kafka 2.3 and later)."""
+        refused = (await alter(self._destination, {self._topic: values})).get(self._topic)
+        if refused is None:
+            return
+        if refused.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise halt(
                 HaltReason.LEADING_OFFSETS,
                 f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
                 "not suspend that; grant its principal AlterConfigs on the topic",
-            ) from error
+            )
+        what = f"{self._destination.name}: IncrementalAlterConfigs of {self._topic}"
+        raise Refused(what, refused.code, refused.message)
 
 
 class Cleanups:

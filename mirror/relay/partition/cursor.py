@@ -19,6 +19,23 @@ MARKS = 4
 is acknowledged."""
 
 
+NO_REPLICA = -1
+BEHIND_BYTES = 512 * 1024
+"""A partition with this much left to fetch is behind."""
+CAUGHT_UP_BYTES = 64 * 1024
+"""One that is behind has caught up when it has less than this left."""
+
+
+class Hearing:
+    """The moment at which a broker last said that nothing has changed for all the partitions that share this object."""
+
+    __slots__ = ("at_s",)
+
+    def __init__(self) -> None:
+        self.at_s = -math.inf
+        """By the monotonic clock, in s."""
+
+
 class Ahead(NamedTuple):
     """The source has no batch from ``due`` to ``base_offset``, where the next batch begins."""
 
@@ -42,6 +59,8 @@ class Cursor:
     """Where fetching stands in the source's partition."""
 
     __slots__ = (
+        "_heard_at",
+        "_hearing",
         "ahead",
         "aligned",
         "batch_size",
@@ -50,8 +69,8 @@ class Cursor:
         "empties",
         "ending",
         "floor",
+        "followed_until",
         "generation",
-        "heard_at",
         "held_back",
         "high_watermark",
         "identity",
@@ -62,6 +81,7 @@ class Cursor:
         "marks",
         "max_timestamp",
         "record_size",
+        "replica",
         "source_start",
     )
 
@@ -74,6 +94,10 @@ class Cursor:
         """Counts the positions that were fetched from. An answer to a fetch of an earlier generation is dropped."""
         self.leader = self.leader_epoch = NO_LEADER_EPOCH
         """The source's leader, as of the last position: node id and leader epoch. -1: not known."""
+        self.replica = NO_REPLICA
+        """The follower that is fetched from instead of the leader (KIP-392); -1: none."""
+        self.followed_until = -math.inf
+        """Until then, by the monotonic clock, in s."""
         self.last_epoch = NO_LEADER_EPOCH
         """Leader epoch of the batch before ``due``, which the next Fetch sends. -1: not known."""
         self.aligned = False
@@ -90,8 +114,8 @@ class Cursor:
         """As of the last position: the source's first offset, and the base offset of the batch that holds it."""
         self.high_watermark = -1
         """The source's end as last heard: what a consumer of the configured isolation level may read. -1: never."""
-        self.heard_at = -math.inf
-        """When ``high_watermark`` was heard, by the monotonic clock, in s."""
+        self._heard_at = -math.inf
+        self._hearing: Hearing | None = None
         self.held_back = 0
         """Offsets behind ``high_watermark`` that an open transaction keeps from consumers."""
         self.max_timestamp = -1
@@ -116,12 +140,28 @@ class Cursor:
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity
         self.leader, self.leader_epoch = location.source_leader
+        self.replica = NO_REPLICA
         # No checksum covers leader epochs: one above the leader's cannot be.
         impossible = 0 <= self.leader_epoch < location.last_epoch
         self.last_epoch = NO_LEADER_EPOCH if impossible else location.last_epoch
         self.aligned = location.last_epoch != NO_LEADER_EPOCH
         self.ahead, self.looking, self.empties = None, False, 0
         self.heard(max(self.high_watermark, location.source_end), time.monotonic())
+        self.generation += 1
+
+    @property
+    def broker(self) -> int:
+        """The broker that is fetched from: its node id."""
+        return self.leader if self.replica == NO_REPLICA else self.replica
+
+    def follow(self, replica: int, until_s: float) -> None:
+        """From now on this follower is fetched from; the leader is asked again at ``until_s`` (monotonic)."""
+        self.replica, self.followed_until = replica, until_s
+        self.generation += 1
+
+    def leave(self) -> None:
+        """From now on the leader is fetched from."""
+        self.replica = NO_REPLICA
         self.generation += 1
 
     def drop(self) -> None:
@@ -156,13 +196,22 @@ class Cursor:
 
     def heard(self, end: int, at_s: float, held_back: int | None = None) -> None:
         """The source ends at ``end`` as of the moment ``at_s``. ``held_back``: None if not known."""
-        self.high_watermark, self.heard_at = end, at_s
+        self.high_watermark, self._heard_at = end, at_s
         if held_back is not None:
             self.held_back = held_back
 
+    @property
+    def heard_at(self) -> float:
+        """When ``high_watermark`` was heard, by the monotonic clock, in s."""
+        return self._heard_at if self._hearing is None else max(self._heard_at, self._hearing.at_s)
+
+    def hear_by(self, hearing: Hearing | None) -> None:
+        """From now on ``hearing`` says when ``high_watermark`` was heard; None: only ``heard`` does."""
+        self._heard_at, self._hearing = self.heard_at, hearing
+
     def forget_hearing(self) -> None:
         """That nothing waits is true only as long as the source is heard."""
-        self.heard_at = -math.inf
+        self._heard_at = -math.inf
 
     def advance(self, due: int, identity: Identity, last_epoch: int, max_timestamp: int) -> None:
         """What an answer had up to ``due`` was put into the queue, or skipped.
@@ -186,6 +235,21 @@ class Cursor:
     def gave(self, per_offset: float) -> None:
         """An answer had this many bytes per offset; 0: it had nothing to give."""
         self.record_size = per_offset
+
+    @property
+    def backlog_bytes(self) -> int:
+        """About how much is left to fetch; 0 also if that is not known."""
+        return int(self.record_size * (self.high_watermark - self.due))
+
+    @property
+    def behind(self) -> bool:
+        """True if there is a backlog, which is fetched apart from what is up to date."""
+        return self.backlog_bytes >= BEHIND_BYTES
+
+    @property
+    def caught_up(self) -> bool:
+        """True if there is no backlog any more."""
+        return self.backlog_bytes < CAUGHT_UP_BYTES
 
     def answered(self) -> None:
         """An answer had something at ``due``."""

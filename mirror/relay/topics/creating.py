@@ -17,6 +17,7 @@ from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.describing import describe_brokers, describe_topics
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, taken_over
+from mirror.relay.topics.syncing import TOPIC_CONFIG_SOURCE
 from mirror.wire.errors import ErrorCode, error_name
 
 CREATE_TIMEOUT_MS = 30_000
@@ -38,8 +39,6 @@ FOR_NOW = frozenset(
 """Temporary errors of CreateTopics: the controller moves, is busy, or was too slow."""
 SETTLED_TRIES = 100
 SETTLED_PAUSE_S = 0.1
-TOPIC_CONFIG_SOURCE = 1
-"""config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
 MOST_AT_ONCE = 2_000
 """Partitions of one request. A controller refuses more than 10,000 (POLICY_VIOLATION), and is busy with them long."""
 

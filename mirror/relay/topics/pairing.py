@@ -1,6 +1,8 @@
 """Finds the flow's topics at the source, and pairs them with the destination's, which are created if missing."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, Values, narrower
+from mirror.relay.topics.syncing import ConfigSync, TopicConfigs
 from mirror.wire.errors import error_name
 
 CLEANUP_POLICY = "cleanup.policy"
@@ -47,9 +50,18 @@ class Pair:
         return self.halted
 
 
-async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySettings, log: EventLog) -> list[Pair]:
+async def pair_topics(
+    source: Cluster, destination: Cluster, settings: RelaySettings, log: EventLog, sync: ConfigSync | None = None
+) -> list[Pair]:
     """Returns every topic of the flow that the source has now, with its counterpart, which is created if the flow says
-    so. ``log``: gets a line for each topic that was created here.
+    so.
+
+    Args:
+        source: the cluster that has the topics.
+        destination: the cluster that they are copied to.
+        settings: the flow's.
+        log: gets a line for each topic that was created here.
+        sync: brings the configs of the destination's topics in step; None: they stay.
 
     Raises:
         NetworkError: one of the clusters does not answer.
@@ -76,6 +88,9 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
     present = [name for name in wanted if name in destination.topics]
     configs = await describe_topics(destination, present)
     origin = await describe_topics(source, names)
+    if sync is not None and settings.sync_configs:
+        changed = await sync.renew(_compared(here, origin, configs, settings))
+        configs |= await describe_topics(destination, sorted(changed))
     return [
         replace(
             _pair(topic, name, destination, origin.get(topic.name), configs.get(name), halted.get(name), settings),
@@ -83,6 +98,20 @@ async def pair_topics(source: Cluster, destination: Cluster, settings: RelaySett
         )
         for topic, name in ((topic, settings.destination_of(topic.name)) for topic in here)
     ]
+
+
+def _compared(
+    here: list[Topic], origin: Mapping[str, Any], configs: Mapping[str, Any], settings: RelaySettings
+) -> dict[str, TopicConfigs]:
+    """Returns the configs of both sides for each destination topic that has one source topic, as far as they may be
+    described. Of several source topics, none is the one to keep in step with."""
+    names = [settings.destination_of(topic.name) for topic in here]
+    sources = Counter(names)
+    return {
+        name: TopicConfigs(origin[topic.name], configs[name])
+        for topic, name in zip(here, names, strict=True)
+        if sources[name] == 1 and topic.name in origin and name in configs
+    }
 
 
 async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, settings: RelaySettings) -> Pair:

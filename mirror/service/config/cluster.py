@@ -14,6 +14,12 @@ def _check_client_id(value: str) -> str:
     return value
 
 
+def _check_rack(value: str) -> str:
+    if len(value) > 249 or not value.isprintable():
+        raise refused("must be at most 249 printable characters", "write the broker.rack of brokers near the mirror")
+    return value
+
+
 class ClusterSettings(SecuritySettings):
     """One Kafka cluster and how to talk to it."""
 
@@ -21,6 +27,9 @@ class ClusterSettings(SecuritySettings):
     """Brokers to ask for the rest of the cluster."""
     client_id: Annotated[str, AfterValidator(_check_client_id)] = "mirror"
     """Name that brokers show in their logs, metrics and quotas."""
+    client_rack: Annotated[str, AfterValidator(_check_rack)] = ""
+    """Rack or zone of the mirror. A source's leaders may name a follower in the same rack, which is fetched from then
+    (KIP-392; the brokers need replica.selector.class and broker.rack). Empty: leaders are fetched from."""
     request_timeout_ms: Annotated[int, Milliseconds(minimum=100)] = 30_000
     """A request without an answer for this long is given up, and its connection with it."""
     socket_connection_setup_timeout_ms: Annotated[int, Milliseconds(minimum=100)] = 10_000

@@ -88,11 +88,7 @@ def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[
             at="offsets",
         )
     for entry, name in renames.items():
-        try:
-            check_topic_entry(entry)
-        except PydanticCustomError as error:
-            context = error.context or {}
-            raise refused(f"has a key that {context['problem']}", context["remedy"]) from error
+        _check_key(entry)
         groups = topic_pattern(entry).groups
         if any(int(number) > groups for number in GROUP_REFERENCE.findall(name)):
             raise refused("refers to a group that its expression does not have", "count its parentheses from 1")
@@ -101,6 +97,21 @@ def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[
         if not is_topic_name(example) or len(example) > TOPIC_NAME_MAX or is_internal(example):
             raise refused("gives a topic a name that no topic can have", "write letters, digits, dots, dashes, or \\1")
     return renames
+
+
+def _check_rates(rates: Mapping[str, int]) -> Mapping[str, int]:
+    for entry in rates:
+        _check_key(entry)
+    return rates
+
+
+def _check_key(entry: str) -> None:
+    """Raises the error of a mapping whose key is no topic and no expression for topics."""
+    try:
+        check_topic_entry(entry)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        raise refused(f"has a key that {context['problem']}", context["remedy"]) from error
 
 
 def _check_flow_id(value: str) -> str:
@@ -188,15 +199,24 @@ class FlowSettings(Settings):
     """Sends batches as they were fetched. By default what use.raw.bytes says."""
     fetch_max_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = 8 * MIB
     """Most bytes that one fetch response holds, unless its first batch alone is larger. Brokers that have less to give
-    are asked for less."""
+    are asked for less. Over a long link it grows up to 32 MiB, unless it or buffer.memory is set."""
     max_partition_fetch_bytes: Annotated[int, Size(minimum=KIB, maximum=GIB)] = MIB
-    """Most bytes of one partition in a fetch response, unless its first batch alone is larger."""
+    """Most bytes of one partition in a fetch response, unless its first batch alone is larger. Grows over a long link,
+    unless one of the three sizes is set."""
     fetch_min_bytes: Annotated[int, Size(minimum=1, maximum=GIB), Field(validate_default=True)] = 1
     """A source broker waits until it has this much to answer with, up to fetch.max.wait.ms."""
     fetch_max_wait_ms: Annotated[int, Milliseconds(minimum=1)] = 500
     """How long a source broker holds a fetch request that it has nothing for."""
     buffer_memory: Annotated[int, Size(minimum=2 * KIB, maximum=64 * GIB), Field(validate_default=True)] = 18 * MIB
-    """Bytes fetched and not yet acknowledged; at least 2 x fetch.max.bytes. Bounds the memory of a worker."""
+    """Bytes fetched and not yet acknowledged; at least 2 x fetch.max.bytes. Bounds the memory of a worker. Over a long
+    link it grows up to 96 MiB, unless it is set."""
+    max_bytes_per_second: Annotated[int, Size(minimum=KIB, maximum=64 * GIB, also=0)] = 0
+    """Most bytes per second that are fetched, over all workers; 0: no limit. A backlog gives way to fresh data."""
+    topic_max_bytes_per_second: Annotated[
+        Mapping[str, Annotated[int, Size(minimum=KIB, maximum=64 * GIB)]], AfterValidator(_check_rates)
+    ] = {}
+    """Topic, or regular expression for whole names -> most bytes per second of each topic that it matches; the least
+    that matches counts."""
     max_in_flight_requests_per_connection: Annotated[int, Count(minimum=1, maximum=5)] = 5
     """Unacknowledged batches of a partition; brokers recognise repeats among the last 5."""
     connections_per_broker: Annotated[int, Count(minimum=1, maximum=64)] = 1
@@ -209,6 +229,9 @@ class FlowSettings(Settings):
     """Replicas of the topics created; -1 leaves it to the destination's default."""
     sync_topic_configs: tuple[Annotated[str, AfterValidator(_check_synced)], ...] = SYNCED_TOPIC_CONFIGS
     """Topic configs copied from the source when a topic is created."""
+    sync_topic_configs_enabled: Annotated[bool, Switch()] = False
+    """Keeps those configs in step afterwards, at each look for topics: also of topics that the mirror has not created.
+    A config that the source topic has no value of its own for gets the destination's default."""
     refresh_topics_interval_ms: Annotated[int, Milliseconds(minimum=100)] = 60_000
     """New topics and partitions are looked for this often."""
     settle_ms: Annotated[int, Milliseconds(minimum=1_000, maximum=DAY_MS)] = 1_000

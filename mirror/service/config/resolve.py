@@ -1,11 +1,16 @@
 """Turns the configuration into the settings of ``net``, ``relay``, the workers and the supervisor."""
 
+from typing import TypedDict
+
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
-from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, ResolvedFlow
-from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting
+from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, FlowSettings, ResolvedFlow
+from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting, topic_rate
 
 SNAPSHOT_INTERVAL_MS = 1_000
+MOST_FETCH_BYTES = 32 << 20
+MOST_BUFFER_MEMORY = 96 << 20
+"""Up to these, sizes grow over a long link (``relay.fetch.sizes``), unless they are set in the configuration."""
 
 
 def cluster_options(settings: ClusterSettings) -> ClusterOptions:
@@ -36,6 +41,11 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         fetch_min_bytes=settings.fetch_min_bytes,
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
         buffer_memory=settings.buffer_memory,
+        **_most(settings),
+        client_rack=flow.source.client_rack,
+        max_bytes_per_second=settings.max_bytes_per_second,
+        topic_max_bytes_per_second=dict(settings.topic_max_bytes_per_second),
+        topic_rate=topic_rate(settings.topic_max_bytes_per_second),
         max_in_flight=1 if settings.identity == "strict" else settings.max_in_flight_requests_per_connection,
         connections_per_broker=settings.connections_per_broker,
         max_request_size=settings.max_request_size,
@@ -57,6 +67,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         create_topics=settings.topic_create,
         replication_factor=settings.replication_factor,
         synced_configs=settings.sync_topic_configs,
+        sync_configs=settings.sync_topic_configs_enabled,
         fixed_configs=dict(DESTINATION_TOPIC_CONFIGS),
     )
 
@@ -64,6 +75,23 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
 def group_id(config: Config, flow: ResolvedFlow) -> str:
     """Returns the consumer group at the source by which a flow's workers share the partitions."""
     return config.group_id or f"mirror-{flow.id}"
+
+
+class _Most(TypedDict):
+    most_fetch_bytes: int
+    most_partition_fetch_bytes: int
+    most_buffer_memory: int
+
+
+def _most(settings: FlowSettings) -> _Most:
+    """Returns the sizes up to which a flow's sizes may grow: those that the configuration does not set."""
+    given = settings.model_fields_set
+    may_grow = given.isdisjoint({"fetch_max_bytes", "buffer_memory"})
+    return {
+        "most_fetch_bytes": MOST_FETCH_BYTES if may_grow else 0,
+        "most_partition_fetch_bytes": MOST_FETCH_BYTES if may_grow and "max_partition_fetch_bytes" not in given else 0,
+        "most_buffer_memory": MOST_BUFFER_MEMORY if "buffer_memory" not in given else 0,
+    }
 
 
 def group_settings(config: Config, number: int) -> GroupSettings:

@@ -10,14 +10,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import NetworkError
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import create, grow
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
 from mirror.relay.topics.pairing import wanted_topics
+from mirror.relay.topics.syncing import alter
 from mirror.service.plan.ask.readonly import Silence
 from mirror.service.plan.model import TopicFacts
+from mirror.wire.errors import error_name
 
 CREATE, GROW, CONFIGURE = "create", "add partitions", "set"
 
@@ -101,8 +102,8 @@ async def done(
             outcome[act] = why.get(act.topic, "")
             continue
         try:
-            await alter_configs(destination, Resource.TOPIC, act.topic, {act.config: act.value})
-            outcome[act] = ""
+            refused = (await alter(destination, {act.topic: {act.config: act.value}})).get(act.topic)
+            outcome[act] = "" if refused is None else f"{error_name(refused.code)}, {refused.message}"
         except NetworkError as error:
             outcome[act] = str(error)
     return [act._replace(failed=outcome[act]) for act in acts]

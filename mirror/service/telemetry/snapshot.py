@@ -48,7 +48,7 @@ class Snapshots:
             "gauges": {
                 "rss_bytes": resident_bytes(),
                 "buffer_bytes": relay.pool.used,
-                "buffer_limit_bytes": relay.settings.buffer_memory,
+                "buffer_limit_bytes": relay.pool.budget,
                 **gauges,
             },
             "flow_partitions": len(relay.keys),

@@ -19,8 +19,9 @@ from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import producer_id
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.leading.cleanup import FOR_EVER, Cleanup, Cleanups
+from mirror.relay.leading.cleanup import Cleanup, Cleanups
 from mirror.relay.leading.filler import Begun, Lead, lead
+from mirror.relay.topics.syncing import FOR_EVER
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import some_turns, until
 from tests.fakes.state import MemoryState

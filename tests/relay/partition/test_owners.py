@@ -83,7 +83,7 @@ def test_each_part_has_a_module() -> None:
     ],
 )
 def test_it_sees_an_assignment(source: str) -> None:
-    assert len(trespasses("mirror/relay/source.py", source)) == 1
+    assert len(trespasses("mirror/relay/fetch/answers.py", source)) == 1
 
 
 def test_it_sees_the_twins_go_too_far() -> None:
@@ -94,5 +94,8 @@ def test_it_sees_the_twins_go_too_far() -> None:
 
 def test_reading_is_free() -> None:
     assert (
-        trespasses("mirror/relay/source.py", "due = partition.cursor.due; self.due = due; cursor.marks.append(1)") == []
+        trespasses(
+            "mirror/relay/fetch/answers.py", "due = partition.cursor.due; self.due = due; cursor.marks.append(1)"
+        )
+        == []
     )

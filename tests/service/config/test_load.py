@@ -468,3 +468,35 @@ def test_topics_by_another_name(loading: Load) -> None:
         "b",
         "plain-name",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "grown"),
+    [
+        ("", (32, 32, 96)),
+        ("max.partition.fetch.bytes: 2MiB", (32, 0, 96)),
+        ("fetch.max.bytes: 4MiB", (0, 0, 96)),
+        ("buffer.memory: 20MiB", (0, 0, 0)),
+    ],
+)
+def test_what_is_set_does_not_grow_over_a_long_link(loading: Load, given: str, grown: tuple[int, int, int]) -> None:
+    config = loading(base(flow=given))
+    made = relay_settings(config.enabled_flow(), config)
+    assert (made.most_fetch_bytes, made.most_partition_fetch_bytes, made.most_buffer_memory) == tuple(
+        mib << 20 for mib in grown
+    )
+
+
+def test_limits_of_topics(loading: Load) -> None:
+    """The least that matches counts, and a wrong entry is refused with its place."""
+    config = loading(
+        base(flow='max.bytes.per.second: 8MiB\n    topic.max.bytes.per.second: {"log-.*": 2MiB, log-a: 64KiB}')
+    )
+    made = relay_settings(config.enabled_flow(), config)
+    assert made.max_bytes_per_second == 8 << 20
+    assert made.topic_rate is not None
+    assert [made.topic_rate(topic) for topic in ("log-a", "log-b", "other")] == [64 << 10, 2 << 20, 0]
+    assert relay_settings(loading(base()).enabled_flow(), config).topic_rate is None
+    for wrong in ('{"(": 1MiB}', "{log: 12}", "{log: -1}", "{log: fast}"):
+        (error,) = loading.errors(base(flow=f"topic.max.bytes.per.second: {wrong}"))
+        assert "topic.max.bytes.per.second" in error

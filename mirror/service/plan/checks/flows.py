@@ -98,8 +98,8 @@ def unread(flow: FlowFacts) -> Iterator[Finding]:
         yield Finding(
             Line.REACHED,
             Level.WARNS,
-            f"no batch of {flow.unsampled_n:,} partitions was looked at, since {flow.sampled_bytes:,} bytes were read of "
-            "the others",
+            f"no batch of {flow.unsampled_n:,} partitions was looked at, since {flow.sampled_bytes:,} bytes were read "
+            "of the others",
             "raise --sample-bytes, or plan topic by topic (--topic)",
         )
 

@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
+from mirror.relay.fetch import sizes
+from mirror.relay.fetch.backlog import LEAST_SHARE
+from mirror.relay.fetch.fetcher import Fetcher
+from mirror.relay.fetch.limits import Limits
+from mirror.relay.fetch.link import LEAST_FETCH, Asked, share_of
 from mirror.relay.holes.parking import MOST_BYTES
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from mirror.relay.source import LEAST_FETCH, LEAST_SHARE, Fetcher
 from mirror.relay.stats import Stats
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
@@ -19,6 +23,13 @@ from tests.relay.flows import batch, batches, clusters, fill, mirroring, setting
 from tests.wire.frames import fetch_frame
 
 MIB = 1 << 20
+NEVER_S = 1e9
+
+
+@pytest.fixture(autouse=True)
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No broker is far away, however busy the machine is."""
+    monkeypatch.setattr(sizes, "LONG_S", NEVER_S)
 
 
 def asked(source: FakeCluster, seen: Seen) -> list[tuple[str, int, int, int]]:
@@ -34,6 +45,16 @@ def asked(source: FakeCluster, seen: Seen) -> list[tuple[str, int, int, int]]:
 def fetches(source: FakeCluster) -> list[Seen]:
     """Those of the data path: the locator asks for one byte."""
     return [seen for seen in source.seen("Fetch") if seen.request.max_bytes > 1]
+
+
+def for_backlog(request: Any) -> bool:
+    """Whether it is for partitions that are behind: of the data path, and outside any fetch session."""
+    return bool(request.session_epoch == -1 and request.max_bytes > 1)
+
+
+def backlog(source: FakeCluster) -> list[Seen]:
+    """Those for partitions that are behind."""
+    return [seen for seen in source.seen("Fetch") if for_backlog(seen.request)]
 
 
 # Rotation, shares and progress.
@@ -60,7 +81,8 @@ async def test_every_partition_gets_its_turn(slices: bool) -> None:
             for topic in seen.request.topic_data:
                 for data in topic.partition_data:
                     given[data.index] += 1
-            assert max(given.values()) - min(given.values()) <= 3
+            # The last 64 KiB are no backlog any more, and are not in the rotation.
+            assert min(count - 2, max(given.values())) - min(given.values()) <= 3
         assert set(given.values()) == {count}
 
 
@@ -72,7 +94,7 @@ async def test_an_answer_says_where_the_source_ends_now() -> None:
         async with mirroring(source, destination) as flow:
             await until(lambda: flow.relay.states == {"active": 1})
             (partition,) = flow.relay.partitions.values()
-            partition.cursor.heard_at = partition.cursor.high_watermark = -1
+            partition.cursor.heard(-1, -1.0)
             held.open()
             await flow.copied()
             assert partition.cursor.high_watermark == partition.cursor.due > 0
@@ -82,7 +104,8 @@ async def test_an_answer_says_where_the_source_ends_now() -> None:
 async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     """
     1. An answer has two whole batches of the first two partitions and a part of one of the third.
-    2. The first two go to the end; the third keeps its place, is first next time, and gets its batch whole.
+    2. The first two go to the end; the third keeps its place, is first next time, and gets its batch whole. The fourth
+       has nothing, and leaves the rotation.
     """
     owner: Any = SimpleNamespace(
         settings=settings(),
@@ -92,29 +115,38 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
         inner_loop=InnerLoop(9),
         pump_sinks=lambda: None,
         forgets_before_ms=lambda: 0.0,
+        limits=Limits(0, None),
     )
     fetcher = Fetcher(owner, 1)
     partitions = [Partition("t", index) for index in range(4)]
     for partition in partitions:
         partition.phase, partition.queue.confirmed_at = Phase.ACTIVE, float("inf")
         partition.queue.lane = SimpleNamespace(offer=lambda _: None, detach=lambda _: None)
+        partition.cursor.heard(1 << 20, 0.0)
         fetcher.attach(partition)
     whole = batch(0)
     rows = [whole, whole, whole[:70], b""]
     answered = [
-        {"partition_index": index, "error_code": 0, "high_watermark": 9, "last_stable_offset": 9, "records": records}
-        for index, records in enumerate(rows)
+        {
+            "partition_index": index,
+            "error_code": 0,
+            "high_watermark": end,
+            "last_stable_offset": end,
+            "records": records,
+        }
+        for index, records, end in zip(range(4), rows, [1 << 20, 1 << 20, 1 << 20, 0], strict=True)
     ]
     answer = fetch_frame(
         4, {"throttle_time_ms": 0, "responses": [("t", [{"aborted_transactions": None} | row for row in answered])]}
     )
     frame = owner.pool.take(len(answer))
     frame.body[:] = answer
-    fetcher._asked = {("t", partition.index): (partition, partition.cursor.generation) for partition in partitions}
-    fetcher._asked_version = 4
+    (link,) = fetcher._backlog
+    link._asked = {("t", partition.index): Asked(partition, partition.cursor.generation) for partition in partitions}
+    link._asked_version = 4
     fetcher._closed = True  # nothing more is asked for
-    fetcher.receive(frame)
-    assert [partition.index for partition in fetcher._rotation] == [2, 3, 0, 1]
+    link.receive(frame)
+    assert [partition.index for partition in fetcher.behind] == [2, 0, 1]
     assert [partition.cursor.due for partition in partitions] == [3, 3, 0, 0]
 
 
@@ -137,36 +169,37 @@ async def test_a_busy_partition_does_not_starve_the_others(slices: bool) -> None
 
 async def test_shares() -> None:
     """
-    1. Each partition is asked for its share of the response, at least 64 KiB and at most max.partition.fetch.bytes.
+    1. Each partition with backlog is asked for its share of the response, at least 64 KiB and at most
+       max.partition.fetch.bytes.
     2. One whose batches are large is asked for sixteen of them, within that most.
     """
     async with clusters() as (source, destination):
         source.add_topic("t", partitions=20)
-        source.store("t", 0, *batches(40, size=20_000))
+        source.store("t", 0, *batches(200, size=20_000))
+        for index in range(1, 20):
+            source.store("t", index, *batches(2_000, size=1_000))
+        held = source.next("Fetch", faults.held())
         async with mirroring(
             source, destination, fetch_max_bytes=MIB, max_partition_fetch_bytes=300_000, buffer_memory=4 * MIB
         ) as flow:
+            await until(lambda: flow.relay.states == {"active": 20})
+            held.open()
             await flow.copied()
-            await until(lambda: len(asked(source, fetches(source)[-1])) == 20)
-            shares = {index: most for _, index, _, most in asked(source, fetches(source)[-1])}
-            assert shares[0] == 300_000
-            assert set(list(shares.values())[1:-1]) == {LEAST_SHARE}
-            assert fetches(source)[-1].request.max_bytes == LEAST_FETCH
+        requests = [asked(source, seen) for seen in backlog(source)]
+        assert {most for request in requests for _, index, offset, most in request if index == 0 and offset} == {
+            300_000
+        }
+        crowds = [request for request in requests if len(request) > 16]
+        assert {most for request in crowds for _, index, _, most in request if index > 0} == {LEAST_SHARE}
 
 
-async def test_a_crowded_partition_is_asked_for_little() -> None:
+def test_a_crowded_partition_is_asked_for_little() -> None:
     """What would be fetched again is not asked for, whatever the partition's share."""
-    async with clusters() as (source, destination):
-        source.add_topic("t")
-        async with mirroring(source, destination) as flow:
-            await until(lambda: flow.relay.states == {"active": 1})
-            flow.partition("t", 0).cursor.crowded = MOST_BYTES
-            seen = len(fetches(source))
-            await until(lambda: len(fetches(source)) > seen + 1)  # one may have been on its way
-            assert [most for *_, most in asked(source, fetches(source)[-1])] == [MOST_BYTES]
-            source.store("t", 0, *batches(4, size=100))
-            await flow.copied()
-            await until(lambda: asked(source, fetches(source)[-1])[0][3] == LEAST_FETCH)
+    partition = Partition("t", 0)
+    partition.cursor.crowd(MOST_BYTES)
+    assert share_of(partition, MIB, MIB) == MOST_BYTES
+    partition.cursor.measured(100, holes=False)
+    assert share_of(partition, MIB, MIB) == MIB
 
 
 async def test_a_broker_is_asked_for_what_it_has() -> None:
@@ -174,14 +207,14 @@ async def test_a_broker_is_asked_for_what_it_has() -> None:
     async with clusters() as (source, destination):
         source.add_topic("t", partitions=8)
         for index in range(8):
-            source.store("t", index, *batches(20, size=100_000))
+            source.store("t", index, *batches(30, size=100_000))
         held = source.next("Fetch", faults.held())
         async with mirroring(source, destination, fetch_max_bytes=3 * MIB, buffer_memory=8 * MIB) as flow:
             await until(lambda: flow.relay.states == {"active": 8})
             held.open()
             await flow.copied()
             await until(lambda: fetches(source)[-1].request.max_bytes == LEAST_FETCH)
-        sizes = [seen.request.max_bytes for seen in fetches(source)]
+        sizes = [seen.request.max_bytes for seen in backlog(source)]
         first = sizes.index(3 * MIB)
         assert sizes[:first] == sorted(sizes[:first])
         assert set(sizes[:first]) == {LEAST_FETCH, 2 * LEAST_FETCH, 4 * LEAST_FETCH}
@@ -197,13 +230,12 @@ async def test_after_a_lost_answer_little_is_asked_for() -> None:
         held = source.next("Fetch", faults.held())
         async with mirroring(source, destination, fetch_max_bytes=2 * MIB, buffer_memory=8 * MIB) as flow:
             await until(lambda: flow.relay.states == {"active": 8})
-            cut = faults.disconnect(1_500_000)
-            for _ in range(4):
-                source.next("Fetch", faults.late(0.0))
-            source.next("Fetch", cut)
+            for fault in (*[faults.late(0.0) for _ in range(4)], faults.disconnect(1_500_000)):
+                fault.when = for_backlog
+                source.next("Fetch", fault)
             held.open()
             await flow.copied()
-        sizes = [seen.request.max_bytes for seen in fetches(source)]
+        sizes = [seen.request.max_bytes for seen in backlog(source)]
         full = sizes.index(2 * MIB)
         after = sizes.index(LEAST_FETCH, full)
         assert sizes[after : after + 3] == [LEAST_FETCH, 2 * LEAST_FETCH, 4 * LEAST_FETCH]
@@ -228,10 +260,8 @@ async def test_brokers_with_nothing_to_give_keep_little_of_the_memory() -> None:
 
 async def test_no_more_are_asked_than_fill_the_answer() -> None:
     """
-    1. Many partitions have more data than fits the answer, one has none.
-    2. Once that is known, and while each still has its share, only as many are asked as fill the answer, in their turn;
-       the idle one is asked along.
-    3. At the end of the data all of them are asked.
+    1. Many partitions have more data than fits the answer.
+    2. Once that is known, and while each still has its share, only as many are asked as fill the answer, in their turn.
     """
     partitions, count, size, share = 40, 30, 20_000, 100_000
 
@@ -241,25 +271,21 @@ async def test_no_more_are_asked_than_fill_the_answer() -> None:
 
     async with clusters() as (source, destination):
         fill(source, partitions, count, size=size)
-        source.add_topic("idle", partitions=1)
         held = source.next("Fetch", faults.held())
         async with mirroring(
             source, destination, fetch_max_bytes=MIB, max_partition_fetch_bytes=share, buffer_memory=8 * MIB
         ) as flow:
-            await until(lambda: flow.relay.states == {"active": partitions + 1})
+            await until(lambda: flow.relay.states == {"active": partitions})
             held.open()
             await flow.copied()
-            await until(lambda: len(asked(source, fetches(source)[-1])) == partitions + 1)
-        requests = [asked(source, seen) for seen in fetches(source)]
-        busy = [[each for each in request if each[0] != "idle"] for request in requests]
+        requests = [asked(source, seen) for seen in backlog(source)]
         narrow = [
             request
-            for request, others in zip(requests, busy, strict=True)
-            if sum(most for *_, most in others) >= MIB and all(has_its_share(offset) for _, _, offset, _ in others)
+            for request in requests
+            if sum(most for *_, most in request) >= MIB and all(has_its_share(offset) for _, _, offset, _ in request)
         ]
         assert len(narrow) > 5
         assert all(len(request) <= 12 for request in narrow)
-        assert any(name == "idle" for request in narrow for name, *_ in request)
 
 
 async def test_an_oversize_batch_makes_progress() -> None:

@@ -1,0 +1,197 @@
+"""What is done with the answer to a Fetch request: its batches are forwarded, and partitions' errors are acted on."""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mirror.net.buffers import Frame
+from mirror.reasons import HaltReason
+from mirror.records.admit import Halt
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.records.scan import Tail, measure
+from mirror.relay.fetch.link import Asked, PartitionKey
+from mirror.relay.halts import Halted, halted_by_batch, halted_by_error
+from mirror.relay.holes.gaps import epoch_damaged
+from mirror.relay.hot.forward import forward
+from mirror.relay.orchestrator import Orchestrator
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.settings import RelaySettings
+from mirror.wire.errors import UNREADABLE, Outcome, error_name, error_slug, outcome_of
+from mirror.wire.fetch import NO_REPLICA, Fetched, FetchResponse
+
+LEAST_EMPTIES = 4
+"""Consecutive empty answers below the source's end after which its log is looked at; then after twice as many, and so
+on."""
+UNREADABLE_DOUBTS = 8
+"""Consecutive doubts until UNKNOWN_SERVER_ERROR counts as damage."""
+FRESH_FOR_SETTLES = 2
+"""Old batches are sent without another look at the log end for this many times ``settle.ms`` after the last look."""
+
+
+class Given(NamedTuple):
+    """Partitions of an answer, in its order."""
+
+    gave: list[Partition]
+    """Those that gave data."""
+    cut: list[Partition]
+    """Those of which it has a part of a batch only. Their batch comes whole once they are first in a request."""
+
+
+class Answers:
+    """Takes the answers of one source broker."""
+
+    def __init__(self, relay: Orchestrator, node_id: int) -> None:
+        self._relay = relay
+        self._node_id = node_id
+
+    def take(self, frame: Frame, fetch: FetchResponse, asked: Mapping[PartitionKey, Asked], *, short: bool) -> Given:
+        """Forwards what the answer has.
+
+        Args:
+            frame: the answer.
+            fetch: the answer, read.
+            asked: the partitions that it may hold, and the generation of what was asked for; others are ignored.
+            short: True if the answer had room left, so that an empty slice is not for lack of room.
+        """
+        if fetch.error and not fetch.partitions:
+            self._refuse_all(fetch.error, asked)
+        relay = self._relay
+        committed, now = relay.settings.committed, time.monotonic()
+        forgotten_ms = relay.forgets_before_ms()
+        gave, cut = list[Partition](), list[Partition]()
+        first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
+        for fetched in fetch.partitions:
+            # Unpacked at once: access to a single named field costs more than all of this.
+            topic, index, error, high_watermark, last_stable, _, _, diverging, _, preferred, start, end = fetched
+            partition, generation = asked.get((topic, index), (None, 0))
+            if partition is None or partition.phase is not Phase.ACTIVE or partition.cursor.generation != generation:
+                continue
+            cursor = partition.cursor
+            if partition.queue.parked:
+                continue
+            if error or fetch.error:
+                self._refused(partition, fetched, fetch)
+                continue
+            readable = last_stable if committed else high_watermark
+            cursor.heard(readable, now, high_watermark - readable)
+            if diverging is not None:
+                epoch, end_offset = diverging
+                detail = (
+                    f"offset {cursor.due} is due, the source's log of epoch {epoch} ends at {end_offset}: only the "
+                    f"destination has what the source had from there on"
+                )
+                relay.diverged(partition, Halted.of(HaltReason.SOURCE_TRUNCATED, detail))
+            elif preferred not in (NO_REPLICA, self._node_id):
+                relay.replicas.prefer(partition, preferred)
+            elif end > start:
+                due = cursor.due
+                if relay.limits.any:
+                    relay.limits.came(partition, end - start)
+                self._forward(frame, fetched, partition, first=start == first_at, forgotten_ms=forgotten_ms)
+                (cut if cursor.due == due else gave).append(partition)
+            elif short:
+                self.gave_nothing(partition, alone=first_at < 0)
+        return Given(gave, cut)
+
+    def _forward(
+        self, frame: Frame, fetched: Fetched, partition: Partition, *, first: bool, forgotten_ms: float
+    ) -> None:
+        cursor = partition.cursor
+        queue = partition.queue
+        due, epoch = cursor.due, cursor.last_epoch
+        _, _, _, _, _, _, aborted, _, _, _, start, end = fetched
+        found = forward(
+            frame, start, end, partition, self._relay.inner_loop, aborted, cursor.high_watermark,
+        )  # fmt: skip
+        cursor.answered()
+        now_due = cursor.due
+        if now_due != due:
+            if cursor.last_epoch != epoch:
+                self._check_epoch(partition, epoch)
+            if queue.old or queue.freshness.bound_ms < forgotten_ms:
+                self._widen(partition, forgotten_ms)
+                if partition.phase is not Phase.ACTIVE:
+                    return
+        if found is None and first and measure(frame.body, start, end) is Tail.PARTIAL:
+            # The first batch of an answer comes whole (KIP-74). One that does not has an impossible length.
+            found = Halt(reason=HaltReason.CORRUPT, detail=f"{end - start} bytes at offset {due} hold no whole batch")
+        if now_due > due:
+            cursor.gave((end - start) / (now_due - due))
+        if queue.copied is not None:
+            self._relay.jump(partition)
+        if queue.outbox:
+            assert queue.lane is not None, partition.name
+            idle = not queue.in_flight and not queue.queued
+            if idle and queue.old and _stale(partition, self._relay.settings):
+                self._relay.reconfirm(partition)
+            else:
+                queue.offer()
+        if isinstance(found, Halt):
+            self._relay.halt_when_drained(partition, halted_by_batch(found))
+        elif found is not None:
+            self._relay.look(partition)
+
+    def _widen(self, partition: Partition, forgotten_ms: float) -> None:
+        """Adapts the window to what came. With old batches it is as wide as is safe, or nothing is sent before the
+        position is settled."""
+        queue = partition.queue
+        queue.widen(self._relay.settings.max_in_flight, forgotten_ms)
+        if queue.must_settle:
+            self._relay.settle(partition)
+        elif queue.window == 1 and queue.in_flight:
+            queue.withhold()
+
+    def gave_nothing(self, partition: Partition, *, alone: bool) -> None:
+        """Takes note of an empty answer for a partition, which was not for lack of room. ``alone``: True if no other
+        partition of the answer had data either."""
+        # It has no data for now, whatever its end says, and must not take room in the request from others.
+        cursor = partition.cursor
+        cursor.gave(0.0)
+        if alone and cursor.due < cursor.high_watermark:
+            # A single empty answer may come from a broker that is slow to update its end. A damaged batch is never
+            # found.
+            empties = cursor.empty()
+            if empties >= LEAST_EMPTIES and not empties & (empties - 1):
+                self._relay.look(partition)
+
+    def _check_epoch(self, partition: Partition, before: int) -> None:
+        """Checks that the leader epoch of batches neither falls nor is above the leader's: no checksum covers it. An
+        impossible epoch is not sent back to the broker, which would call the log truncated."""
+        cursor = partition.cursor
+        epoch, most = cursor.last_epoch, cursor.leader_epoch
+        if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
+            cursor.distrust_epoch()
+            epoch_damaged(self._relay.log, partition, f"{epoch}, behind {before}, of {most}")
+
+    def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
+        """Takes an error code for one partition: it halts, or comes into doubt."""
+        relay = self._relay
+        code = fetched.error or fetch.error
+        if fetched.leader is not None:
+            relay.source.hint(partition.topic, partition.index, fetched.leader, fetch.nodes)
+        relay.source.failed("Fetch", error_slug(code))
+        outcome = outcome_of(code)
+        where = f"{relay.source.name}, fetch at {partition.cursor.due}"
+        if code in UNREADABLE and (outcome is Outcome.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
+            relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
+        elif outcome is Outcome.HALT:
+            relay.halt(partition, halted_by_error(code, where, None))
+        else:
+            relay.doubt_now(
+                partition, error_slug(code), f"{relay.source.name} broker {self._node_id}: {error_name(code)}"
+            )
+
+    def _refuse_all(self, code: int, asked: Mapping[PartitionKey, Asked]) -> None:
+        """Takes an error code for the whole request, in an answer without partitions."""
+        self._relay.source.failed("Fetch", error_slug(code))
+        detail = f"{self._relay.source.name} broker {self._node_id}: {error_name(code)}"
+        for partition, generation in list(asked.values()):
+            if partition.cursor.generation == generation:
+                self._relay.doubt_now(partition, error_slug(code), detail)
+
+
+def _stale(partition: Partition, settings: RelaySettings) -> bool:
+    """Returns True if the last look at its log end was so long ago that this process may have been stopped, and another
+    may have copied the batches in the outbox: a broker that has forgotten the producer would append them twice."""
+    return time.monotonic() - partition.queue.confirmed_at > FRESH_FOR_SETTLES * settings.settle_ms / 1000

@@ -1,0 +1,93 @@
+"""Fetches the partitions that are behind: requests that rotate through them (KIP-74), outside any fetch session.
+
+Partitions are asked for in rotation, and one that gave data goes to the end. The answer is bounded by
+``fetch.max.bytes``, but its first batch comes whole whatever its size, so there is always progress.
+"""
+
+from typing import TYPE_CHECKING
+
+from mirror.net.buffers import Frame
+from mirror.net.connection import Connection
+from mirror.relay.fetch.link import HURRY_MS, Asked, FetchLink, PartitionKey, asked_for, fetchable, share_of
+from mirror.relay.partition.partition import Partition
+from mirror.wire.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from mirror.relay.fetch.fetcher import Fetcher
+
+LEAST_SHARE = 64 * 1024
+"""Least bytes requested per partition, however many there are: a slice that ends in a partial batch is waste."""
+
+
+class BacklogFetch(FetchLink):
+    """One connection, whose requests take partitions that no other request under way asks for."""
+
+    def __init__(self, fetcher: "Fetcher") -> None:
+        super().__init__(fetcher)
+        self._asked: dict[PartitionKey, Asked] = {}
+        self._asked_bytes = 0
+
+    def pump(self) -> None:
+        """Sends the next fetch, if none is under way and there is room for its answer."""
+        fetcher = self._fetcher
+        if not fetcher.behind:
+            return
+        connection = self._ready(urgent=False)
+        if connection is None:
+            return
+        active, _ = self._unlimited(partition for partition in fetcher.behind if partition not in fetcher.under_way)
+        wanted = [partition for partition in active if fetchable(partition)]
+        if not wanted or not self._reserve(spare=fetcher.spare):
+            return
+        # Of several requests that may be under way, each takes its part of the partitions.
+        wanted = wanted[: -(-len(fetcher.behind) // fetcher.sizes.depth)]
+        asked = self._enough(wanted, max(self._most // len(wanted), LEAST_SHARE))
+        hurry = len(asked) < len(active)
+        self._ask(connection, asked, HURRY_MS if hurry else self._relay.settings.fetch_max_wait_ms)
+
+    def _enough(self, wanted: list[Partition], share: int) -> list[tuple[Partition, int]]:
+        """Returns as many partitions from the front of the rotation as should fill the answer, and the bytes to request
+        for each.
+
+        The others would come back empty, and an empty slice costs as much to ask for and to read as a full one. They
+        keep their turn. Partitions with an unknown backlog are included, so that no partition waits longer because of
+        this.
+        """
+        most, room, limits = self._fetcher.sizes.most_partition_bytes, self._most, self._relay.limits
+        asked: list[tuple[Partition, int]] = []
+        for partition in wanted:
+            if room <= 0:
+                break
+            max_bytes = share_of(partition, share, limits.most_of(partition, most) if limits.any else most)
+            asked.append((partition, max_bytes))
+            room -= min(max_bytes, partition.cursor.backlog_bytes)
+        return asked
+
+    def _ask(self, connection: Connection, wanted: list[tuple[Partition, int]], max_wait_ms: int) -> None:
+        by_id = self._by_id([partition for partition, _ in wanted])
+        entries = [asked_for(partition, max_bytes, by_id=by_id) for partition, max_bytes in wanted]
+        self._asked = {
+            entry[:2]: Asked(partition, partition.cursor.generation)
+            for entry, (partition, _) in zip(entries, wanted, strict=True)
+        }
+        self._asked_bytes = min(self._most, sum([max_bytes for _, max_bytes in wanted]))
+        self._fetcher.under_way.update([partition for partition, _ in wanted])
+        self._send(connection, entries, by_id=by_id, max_wait_ms=max_wait_ms)
+
+    def _answered(self, frame: Frame, fetch: FetchResponse) -> None:
+        fetcher, size = self._fetcher, len(frame.body)
+        asked = self._take_asked()
+        short = 2 * size < self._most
+        given = fetcher.answers.take(frame, fetch, asked, short=short)
+        if 2 * size >= self._asked_bytes:
+            fetcher.sizes.answered(self._wait_s, self._transfer_s, others=len(fetcher.behind) > 1)
+        heard = [each.partition for each in asked.values()] if short else given.gave
+        fetcher.rotate(given.gave, set(heard).difference(given.cut))
+
+    def _unanswered(self) -> None:
+        self._take_asked()
+
+    def _take_asked(self) -> dict[PartitionKey, Asked]:
+        asked, self._asked = self._asked, {}
+        self._fetcher.under_way.difference_update([each.partition for each in asked.values()])
+        return asked

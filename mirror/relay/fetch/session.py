@@ -1,0 +1,90 @@
+"""The client's side of a fetch session (KIP-227).
+
+The broker remembers what is fetched, so that a request names only what has changed since the one before, and an answer
+only the partitions with something new: data, another end or start, an error. A broker that keeps no session answers
+with session id 0; then each request names everything.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mirror.relay.fetch.link import PartitionKey
+from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import FetchPartition
+
+LAST_EPOCH = (1 << 31) - 1
+ENDED = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""The codes with which a broker says that it does not keep the session any more: it has restarted, needed the room for
+another one, or an answer was lost."""
+
+
+class Change(NamedTuple):
+    """What a request has to say."""
+
+    session: tuple[int, int]
+    """Session id and epoch."""
+    partitions: list[FetchPartition]
+    forgotten: list[PartitionKey]
+
+
+class FetchSession:
+    """What the broker knows of what is fetched, as of the last request."""
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = 0
+        self._known: dict[PartitionKey, FetchPartition] = {}
+
+    @property
+    def incremental(self) -> bool:
+        """True if the next request names only changes, and its answer only what is new."""
+        return self._epoch > 0
+
+    def knows(self, key: PartitionKey, offset: int) -> bool:
+        """Returns True if the broker fetches the partition from this offset on."""
+        entry = self._known.get(key)
+        return entry is not None and entry.offset == offset
+
+    def next(self, wanted: Iterable[FetchPartition], left: Iterable[PartitionKey]) -> Change:
+        """Returns what the next request has to say.
+
+        Args:
+            wanted: the partitions that may have changed; outside a session, all partitions.
+            left: those that are not fetched any more, or not now.
+        """
+        if not self.incremental:
+            self._known = {entry[:2]: entry for entry in wanted}
+            return Change((self._id, 0), list(self._known.values()), [])
+        known, changed, named = self._known, [], set()
+        for entry in wanted:
+            named.add(entry[:2])
+            if known.get(entry[:2]) != entry:
+                known[entry[:2]] = entry
+                changed.append(entry)
+        # A broker takes the new ones first: one that left and came back must not be among the forgotten.
+        forgotten = [key for key in left if key not in named and known.pop(key, None) is not None]
+        return Change((self._id, self._epoch), changed, forgotten)
+
+    def answered(self, session_id: int) -> None:
+        """The request was answered, in the session of this id; 0: the broker keeps none."""
+        if session_id:
+            self._id, self._epoch = session_id, self._epoch + 1 if self._epoch < LAST_EPOCH else 1
+        else:
+            self.reset()
+
+    def reset(self) -> None:
+        """What the broker knows is not certain. The next request names everything; the broker ends the old session, if
+        it still has it, and begins another one."""
+        self._epoch = 0
+        self._known = {}
+
+    def forget(self) -> None:
+        """The connection is lost, and perhaps another broker answers on the next one."""
+        self.reset()
+        self._id = 0

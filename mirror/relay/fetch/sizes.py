@@ -1,0 +1,97 @@
+"""How much of a broker's backlog is under way at a time.
+
+Near a broker, one Fetch at a time is enough: the broker works on the next answer while this one is sent on. Over a long
+link, a request waits for a round trip in which nothing comes. Then more of the backlog has to be under way: several
+Fetch requests on disjoint partitions, each on a connection of its own (a broker works on one request per connection,
+and its socket buffer limits what a connection carries per round trip); and larger answers, which is all that helps a
+single partition, because the offset to fetch next is known only from the answer before.
+
+Both grow while the measured time without data is longer than the time in which data comes, and go back when there is no
+backlog any more. Memory grows with them, up to ``most_buffer_memory``.
+"""
+
+from collections import deque
+
+from mirror.net.buffers import OVERHEAD, FramePool
+from mirror.relay.settings import RelaySettings
+
+LONG_S = 0.010
+"""A link is long if no answer begins sooner than this: more than a round trip between data centres of one region."""
+MOST_DEPTH = 4
+"""Fetch requests for backlog that are under way to one broker at a time."""
+SAMPLES = 3
+"""Full answers that are measured before something grows. The shortest wait of them counts, so that a broker that is
+busy for a moment does not look far away."""
+
+
+class Sizes:
+    """The sizes for one source broker. Bytes, except for ``depth``."""
+
+    def __init__(self, settings: RelaySettings, pool: FramePool) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._stretch = 1
+        self._lent = 0
+        self._waits: deque[float] = deque(maxlen=SAMPLES)
+        self._transfers: deque[float] = deque(maxlen=SAMPLES)
+        self.depth = 1
+        """Requests for backlog that may be under way."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Most bytes of records to request at a time."""
+        settings = self._settings
+        return min(settings.fetch_max_bytes * self._stretch, max(settings.fetch_max_bytes, settings.most_fetch_bytes))
+
+    @property
+    def most_partition_bytes(self) -> int:
+        """Most bytes to request of one partition."""
+        settings = self._settings
+        least = settings.max_partition_fetch_bytes
+        return min(least * self._stretch, max(least, settings.most_partition_fetch_bytes))
+
+    def answered(self, wait_s: float, transfer_s: float, *, others: bool) -> None:
+        """Takes the times of an answer that had about as much as was requested, and grows if the link has been idle for
+        most of the time.
+
+        Args:
+            wait_s: time from the request until the answer began.
+            transfer_s: time from there until it was whole.
+            others: True if more than one partition is behind, so that several requests can share them.
+        """
+        self._waits.append(wait_s)
+        self._transfers.append(transfer_s)
+        if len(self._waits) < SAMPLES:
+            return
+        wait_s, transfer_s = min(self._waits), min(self._transfers)
+        if wait_s >= LONG_S and self.depth * transfer_s < wait_s:
+            self._grow(others=others)
+
+    def _grow(self, *, others: bool) -> None:
+        before = self.most_bytes, self.most_partition_bytes
+        if others and self.depth < MOST_DEPTH:
+            self.depth += 1
+        else:
+            self._stretch *= 2
+            if (self.most_bytes, self.most_partition_bytes) == before:
+                self._stretch //= 2  # both are as large as they may be
+                return
+        self._waits.clear()
+        self._transfers.clear()
+        self._lend((self.depth + 1) * (self.most_bytes + OVERHEAD))
+
+    def _lend(self, needed: int) -> None:
+        """Lets the pool use what this broker's requests need: those under way, and an answer that is being sent on."""
+        settings = self._settings
+        wanted = max(0, min(needed, settings.most_buffer_memory) - settings.buffer_memory)
+        self._pool.lend(wanted - self._lent)
+        self._lent = wanted
+
+    def reset(self) -> None:
+        """There is no backlog any more: the next one is measured anew, and its memory is given back."""
+        if self.depth == 1 and self._stretch == 1:
+            return
+        self.depth = self._stretch = 1
+        self._waits.clear()
+        self._transfers.clear()
+        self._lend(0)

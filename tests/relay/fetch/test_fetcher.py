@@ -1,0 +1,116 @@
+"""Fresh data beside a backlog, and a backlog over a long link."""
+
+from collections import Counter
+
+from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH
+from tests.fakes import faults
+from tests.fakes.loop import until
+from tests.relay.fetch.test_backlog import MIB, asked, backlog, for_backlog
+from tests.relay.fetch.test_current import until_quiet
+from tests.relay.flows import batches, clusters, fill, mirroring
+
+
+async def test_fresh_data_does_not_wait_for_a_backlog() -> None:
+    """
+    1. The answer for a partition with backlog is on its way, for as long as the test takes.
+    2. Another partition gets a batch: it is copied meanwhile.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("old", partitions=1)
+        source.add_topic("fresh", partitions=1)
+        source.store("old", 0, *batches(20, size=100_000))
+        held = faults.held()
+        held.when = for_backlog
+        source.next("Fetch", held)
+        async with mirroring(source, destination) as flow:
+            await held.came.wait()
+            source.store("fresh", 0, *batches(2))
+            await flow.copied(("fresh", 0))
+            assert flow.partition("old", 0).queue.acknowledged == 0
+            held.open()
+            await flow.copied()
+
+
+async def test_it_does_not_wait_for_memory_either() -> None:
+    """The destination takes nothing of the backlog, which uses all the memory that it may."""
+    async with clusters() as (source, destination):
+        source.add_topic("fresh", partitions=1)
+        fill(source, partitions=40, count=12, size=100_000)
+        async with mirroring(source, destination, fetch_max_bytes=MIB, buffer_memory=4 * MIB) as flow:
+            stuck = [destination.next("Produce", faults.held()) for _ in range(5)]
+            await stuck[0].came.wait()
+            await until(lambda: flow.relay.pool.waited_for)
+            source.store("fresh", 0, *batches(1))
+            await until(lambda: flow.partition("fresh", 0).cursor.due == 3)
+            assert flow.relay.pool.used <= 4 * MIB
+            for held in stuck:
+                held.open()
+            await flow.copied()
+
+
+async def test_a_partition_changes_over_and_comes_back() -> None:
+    """It waits in the session, falls behind, is fetched outside of it, and is in it again when it has caught up."""
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=2)
+        async with mirroring(source, destination, fetch_max_bytes=MIB) as flow:
+            await until_quiet(flow)
+            assert not backlog(source)
+            source.store("t", 0, *batches(60, size=100_000))
+            await flow.copied()
+            await until_quiet(flow)
+            assert {index for seen in backlog(source) for _, index, _, _ in asked(source, seen)} == {0}
+
+
+async def test_a_far_broker_is_asked_several_times_at_once() -> None:
+    """
+    1. Answers take their time, and several partitions are behind: as many requests are under way as may be, each for
+       partitions that no other asks for.
+    2. When all is copied, their connections are closed.
+    """
+    most = Counter[int]()
+
+    async with clusters() as (source, destination):
+        source.fetch_delay_s = 5 * LONG_S
+        fill(source, partitions=8, count=400, size=10_000)
+        async with mirroring(
+            source, destination, fetch_max_bytes=256 * 1024, buffer_memory=4 * MIB, max_partition_fetch_bytes=64 * 1024
+        ) as flow:
+            await until(lambda: flow.relay._fetchers)
+            (fetcher,) = flow.relay._fetchers.values()
+
+            def under_way() -> bool:
+                links = [link for link in fetcher._backlog if link.under_way]
+                partitions = [each.partition for link in links for each in link._asked.values()]
+                assert len(partitions) == len(set(partitions))
+                most[len(links)] += 1
+                return len(links) == MOST_DEPTH
+
+            await until(under_way)
+            await flow.copied()
+            await until(lambda: not fetcher.behind)
+            assert fetcher.sizes.depth == len(fetcher._backlog) == 1
+        assert max(most) == MOST_DEPTH
+
+
+async def test_a_far_broker_is_asked_for_more_of_a_single_partition() -> None:
+    """Up to what the settings allow, and so is the memory; when all is copied, both go back."""
+    async with clusters() as (source, destination):
+        source.fetch_delay_s = 5 * LONG_S
+        source.add_topic("t")
+        source.store("t", 0, *batches(600, size=50_000))
+        async with mirroring(
+            source,
+            destination,
+            fetch_max_bytes=MIB,
+            buffer_memory=3 * MIB,
+            max_partition_fetch_bytes=MIB // 4,
+            most_fetch_bytes=2 * MIB,
+            most_partition_fetch_bytes=2 * MIB,
+            most_buffer_memory=5 * MIB,
+        ) as flow:
+            await flow.copied()
+            await until_quiet(flow)
+            assert flow.relay.pool.budget == 3 * MIB
+        requests = [(seen.request.max_bytes, asked(source, seen)[0][3]) for seen in backlog(source)]
+        assert max(most for most, _ in requests) == 2 * MIB
+        assert max(share for _, share in requests) == 2 * MIB
