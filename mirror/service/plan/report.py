@@ -102,7 +102,7 @@ class Report:
     def finish(self, flow: FlowFacts) -> None:
         """Predicts, once all partitions were told of. ``flow``: with what was measured meanwhile."""
         self.flow = flow
-        self.estimate.finish(flow)
+        self.estimate.finish(flow, {name: row.need for name, row in self.topics.items()})
         for finding in (*flows.reached(flow), *flows.unread(flow), *estimate.disk(flow, self.estimate.need.disk)):
             self._add("", finding)
         for row in self.topics.values():
