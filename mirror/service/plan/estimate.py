@@ -3,7 +3,7 @@
 Partitions are added one by one, and none is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mirror.foretold import Line
@@ -81,8 +81,8 @@ class Estimate:
         self.slowest_s = max(self.slowest_s, one_by_one_s(flow, one, need))
         return need
 
-    def finish(self, flow: FlowFacts) -> None:
-        """Predicts the time, once all partitions are counted."""
+    def finish(self, flow: FlowFacts, topics: Mapping[str, Need] | None = None) -> None:
+        """Predicts the time, once all partitions are counted. ``topics``: what is to be copied of each."""
         rate, told = _rate(flow)
         if not self.need.offsets and not self.need.leading:
             self.at_least_s = 0.0
@@ -92,8 +92,11 @@ class Estimate:
             return
         moving = self.need.size / rate if rate else 0.0
         filling = self.need.markers / flow.settings.max_fill_per_second if not flow.settings.mapped else 0.0
-        self.at_least_s = max(moving, filling, self.slowest_s)
+        limited = limited_s(flow, topics or {})
+        self.at_least_s = max(moving, filling, limited, self.slowest_s)
         self.rests_on = [told] if rate else []
+        if limited:
+            self.rests_on.append(f"topic.max.bytes.per.second: {limited:,.0f} s for the topic that it keeps longest")
         if filling or self.slowest_s:
             self.rests_on.append(
                 f"holes, old batches and filler that a partition takes one by one: {self.slowest_s:,.0f} s in the "
@@ -103,6 +106,13 @@ class Estimate:
         if self.need.unsized:
             self.rests_on.append(f"{self.need.unsized} partitions whose size is not known are not counted")
         self.rests_on.append("one worker; the destination's speed is not measured, since nothing is written")
+
+
+def limited_s(flow: FlowFacts, topics: Mapping[str, Need]) -> float:
+    """Returns the seconds that the topic takes which its own limit keeps longest; 0: none has one."""
+    rate = flow.settings.topic_rate
+    limits = {name: rate(name) for name in topics} if rate is not None else {}
+    return max((need.size / limits[name] for name, need in topics.items() if limits.get(name)), default=0.0)
 
 
 def need_of(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
@@ -146,6 +156,9 @@ def _rate(flow: FlowFacts) -> tuple[float, str]:
         limit = quota_rate(cluster, key)
         if limit and (not rate or limit < rate):
             rate, told = limit, f"{limit / 1e6:,.1f} MB/s, the quota of {cluster.name} ({key})"
+    own = flow.settings.max_bytes_per_second
+    if own and (not rate or own < rate):
+        rate, told = float(own), f"{own / 1e6:,.1f} MB/s, the flow's max.bytes.per.second"
     return rate, told
 
 

@@ -102,8 +102,8 @@ class Report:
     def finish(self, flow: FlowFacts) -> None:
         """Predicts, once all partitions were told of. ``flow``: with what was measured meanwhile."""
         self.flow = flow
-        self.estimate.finish(flow)
-        for finding in (*flows.reached(flow), *estimate.disk(flow, self.estimate.need.disk)):
+        self.estimate.finish(flow, {name: row.need for name, row in self.topics.items()})
+        for finding in (*flows.reached(flow), *flows.unread(flow), *estimate.disk(flow, self.estimate.need.disk)):
             self._add("", finding)
         for row in self.topics.values():
             for finding in estimate.source_retention(flow, row.facts, row.due_ms, self.estimate.at_least_s):

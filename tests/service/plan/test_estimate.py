@@ -4,7 +4,9 @@ import pytest
 
 from mirror.service.plan.estimate import (
     Estimate,
+    Need,
     disk,
+    limited_s,
     need_of,
     one_by_one_s,
     source_retention,
@@ -67,9 +69,24 @@ def test_the_time_is_a_lower_bound() -> None:
     limited = at_least(rate=1_000.0, there={"quotas": quota, "brokers": 2})
     assert limited.at_least_s == pytest.approx(20.0)
     assert "the quota of destination" in limited.rests_on[0]
+    own = at_least(rate=1_000.0, relay={"max_bytes_per_second": 50})
+    assert own.at_least_s == pytest.approx(80.0)
+    assert "max.bytes.per.second" in own.rests_on[0]
     unknown = at_least()
     assert unknown.at_least_s is None
     assert unknown.rests_on
+
+
+def test_limits_of_topics() -> None:
+    """The topic that its limit keeps longest; one without a limit does not count."""
+    of = flow(rate=1e9, relay={"topic_rate": {"slow": 10, "fast": 100}.get})
+    needs = {"slow": Need(size=1_000), "fast": Need(size=2_000), "free": Need(size=1e6)}
+    assert limited_s(of, needs) == pytest.approx(100.0)
+    assert limited_s(flow(), needs) == 0.0
+    found = Estimate(need=Need(offsets=1, size=3_000))
+    found.finish(of, needs)
+    assert found.at_least_s == pytest.approx(100.0)
+    assert any("topic.max.bytes.per.second" in each for each in found.rests_on)
 
 
 def test_nothing_to_copy_takes_no_time() -> None:

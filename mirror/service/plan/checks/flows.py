@@ -92,6 +92,18 @@ def reached(flow: FlowFacts) -> Iterator[Finding]:
             )
 
 
+def unread(flow: FlowFacts) -> Iterator[Finding]:
+    """P35, of partitions with records of which no batch was read."""
+    if flow.unsampled_n:
+        yield Finding(
+            Line.REACHED,
+            Level.WARNS,
+            f"no batch of {flow.unsampled_n:,} partitions was looked at, since {flow.sampled_bytes:,} bytes were read "
+            "of the others",
+            "raise --sample-bytes, or plan topic by topic (--topic)",
+        )
+
+
 def quotas(flow: FlowFacts) -> Iterator[Finding]:
     """P34."""
     for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.destination, "producer_byte_rate")):

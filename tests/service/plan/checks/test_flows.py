@@ -14,7 +14,7 @@ Check = Callable[[FlowFacts], Iterator[Finding]]
 
 
 def test_all_is_well() -> None:
-    for check in (*flows.CHECKS, flows.reached):
+    for check in (*flows.CHECKS, flows.reached, flows.unread):
         assert list(check(flow())) == []
 
 
@@ -34,6 +34,7 @@ def test_all_is_well() -> None:
         (flows.internal_topic, {"internal_unknown": "no answer"}, Line.INTERNAL_TOPIC, Level.UNKNOWN, "no answer"),
         (flows.internal_topic, {"internal_exists": False}, Line.INTERNAL_TOPIC, Level.TOLD, "is created"),
         (flows.reached, {"here": {"down": {3: "it hangs"}}}, Line.REACHED, Level.UNKNOWN, "broker 3 of cluster source"),
+        (flows.unread, {"unsampled_n": 5, "sampled_bytes": 9}, Line.REACHED, Level.WARNS, "no batch of 5 partitions"),
         (flows.quotas, {"there": {"quotas": (Quota("client-id mirror", "producer_byte_rate", 1e6),)}}, Line.QUOTAS,
          Level.TOLD, "1,000,000 bytes/s"),
     ],
