@@ -195,6 +195,13 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
             FLOW,
             AT_FLOW + "exclude: it leaves out all that topics has, so that nothing is mirrored; take out what is to be",
         ),
+        ({"flow": "groups: []"}, FLOW, AT_FLOW + 'groups: names no group; write ".*" for all groups, or set sync.'),
+        (
+            {"flow": "groups: ['a[']"},
+            FLOW,
+            AT_FLOW + "groups[0]: 'a[' is not a valid regular expression (unterminated ",
+        ),
+        ({"flow": "groups.exclude: ['']"}, FLOW, AT_FLOW + "groups.exclude[0]: '' is empty; write a group's name, or"),
         ({"flow": "exclude: ['']"}, FLOW, AT_FLOW + "exclude[0]: '' is empty; write a topic's name, or a regular"),
         (
             {"flow": "exclude: ['a, b']"},

@@ -29,6 +29,7 @@ PROTOCOLS = ("classic", "consumer")
 FOREIGN = 12
 MAPPED = {**SYNC, "offsets": "mapped", "checkpoint.interval.ms": 300}
 UNKNOWN = -1001
+OLDEST = "0.11.0.3"
 
 
 def contents(record: Record) -> tuple[str | None, str | None]:
@@ -363,3 +364,24 @@ def test_two_topics_in_one(
     assert f"no offset of {names[1]}-0, which goes into the same partition" in done.stdout
     assert "2 groups (1 held, 1 in step): nothing was committed; 0 offsets would be\n" in done.stdout
     assert "source has no authorizer, and so no ACLs\n" in done.stdout
+
+
+def test_the_oldest_brokers(topic_name: str, tmp_path: Path) -> None:
+    """Before Kafka 2.6, a list of groups does not say who is in use: each is asked about."""
+    config, moved, active = tmp_path / "mirror.yaml", f"{topic_name}-moved", f"{topic_name}-active"
+    with (
+        Cluster(name="source", quick=True, version=OLDEST) as here,
+        Cluster(name="destination", quick=True, version=OLDEST) as there,
+    ):
+        source, destination = here.bootstrap_servers, there.bootstrap_servers
+        create_topic(source, topic_name)
+        produce(source, topic_name, 10)
+        for group in (moved, active):
+            commit(here, group, topic_name, 7)
+        with mirror(config, config_text(source, destination, [topic_name])) as process:
+            process.wait_event("caught_up")
+            assert process.stop() == 0
+        with member(there, active, topic_name):
+            states = {plan.group: plan.state for plan in asyncio.run(look(config))}
+        assert states == {moved: GroupState.IN_STEP, active: GroupState.ACTIVE}
+        assert [committed(there, group, topic_name) for group in (moved, active)] == [[7], [UNKNOWN]]
