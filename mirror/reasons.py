@@ -300,11 +300,20 @@ class HaltReason(Enum):
     )
     LOOP = (
         "loop",
-        "The topic is mirrored the other way as well, by the flow that is named, and each copies what the other has "
-        "written, without end.",
-        "exclude the topic in one of the two (with offsets: mapped, topic.rename can give the copy another name "
-        f"instead), restart that mirror, then run {_UNPROVEN} for the one that is to go on (nothing shows that the "
-        "other one has ended: with one that still copies, records go round without end)",
+        "The flows that are named copy the destination topic, by one or more hops, back into the source topic, so that "
+        "records go round without end.",
+        "exclude the topic in one of these flows (with offsets: mapped, topic.rename can give the copy another name "
+        f"instead), restart that mirror, then run {_UNPROVEN} for those that are to go on (nothing shows that the "
+        "other one has ended: if it still copies, records go round without end). If a flow that is named exists no "
+        "more, the same command accepts that",
+        None,
+    )
+    LOOP_RENAMED = (
+        "loop",
+        "The records have passed this flow before, under other names of the topic, and come back to it by the flows "
+        "that are named: each time round, there would be one more copy under one more name.",
+        f"exclude the topic in this flow, or run {_UNPROVEN} to copy it once more under one more name (what comes back "
+        "of that halts again)",
         None,
     )
 

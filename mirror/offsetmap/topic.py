@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from kafka.protocol.admin import CreateTopicsRequest
@@ -138,16 +139,24 @@ class Shared:
 class State:
     """The flow's internal topic. Call ``open``; then ``ledger`` has its content, as of the last ``load``.
 
-    ``lean``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after some
-    tries, and its subclass ``StateUnusable`` if the topic holds something else than our records.
+    ``lean``, ``only``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after
+    some tries, and its subclass ``StateUnusable`` if the topic holds something else than our records.
     """
 
-    def __init__(self, cluster: Cluster, flow: str, *, topic: str = "", lean: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        flow: str,
+        *,
+        topic: str = "",
+        lean: bool = False,
+        only: Callable[[Entry], bool] | None = None,
+    ) -> None:
         """``topic``: another flow's internal topic, to be read only."""
         self.topic = topic or state_topic(flow)
         self._flow = "" if topic else flow
-        self._lean = lean
-        self.ledger = Ledger(lean=lean)
+        self._new_ledger = partial(Ledger, lean=lean, only=only)
+        self.ledger = self._new_ledger()
         self.lost: Ledger | None = None
         self._cluster = cluster
         self._topic_id: bytes | None = None
@@ -327,7 +336,7 @@ class State:
         if topic.topic_id != self._topic_id:
             # Another topic has that name now: nothing is known any more.
             self._keep_lost()
-            self._topic_id, self.ledger = topic.topic_id, Ledger(lean=self._lean)
+            self._topic_id, self.ledger = topic.topic_id, self._new_ledger()
             self._next = self._written = self._start = 0
         return PartitionLog(self._cluster, topic, 0, leader)
 
@@ -403,7 +412,7 @@ class State:
     async def _read_all(self, log: PartitionLog, end: int) -> tuple[int, Ledger]:
         """Reads the whole log. Returns the offset up to which it was read, and a new ledger. The previous ledger stays
         as it is if that fails."""
-        ledger = Ledger(lean=self._lean)
+        ledger = self._new_ledger()
         offset = await log.start()
         while offset < end:
             found = (await log.read(offset, max_bytes=READ_BYTES)).batches
