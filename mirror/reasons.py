@@ -27,7 +27,8 @@ class Heals(Enum):
 
     TOPICS = "the topics are as they have to be: checked whenever topics are refreshed"
     TERMS = "the destination topic's settings allow it: checked whenever topics are refreshed"
-    RESTART = "settings, rights or versions have changed: tried at each start and takeover"
+    RIGHTS = "the right is there: asked for whenever topics are refreshed, and tried at each start and takeover"
+    RESTART = "settings or versions have changed: tried at each start and takeover"
 
 
 class HaltReason(Enum):
@@ -390,25 +391,25 @@ class HaltReason(Enum):
         "the destination.",
         "grant its principal Alter on the destination cluster (ClusterAction before Kafka 3.9), or set fill: "
         "transaction, or offsets: mapped",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     AUTHORIZATION = (
         "authorization",
-        "The mirror's principal may not read the source topic, or not write the destination's.",
+        "The mirror's principal lacks a right to the source topic, or to the destination's.",
         "grant it Read on the source topic, and Write on the destination's",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     CLUSTER_AUTHORIZATION = (
         "authorization",
         "The mirror's principal may not produce idempotently.",
         "grant it IdempotentWrite on the destination cluster (needed before Kafka 2.8)",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     TRANSACTIONAL_ID_AUTHORIZATION = (
         "authorization",
         "The mirror's principal may not use its transactional ids.",
         "grant it Write on the transactional ids that begin with 'mirror.'",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     POLICY_VIOLATION = (
         "policy_violation",

@@ -7,6 +7,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirror.net.cluster import ANY_NODE, Cluster
+from mirror.net.rights import DENIED
 
 
 class Resource(IntEnum):
@@ -23,6 +24,7 @@ async def describe_configs(
     *,
     keys: list[str] | None = None,
     node_id: int = ANY_NODE,
+    denied: set[str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Returns resource name -> config name -> the broker's entry (``value``, ``config_source``, ``is_default``).
 
@@ -32,6 +34,7 @@ async def describe_configs(
         names: topics, or node ids as text. Nothing is asked if there are none.
         keys: only these configs; None: all. Brokers may send others, too.
         node_id: of the broker that is asked; by default any.
+        denied: gets the names of the resources that the mirror may not describe.
 
     A resource that the mirror may not describe is left out.
 
@@ -44,6 +47,8 @@ async def describe_configs(
         return {}
     request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
     answer = await cluster.call(request, node_id=node_id)
+    if denied is not None:
+        denied.update(result.resource_name for result in answer.results if result.error_code in DENIED)
     return {
         result.resource_name: {entry.name: entry for entry in result.configs}
         for result in answer.results

@@ -11,6 +11,7 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, Frame
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
+from mirror.net.rights import READ, TOPIC, Right
 from mirror.reasons import HaltReason
 from mirror.records.admit import Halt
 from mirror.records.header import NO_LEADER_EPOCH
@@ -356,7 +357,8 @@ class Fetcher(Link):
         if code in UNREADABLE and (outcome is Outcome.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
             relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
         elif outcome is Outcome.HALT:
-            relay.halt(partition, halted_by_error(code, where, None))
+            needs = Right(READ, TOPIC, partition.topic, relay.source.name)
+            relay.halt(partition, halted_by_error(code, where, None, needs=needs))
         else:
             self._doubt(partition, error_slug(code), f"{relay.source.name} broker {self.node_id}: {error_name(code)}")
 

@@ -68,7 +68,7 @@ class Commands:
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
         """Returns a halt's remedy. It ends with the command that resumes the partition, unless that is in it."""
         if text and _RESUME not in text:
-            by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS)
+            by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS, Heals.RIGHTS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
         return self.rendered(text, topic, partition)
 

@@ -14,10 +14,12 @@ comes round to each of them.
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror.net.cluster import not_described
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.offsetmap.pins import AcceptedLoop, Edge, Flow, Hop, Upstream
 from mirror.offsetmap.records import Checkpoint, Entry, KeptHalt, Note, Pin, Side
@@ -39,6 +41,9 @@ WATCH_EVERY_S = 1.0
 flows that feed one; it doubles with each look."""
 AT_ONCE = 100
 """Partitions that are looked at before others have their turn."""
+_GRANT = f"grant the mirror's principal Read and Describe on topics {PREFIX}* at the source, too"
+_ELSE = "a topic that is mirrored both ways, or in a ring, is else copied round without end"
+_PROBE = f"{PREFIX}is-there-a-right-to-describe-this"
 _SHOWN_FLOW = 200
 """Most characters of a flow's id in ``by_of``."""
 
@@ -100,6 +105,8 @@ class Loops:
             await self._hand_on(filter(_runs, self._relay.partitions.values()), anew=self._is_time_to_hand_on())
         except NetworkError as error:
             self._relay.log.warning("state_not_written", topic=self._state.topic, detail=str(error))
+        with suppress(NetworkError):  # the next look asks again
+            await self._check_right()
 
     def _is_time_to_hand_on(self) -> bool:
         """Returns True if flows that go on are to be handed on again: not with each of many looks."""
@@ -147,7 +154,8 @@ class Loops:
         self._check(partition)
         await self._hand_on([partition])
         self._begun.discard(partition.side)
-        self._look_often()
+        if self._pause_s >= LOOK_EVERY_S:
+            self._look_often()  # once for all that begin about now
 
     async def resumed(self, partitions: Iterable[Partition], *, accept: bool) -> None:
         """Looks again at partitions that are resumed. ``accept``: an operator says that some flow of each ring has
@@ -341,6 +349,18 @@ class Loops:
             self._feeds = await self._index()
         self._looked = True
 
+    async def _check_right(self) -> None:
+        """Logs if topics of that name may not be described, once until they may: a list of all topics leaves them out.
+        Of a name that does not exist, brokers say so only to those who may describe it."""
+        source = self._relay.source
+        await source.check_denied([_PROBE])
+        if _PROBE not in source.denied:
+            self._told.discard(_PROBE)
+        elif _PROBE not in self._told:
+            self._told.add(_PROBE)
+            error = not_described(source.name, f"{PREFIX}*")
+            self._relay.log.warning("loops_not_seen", detail=str(error), remedy=f"{_GRANT}; {_ELSE}")
+
     async def _index(self) -> dict[tuple[str, int], list[_Feed]]:
         found: dict[tuple[str, int], list[_Feed]] = {}
         for _, state in sorted(self._there.items()):
@@ -382,10 +402,10 @@ class Loops:
                 self._relay.log.warning(
                     "loops_not_seen",
                     detail=f"{name} at {self._relay.source.name} cannot be read: {error}",
-                    remedy=f"{_remedy(error, name)}; a topic that is mirrored both ways, or in a ring, is else copied "
-                    "round without end",
+                    remedy=f"{_remedy(error, name)}; {_ELSE}",
                 )
             return
+        self._told.discard(name)
         self._there[name] = state
 
 
@@ -418,7 +438,7 @@ def _by_renamed(hop: Hop) -> tuple[str, str]:
 def _remedy(error: NetworkError, name: str) -> str:
     if isinstance(error, Damaged | Unreadable):
         return f"see that broker's disk; if the flow of {name} is not used any more, delete that topic"
-    return "grant the mirror's principal Read and Describe on mirror-internal.* at the source, too"
+    return _GRANT
 
 
 def _now_ms() -> int:

@@ -20,11 +20,11 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from mirror.net.cluster import Cluster
 from mirror.net.configs import Resource
 from mirror.net.errors import Refused
+from mirror.net.rights import ALTER_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import Suspended
 from mirror.offsetmap.topic import Memory
-from mirror.reasons import HaltReason
-from mirror.relay.halts import halt
+from mirror.relay.halts import PartitionHalted, halted_by_lack
 from mirror.relay.topics.creating import TOPIC_CONFIG_SOURCE
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.pairing import CLEANUP_POLICY
@@ -153,11 +153,12 @@ class Cleanup:
         answer = await self._destination.call(request)
         for result in answer.responses:
             if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise halt(
-                    HaltReason.LEADING_OFFSETS,
+                lacks = Right(ALTER_CONFIGS, TOPIC, self._topic, self._destination.name)
+                detail = (
                     f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
-                    "not suspend that; grant its principal AlterConfigs on the topic",
+                    f"not suspend that; its principal lacks {lacks}"
                 )
+                raise PartitionHalted(halted_by_lack(detail, lacks))
             if result.error_code:
                 what = f"{self._destination.name}: IncrementalAlterConfigs of {self._topic}"
                 raise Refused(what, result.error_code, result.error_message)
