@@ -27,7 +27,8 @@ class Heals(Enum):
 
     TOPICS = "the topics are as they have to be: checked whenever topics are refreshed"
     TERMS = "the destination topic's settings allow it: checked whenever topics are refreshed"
-    RESTART = "settings, rights or versions have changed: tried at each start and takeover"
+    RIGHTS = "the right is there: asked for whenever topics are refreshed, and tried at each start and takeover"
+    RESTART = "settings or versions have changed: tried at each start and takeover"
 
 
 class HaltReason(Enum):
@@ -300,11 +301,20 @@ class HaltReason(Enum):
     )
     LOOP = (
         "loop",
-        "The topic is mirrored the other way as well, by the flow that is named, and each copies what the other has "
-        "written, without end.",
-        "exclude the topic in one of the two (with offsets: mapped, topic.rename can give the copy another name "
-        f"instead), restart that mirror, then run {_UNPROVEN} for the one that is to go on (nothing shows that the "
-        "other one has ended: with one that still copies, records go round without end)",
+        "The flows that are named copy the destination topic, by one or more hops, back into the source topic, so that "
+        "records go round without end.",
+        "exclude the topic in one of these flows (with offsets: mapped, topic.rename can give the copy another name "
+        f"instead), restart that mirror, then run {_UNPROVEN} for those that are to go on (nothing shows that the "
+        "other one has ended: if it still copies, records go round without end). If a flow that is named exists no "
+        "more, the same command accepts that",
+        None,
+    )
+    LOOP_RENAMED = (
+        "loop",
+        "The records have passed this flow before, under other names of the topic, and come back to it by the flows "
+        "that are named: each time round, there would be one more copy under one more name.",
+        f"exclude the topic in this flow, or run {_UNPROVEN} to copy it once more under one more name (what comes back "
+        "of that halts again)",
         None,
     )
 
@@ -381,25 +391,25 @@ class HaltReason(Enum):
         "the destination.",
         "grant its principal Alter on the destination cluster (ClusterAction before Kafka 3.9), or set fill: "
         "transaction, or offsets: mapped",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     AUTHORIZATION = (
         "authorization",
-        "The mirror's principal may not read the source topic, or not write the destination's.",
+        "The mirror's principal lacks a right to the source topic, or to the destination's.",
         "grant it Read on the source topic, and Write on the destination's",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     CLUSTER_AUTHORIZATION = (
         "authorization",
         "The mirror's principal may not produce idempotently.",
         "grant it IdempotentWrite on the destination cluster (needed before Kafka 2.8)",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     TRANSACTIONAL_ID_AUTHORIZATION = (
         "authorization",
         "The mirror's principal may not use its transactional ids.",
         "grant it Write on the transactional ids that begin with 'mirror.'",
-        Heals.RESTART,
+        Heals.RIGHTS,
     )
     POLICY_VIOLATION = (
         "policy_violation",

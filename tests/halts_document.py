@@ -23,7 +23,9 @@ Who ends a halt:
   partition over.
 * *topics*: the mirror, once the topics are as they have to be. It checks whenever it refreshes topics.
 * *terms*: the mirror, once the destination topic's settings allow it. It checks whenever it refreshes topics.
-* *restart*: the mirror, at its next start or takeover, once settings, rights or versions have changed.
+* *rights*: the mirror, once the right is there. It checks whenever it refreshes topics, and at its next start or
+  takeover.
+* *restart*: the mirror, at its next start or takeover, once settings or versions have changed.
 
 *Before the start* names the line of `mirror plan` that tells of such partitions before the first byte is copied, or why
 none can.

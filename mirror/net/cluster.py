@@ -23,6 +23,7 @@ from mirror.net.connection import READ_AHEAD, Asked, Connection
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
 from mirror.net.health.unreached import Unreached
 from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.rights import DENIED, DESCRIBE, TOPIC, Right
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from mirror.wire.versions import NULL_UUID
@@ -72,6 +73,8 @@ class Cluster:
         self.controller_id = ANY_NODE
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
+        self.denied: set[str] = set()
+        """Topics that may not be described, as far as they were asked for by name: they may be there."""
         self.refreshed_at = 0.0
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
         """Requests that failed, and error codes in answers, by API and stable name."""
@@ -151,6 +154,23 @@ class Cluster:
         """Counts a failed request, or an error code in an answer. ``error``: its stable name."""
         self.errors[api, error] += 1
 
+    def _note_denied(self, name: str, code: int) -> None:
+        self.denied.discard(name)
+        if code in DENIED:
+            self.denied.add(name)
+
+    async def check_denied(self, topics: Iterable[str]) -> None:
+        """Asks for topics by name: ``denied`` then says which of them may not be described. The list of all topics
+        leaves these out. Nothing else of the answer is stored.
+
+        Raises:
+            NetworkError: no broker answers.
+        """
+        names = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        answer = await self.call(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        for found in answer.topics:
+            self._note_denied(found.name, found.error_code)
+
     # -- brokers and leaders ---------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, int]:
@@ -176,6 +196,7 @@ class Cluster:
         if topics is None:
             self.topics.clear()
         for found in answer.topics:
+            self._note_denied(found.name, found.error_code)
             if found.error_code:
                 failed[found.name] = found.error_code
                 self.topics.pop(found.name, None)
@@ -418,6 +439,12 @@ class Cluster:
             f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(map(str, failures)))}; "
             "check bootstrap.servers and that its brokers listen there"
         )
+
+
+def not_described(cluster: str, name: str) -> Refused:
+    """Returns the error for a topic that may not be described, so that nobody can tell whether it is there."""
+    needs = Right(DESCRIBE, TOPIC, name, cluster)
+    return Refused(f"{cluster}: Metadata of {name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED, needs=needs)
 
 
 def no_leader(cluster: str, name: str, partition: int, topic: Topic | None) -> Unreachable:

@@ -8,6 +8,7 @@ from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigs
 
 from mirror.net.cluster import ANY_NODE, Cluster
 from mirror.net.errors import Refused
+from mirror.net.rights import ALTER_CONFIGS, DENIED, TOPIC, Right
 
 _SET, _DELETE = 0, 1
 
@@ -26,6 +27,7 @@ async def describe_configs(
     *,
     keys: list[str] | None = None,
     node_id: int = ANY_NODE,
+    denied: set[str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Returns resource name -> config name -> the broker's entry (``value``, ``config_source``, ``is_default``).
 
@@ -35,6 +37,7 @@ async def describe_configs(
         names: topics, or node ids as text. Nothing is asked if there are none.
         keys: only these configs; None: all. Brokers may send others, too.
         node_id: of the broker that is asked; by default any.
+        denied: gets the names of the resources that the mirror may not describe.
 
     A resource that the mirror may not describe is left out.
 
@@ -47,6 +50,8 @@ async def describe_configs(
         return {}
     request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
     answer = await cluster.call(request, node_id=node_id)
+    if denied is not None:
+        denied.update(result.resource_name for result in answer.results if result.error_code in DENIED)
     return {
         result.resource_name: {entry.name: entry for entry in result.configs}
         for result in answer.results
@@ -77,4 +82,5 @@ async def alter_configs(cluster: Cluster, kind: Resource, name: str, values: Map
     for result in answer.responses:
         if result.error_code:
             what = f"{cluster.name}: IncrementalAlterConfigs of {name}"
-            raise Refused(what, result.error_code, result.error_message)
+            needs = Right(ALTER_CONFIGS, TOPIC, name, cluster.name) if kind is Resource.TOPIC else None
+            raise Refused(what, result.error_code, result.error_message, needs=needs)

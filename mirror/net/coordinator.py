@@ -18,6 +18,8 @@ from mirror.net.backoff import Backoff
 from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unsupported
+from mirror.net.rights import DESCRIBE, TRANSACTIONAL_ID, WRITE, Right
+from mirror.net.rights import GROUP as RIGHT_TO_GROUP
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 
@@ -193,7 +195,9 @@ class Coordinator:
         else:
             code = answer.error_code
         if code:
-            raise Refused(f"{self._cluster.name}: {name.removesuffix('Request')} of {transactional_id}", code)
+            what = f"{self._cluster.name}: {name.removesuffix('Request')} of {transactional_id}"
+            of_topic = code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise Refused(what, code, needs=None if of_topic else self._needs(WRITE, transactional_id))
         return answer
 
     async def _describe(self, node_id: int, asked: list[_Id]) -> list[Ownership | NetworkError | None]:
@@ -209,8 +213,11 @@ class Coordinator:
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return NOBODY
         if row.error_code:
-            return Refused(what, row.error_code)
+            return Refused(what, row.error_code, needs=self._needs(DESCRIBE, transactional_id))
         return Ownership(row.producer_id, row.producer_epoch)
+
+    def _needs(self, operation: str, transactional_id: str) -> Right:
+        return Right(operation, TRANSACTIONAL_ID, transactional_id, self._cluster.name)
 
     async def _insist(self, transactional_id: str, ask: Callable[[], Awaitable[Result]], *, safe: bool) -> Result:
         """Repeats ``ask`` while the coordinator moves or is busy, for a bounded time.
@@ -285,12 +292,18 @@ async def find_coordinators(cluster: Cluster, key_type: int, keys: Sequence[str]
     else:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
         found = {row.key: row for row in (await connection.call(request, version=version)).coordinators}
-    return [_coordinator(f"{cluster.name}: FindCoordinator of {key}", found.get(key)) for key in keys]
+    kind = TRANSACTIONAL_ID if key_type == TRANSACTION else RIGHT_TO_GROUP
+    return [
+        _coordinator(
+            f"{cluster.name}: FindCoordinator of {key}", found.get(key), Right(DESCRIBE, kind, key, cluster.name)
+        )
+        for key in keys
+    ]
 
 
-def _coordinator(what: str, row: Any) -> Node | NetworkError:
+def _coordinator(what: str, row: Any, needs: Right) -> Node | NetworkError:
     if row is None:
         return ConnectionLost(f"{what}: nothing in the answer")
     if row.error_code:
-        return Refused(what, row.error_code, row.error_message)
+        return Refused(what, row.error_code, row.error_message, needs=needs)
     return Node(row.node_id, row.host, row.port)

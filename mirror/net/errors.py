@@ -14,6 +14,7 @@ NetworkError         ``slug``: a stable name, for metrics
 └── Damaged            it answered with bytes that nobody has written
 """
 
+from mirror.net.rights import DENIED, Right
 from mirror.wire.errors import error_name, error_slug
 
 
@@ -72,10 +73,14 @@ class Unsupported(NetworkError):
 
 
 class Refused(NetworkError):
-    """The broker answered with an error code. ``code``: Kafka's."""
+    """The broker answered with an error code. ``code``: Kafka's. ``lacks``: the right that is missing, if that is the
+    error."""
 
-    def __init__(self, what: str, code: int, message: str | None = None) -> None:
-        super().__init__(f"{what}: {error_name(code)}" + (f", {message}" if message else ""))
+    def __init__(self, what: str, code: int, message: str | None = None, *, needs: Right | None = None) -> None:
+        """``needs``: the right that the request needs."""
+        self.lacks = needs if code in DENIED else None
+        text = f"{what}: {error_name(code)}" + (f", {message}" if message else "")
+        super().__init__(text + (f"; the mirror's principal lacks {self.lacks}: grant it" if self.lacks else ""))
         self.code = code
         self.slug = error_slug(code)
 

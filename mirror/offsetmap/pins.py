@@ -16,6 +16,8 @@ from mirror.offsetmap.keys import VERSION, Side, dump, key_of
 from mirror.records.header import HEADER_SIZE, MAGIC_AT
 
 DIGEST_SIZE = 8
+MOST_HOPS = 128
+"""Most flows that are written down as feeding one partition; the nearest of them, if there are more."""
 
 
 def header_digest(header: bytes | memoryview) -> str:
@@ -261,12 +263,13 @@ class KeptHalt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoop:
-    """An operator has resumed a partition that a flow the other way had copied back (``relay.durable.loops``), or that
+    """An operator has resumed a partition whose records come back by way of a flow (``relay.durable.loops``), or that
     another flow copies as well (``relay.durable.flows``)."""
 
     side: Side
     by: str
-    """That flow's internal topic: at the source, unless it says "at the destination"."""
+    """That flow: its internal topic, at the source unless it says "at the destination"; or its edge in a ring
+    (``loops.by_of``)."""
     digest: str
     """Digest of what it had written down of the partition by then. Whatever it writes later is not accepted."""
 
@@ -282,6 +285,79 @@ class AcceptedLoop:
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """Reads what ``key`` and ``value`` made."""
         return cls(side=Side.of(key), by=fields.label(key, "by"), digest=fields.label(value, "digest"))
+
+
+class Edge(NamedTuple):
+    """A flow that copies a topic of one cluster into a topic of another. Partitions keep their numbers, so this says of
+    each partition where its records come from."""
+
+    flow: str
+    """The flow's id."""
+    source_cluster: str
+    """Cluster id."""
+    topic: str
+    destination_cluster: str
+    into: str
+    """The destination topic."""
+
+
+class Hop(NamedTuple):
+    """One flow on the way of a partition's records."""
+
+    edge: Edge
+    digest: str
+    """Digest of what the flow has written down of the partition. It changes whenever the flow has copied more."""
+    at_ms: int
+    """When the next flow on the way saw this digest first. If there are several for an edge, the latest counts."""
+
+    @classmethod
+    def load(cls, row: object) -> Self:
+        """Reads it from a record that has it in a list."""
+        if type(row) is not list or len(row) != len(_HOP):
+            raise ValueError("a hop is no list of its fields")
+        told = dict(zip(_HOP, row, strict=True))
+        edge = Edge(
+            flow=fields.label(told, "flow"),
+            source_cluster=fields.label(told, "source_cluster"),
+            topic=fields.topic(told, "topic"),
+            destination_cluster=fields.label(told, "destination_cluster"),
+            into=fields.topic(told, "into"),
+        )
+        return cls(edge, fields.digest(told["digest"]), fields.at_ms(told))
+
+
+_HOP = (*Edge._fields, "digest", "at_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """The flows that feed the source partition of a flow, as far back as they are known (``relay.durable.loops``).
+    A flow that copies on from this flow's destination reads there where its records come from."""
+
+    side: Side
+    hops: tuple[Hop, ...]
+    """The nearest first; none twice."""
+    at_ms: int = 0
+
+    def key(self) -> bytes:
+        """Returns the key: one for each partition."""
+        return upstream_key(self.side)
+
+    def value(self) -> bytes:
+        """Returns the value, in JSON."""
+        hops = [[*hop.edge, hop.digest, hop.at_ms] for hop in self.hops]
+        return dump({"v": VERSION, "hops": hops, "at_ms": self.at_ms})
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """Reads what ``key`` and ``value`` made."""
+        rows = value["hops"]
+        if type(rows) is not list or len(rows) > MOST_HOPS:
+            raise ValueError(f"hops is no list of at most {MOST_HOPS}")
+        hops = tuple(Hop.load(row) for row in rows)
+        if len({hop.edge for hop in hops}) < len(hops):
+            raise ValueError("a hop is there twice")
+        return cls(side=Side.of(key), hops=hops, at_ms=fields.at_ms(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,3 +453,8 @@ def remembered_key(side: Side) -> bytes:
 def loop_key(side: Side, by: str) -> bytes:
     """Returns the key of a partition's ``AcceptedLoop``."""
     return key_of("loop", side, by=by)
+
+
+def upstream_key(side: Side) -> bytes:
+    """Returns the key of a partition's ``Upstream``."""
+    return key_of("upstream", side)

@@ -12,7 +12,7 @@ Pure.
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Self
@@ -30,11 +30,13 @@ from mirror.offsetmap.pins import (
     Pin,
     Remembered,
     Suspended,
+    Upstream,
     halt_key,
     loop_key,
     pin_key,
     remembered_key,
     suspended_key,
+    upstream_key,
 )
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.identity import Identity
@@ -55,6 +57,7 @@ __all__ = [
     "Side",
     "Skipped",
     "StateError",
+    "Upstream",
     "read_entry",
 ]
 
@@ -204,7 +207,9 @@ class Skipped:
         )
 
 
-Entry = Checkpoint | Chunk | Skipped | Flow | Pin | Note | KeptHalt | AcceptedLoop | Remembered | Suspended
+Pinned = Flow | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
+"""Entries of which the newest of a key counts, whatever else there is."""
+Entry = Checkpoint | Chunk | Skipped | Note | Pinned
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
@@ -214,6 +219,7 @@ _KINDS: dict[str, type[Entry]] = {
     "copied": Note,
     "halt": KeptHalt,
     "loop": AcceptedLoop,
+    "upstream": Upstream,
     "remembered": Remembered,
     "suspended": Suspended,
 }
@@ -263,13 +269,15 @@ class Ledger:
     """All entries that count, by key. ``apply`` records in the order of the log.
 
     A ``lean`` ledger keeps only the first run of each sealed chunk: a worker needs no more, however long the maps are.
+    With ``only``, it keeps the entries for which that returns True.
     """
 
     lean: bool = False
+    only: Callable[[Entry], bool] | None = None
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
-    _pinned: dict[bytes, Flow | Pin | KeptHalt | AcceptedLoop | Remembered | Suspended] = field(default_factory=dict)
+    _pinned: dict[bytes, Pinned] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Applies one record; ``value`` None takes the key away.
@@ -284,11 +292,13 @@ class Ledger:
 
     def put(self, entry: Entry) -> None:
         """Keeps an entry, as the newest of its key."""
+        if self.only is not None and not self.only(entry):
+            return
         key = entry.key()
         if isinstance(entry, Skipped):
             self._skipped[key] = entry
             return
-        if isinstance(entry, Flow | Pin | KeptHalt | AcceptedLoop | Remembered | Suspended):
+        if isinstance(entry, Pinned):
             self._pinned[key] = entry
             return
         account = self._accounts.setdefault(entry.side, _Account())
@@ -438,6 +448,11 @@ class Ledger:
         """Returns what an operator has accepted of a flow the other way. ``by``: its internal topic."""
         found = self._pinned.get(loop_key(side, by))
         return found if isinstance(found, AcceptedLoop) else None
+
+    def upstream(self, side: Side) -> Upstream | None:
+        """Returns the flows that feed this partition's source, as last written down."""
+        found = self._pinned.get(upstream_key(side))
+        return found if isinstance(found, Upstream) else None
 
     def remembered(self, side: Side) -> Remembered | None:
         """Returns what was noted before this partition was last fenced."""

@@ -12,16 +12,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, Leader, no_leader
+from mirror.net.cluster import Cluster, Leader, Topic, no_leader, not_described
 from mirror.net.configs import Resource, describe_configs
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
 from mirror.net.logs.log import PartitionLog
+from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.chunks import Chunk, joined
 from mirror.offsetmap.records import Entry, Flow, Ledger, Side, StateError
 from mirror.offsetmap.runs import MapError, OffsetMap
@@ -85,6 +87,8 @@ class Memory(Protocol):
     ledger: Ledger
     lost: Ledger | None
     """The ledger as of when the topic was found to have lost some of it; None again once that is repaired."""
+    lacks: Right | None
+    """The right to read its configs, if that is missing."""
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
         """Finds or creates the topic, and reads it; False if there is none."""
@@ -138,17 +142,26 @@ class Shared:
 class State:
     """The flow's internal topic. Call ``open``; then ``ledger`` has its content, as of the last ``load``.
 
-    ``lean``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after some
-    tries, and its subclass ``StateUnusable`` if the topic holds something else than our records.
+    ``lean``, ``only``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after
+    some tries, and its subclass ``StateUnusable`` if the topic holds something else than our records.
     """
 
-    def __init__(self, cluster: Cluster, flow: str, *, topic: str = "", lean: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        flow: str,
+        *,
+        topic: str = "",
+        lean: bool = False,
+        only: Callable[[Entry], bool] | None = None,
+    ) -> None:
         """``topic``: another flow's internal topic, to be read only."""
         self.topic = topic or state_topic(flow)
         self._flow = "" if topic else flow
-        self._lean = lean
-        self.ledger = Ledger(lean=lean)
+        self._new_ledger = partial(Ledger, lean=lean, only=only)
+        self.ledger = self._new_ledger()
         self.lost: Ledger | None = None
+        self.lacks: Right | None = None
         self._cluster = cluster
         self._topic_id: bytes | None = None
         self._next = 0
@@ -237,7 +250,7 @@ class State:
             await self._create(replication_factor)
         topic, leader = self._cluster.topics.get(self.topic), self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
-            raise no_leader(self._cluster.name, self.topic, 0, topic)
+            raise self._no_leader(topic)
         if topic.topic_id != self._topic_id or not self._next:
             return False
         log = PartitionLog(self._cluster, topic, 0, leader)
@@ -301,7 +314,8 @@ class State:
                 f"cannot create {self.topic} with {replicas} replicas at {self._cluster.name} (grant Create, Read, "
                 f"Write and Describe on it; or create it by hand: one partition, {_POLICY}={_COMPACT})"
             )
-            raise Refused(what, result.error_code, result.error_message)
+            needs = Right(CREATE, TOPIC, self.topic, self._cluster.name)
+            raise Refused(what, result.error_code, result.error_message, needs=needs)
         for _ in range(LOOKS):
             await self._cluster.refresh([self.topic])
             if self._cluster.leader(self.topic, 0) is not None:
@@ -309,8 +323,10 @@ class State:
             await asyncio.sleep(PAUSE_S)
 
     async def _check_policy(self) -> None:
-        configs = await describe_configs(self._cluster, Resource.TOPIC, [self.topic], keys=[_POLICY])
-        # Without the right to describe it, it is taken to be as it was created.
+        denied: set[str] = set()
+        configs = await describe_configs(self._cluster, Resource.TOPIC, [self.topic], keys=[_POLICY], denied=denied)
+        # Without the right to describe it, it is taken to be as it was created, and that is logged.
+        self.lacks = Right(DESCRIBE_CONFIGS, TOPIC, self.topic, self._cluster.name) if denied else None
         policy = configs.get(self.topic, {}).get(_POLICY)
         if policy is not None and policy.value != _COMPACT:
             raise StateUnusable(
@@ -323,13 +339,20 @@ class State:
         topic = self._cluster.topics.get(self.topic)
         leader = self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
-            raise no_leader(self._cluster.name, self.topic, 0, topic)
+            raise self._no_leader(topic)
         if topic.topic_id != self._topic_id:
             # Another topic has that name now: nothing is known any more.
             self._keep_lost()
-            self._topic_id, self.ledger = topic.topic_id, Ledger(lean=self._lean)
+            self._topic_id, self.ledger = topic.topic_id, self._new_ledger()
             self._next = self._written = self._start = 0
         return PartitionLog(self._cluster, topic, 0, leader)
+
+    def _no_leader(self, topic: Topic | None) -> NetworkError:
+        """Returns the error for a topic that is not there, has no leader, or may not be described."""
+        cluster = self._cluster
+        if topic is None and self.topic in cluster.denied:
+            return not_described(cluster.name, self.topic)
+        return no_leader(cluster.name, self.topic, 0, topic)
 
     def _keep_lost(self) -> None:
         """Keeps what is known as ``lost``, because the topic may lack some of it."""
@@ -403,7 +426,7 @@ class State:
     async def _read_all(self, log: PartitionLog, end: int) -> tuple[int, Ledger]:
         """Reads the whole log. Returns the offset up to which it was read, and a new ledger. The previous ledger stays
         as it is if that fails."""
-        ledger = Ledger(lean=self._lean)
+        ledger = self._new_ledger()
         offset = await log.start()
         while offset < end:
             found = (await log.read(offset, max_bytes=READ_BYTES)).batches

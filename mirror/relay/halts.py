@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from mirror.net.errors import Damaged, Unreadable
+from mirror.net.rights import Right
 from mirror.reasons import RECOPY, RECOPY_MAPPED, HaltReason
 from mirror.records.admit import Halt as BatchHalt
 from mirror.records.admit import Terms
-from mirror.wire.errors import HALTING, error_name
+from mirror.wire.errors import HALTING, ErrorCode, error_name
 
 WAS_COMPACTED = (
     "; or a log cleaner took it while cleanup.policy had compact, which it has not now: then set it back, resume, and "
@@ -34,11 +35,13 @@ class Halted:
     """When another worker halted the partition, in ms since 1970; 0: just now, here."""
     size: int = 0
     """Bytes of a batch that was found too large before it was sent."""
+    lacks: Right | None = None
+    """The right that is missing, if that is the reason and known."""
 
     @classmethod
-    def of(cls, reason: HaltReason, detail: str, *, size: int = 0) -> Self:
+    def of(cls, reason: HaltReason, detail: str, *, size: int = 0, lacks: Right | None = None) -> Self:
         """Returns a halt with the reason's own meaning and remedy."""
-        return cls(reason.slug, detail, reason.told, size=size)
+        return cls(reason.slug, detail, reason.told, size=size, lacks=lacks)
 
 
 class Suspicion(NamedTuple):
@@ -122,6 +125,15 @@ def halted_by_damage(error: Damaged | Unreadable, source: str) -> Halted:
     return Halted.of(reason, str(error))
 
 
-def halted_by_error(code: int, where: str, message: str | None) -> Halted:
-    """Returns the halt for an error code that looking again cannot cure."""
-    return Halted.of(HALTING[code], f"{where}: {error_name(code)}" + (f", {message}" if message else ""))
+def halted_by_lack(detail: str, lacks: Right, reason: HaltReason = HaltReason.AUTHORIZATION) -> Halted:
+    """Returns the halt for a right that is missing. Its remedy is to grant it."""
+    return Halted(reason.slug, detail, f"{reason.meaning} {lacks.grant[0].upper()}{lacks.grant[1:]}", lacks=lacks)
+
+
+def halted_by_error(code: int, where: str, message: str | None, *, needs: Right | None = None) -> Halted:
+    """Returns the halt for an error code that looking again cannot cure. ``needs``: the right that the request
+    needs."""
+    detail = f"{where}: {error_name(code)}" + (f", {message}" if message else "")
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and needs is not None:
+        return halted_by_lack(f"{detail}; the mirror's principal lacks {needs}", needs)
+    return Halted.of(HALTING[code], detail)

@@ -44,7 +44,7 @@ from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.stats import Stats
-from mirror.relay.topics.describing import PATIENCE_S
+from mirror.relay.topics.describing import PATIENCE_S, Unread
 from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
 from mirror.relay.topics.limits import Warnings
@@ -56,6 +56,7 @@ from mirror.relay.watch.ends import Ends
 from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.relay.watch.idle import Idle
 from mirror.relay.watch.renewal import Renewal
+from mirror.relay.watch.rights import Rights
 from mirror.relay.watch.stalls import Stalls
 from mirror.wire.produce import topic_head
 from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
@@ -114,6 +115,7 @@ class Relay:
         self._readback = ReadBack(self)
         self._gaps = Gaps(self)
         self.verdicts = Verdicts(self)
+        self.rights = Rights(self)
         self._stalls = Stalls(self)
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
@@ -131,6 +133,7 @@ class Relay:
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
         self.gone = GoneTopics(source, destination, settings, self.durable.state, log)
         self._narrower = Warnings(log, destination.name)
+        self._unread = Unread(log, source.name)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
         self._sync = ConfigSync(destination, settings, log)
@@ -229,8 +232,10 @@ class Relay:
         ):
             self._produce_version = PRODUCE_TOPIC_IDS - 1
             self.inner_loop = InnerLoop(self._produce_version)
-        self.refresh.tell_unknown()
+        await self.refresh.tell_unknown()
         self._narrower.tell((pair.destination, pair.narrower) for pair in pairs)
+        state = self.durable.state
+        self._unread.tell([*(lack for pair in pairs for lack in pair.unread), *([state.lacks] if state.lacks else [])])
         before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
         await self.gone.renew(before)
         await self.loops.renew()
@@ -241,6 +246,7 @@ class Relay:
                 if key not in self.partitions:
                     self.adopt(key)
         self._ids.compare()
+        await self.rights.renew(self.halted)
         for partition in self.halted:
             self._note_due(partition)
             self._resuming.heal(partition)

@@ -48,7 +48,11 @@ class Resuming:
         if pair is None or pair.halt_of(partition.index) is not None or not _at_rest(partition):
             return
         by_itself = heals(partition.halted.reason)
-        if by_itself is Heals.TOPICS or (by_itself is Heals.TERMS and pair.terms != partition.terms):
+        if (
+            by_itself is Heals.TOPICS
+            or (by_itself is Heals.TERMS and pair.terms != partition.terms)
+            or (by_itself is Heals.RIGHTS and self._relay.rights.is_back(partition))
+        ):
             told = {"topic": partition.topic, "partition": partition.index, "reason": partition.halted.reason}
             self._relay.log.info("healed", **told)
             self._go_on(partition, pair)

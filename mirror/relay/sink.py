@@ -15,6 +15,7 @@ from typing import Any
 from mirror.net.buffers import Frame, FramePool
 from mirror.net.connection import Connection, Piece
 from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.net.rights import TOPIC, WRITE, Right
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.records.intact import is_intact
@@ -333,7 +334,10 @@ class Lane(Link):
             # It is intact here, so it was damaged on its way. That may never happen again.
             detail = f"{where}, {error_name(code)}: its checksum is right here"
             return None if again else Halted.of(HaltReason.DAMAGED_IN_TRANSIT, detail)
-        return halted_by_error(code, where, answer.message) if outcome_of(code) is Outcome.HALT else None
+        if outcome_of(code) is not Outcome.HALT:
+            return None
+        needs = Right(WRITE, TOPIC, partition.destination, self._relay.destination.name)
+        return halted_by_error(code, where, answer.message, needs=needs)
 
     def fail(self, error: NetworkError) -> None:
         """The oldest request will not be answered."""

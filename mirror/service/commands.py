@@ -76,7 +76,7 @@ class Commands:
         """Returns a halt's remedy. It has the command that resumes the partition, and names the line of `mirror plan`
         that tells of such halts beforehand."""
         if text and _RESUME not in text:
-            by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS)
+            by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS, Heals.RIGHTS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
         if text and (line := beforehand(reason)):
             text += f". {line[0].upper()}{line[1:]}"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from mirror.net.rights import Right
 from mirror.offsetmap.records import Entry, Flow, Ledger
 from mirror.offsetmap.topic import Row
 
@@ -22,6 +23,7 @@ class MemoryState:
         self.rows = rows
         self.ledger = Ledger(lean=True)
         self.lost: Ledger | None = None
+        self.lacks: Right | None = None
         self._exchange = exchange
         self._next = 0
 

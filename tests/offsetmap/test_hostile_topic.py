@@ -11,13 +11,24 @@ from hypothesis import strategies as st
 
 from mirror.offsetmap import fields
 from mirror.offsetmap.keys import dump
-from mirror.offsetmap.pins import AcceptedLoop, KeptHalt, LastCopied, Note, Pin, Suspended
+from mirror.offsetmap.pins import MOST_HOPS, AcceptedLoop, KeptHalt, LastCopied, Note, Pin, Suspended
 from mirror.offsetmap.records import Checkpoint, Entry, Flow, Ledger, StateError, read_entry
 from mirror.offsetmap.runs import MapError, Run
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.assignment import read_committed
-from tests.offsetmap.test_records import FLOW, HALT, PIN, REMEMBERED, SIDE, SKIPPED, SUSPENDED, checkpoint, chunk
+from tests.offsetmap.test_records import (
+    FLOW,
+    HALT,
+    PIN,
+    REMEMBERED,
+    SIDE,
+    SKIPPED,
+    SUSPENDED,
+    UPSTREAM,
+    checkpoint,
+    chunk,
+)
 
 NOTE = Note(side=SIDE, writer="a", source_id="ab" * 16, destination_id=None, copied=LastCopied(7, 2, "ab" * 8, 7))
 ENTRIES: list[Entry] = [
@@ -31,6 +42,7 @@ ENTRIES: list[Entry] = [
     AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="d"),
     REMEMBERED,
     SUSPENDED,
+    UPSTREAM,
 ]
 DEEP = b"[" * 100_000
 WRONG: list[Any] = [
@@ -184,6 +196,15 @@ def _both(entry: Entry) -> tuple[bytes, bytes]:
         (REMEMBERED, "producer", [1, 2, 1 << 31]),
         (SUSPENDED, "values", {"retention.ms": 7}),
         (SUSPENDED, "values", ["retention.ms"]),
+        (UPSTREAM, "hops", {}),
+        (UPSTREAM, "hops", [["a->b", "c1", "orders", "c2", "all-orders", ""]]),
+        (UPSTREAM, "hops", [["a->b", "c1", "no topic", "c2", "all-orders", "", 8]]),
+        (UPSTREAM, "hops", [["a->b", "c1", "orders", "c2", "all-orders", "digest", 8]]),
+        (UPSTREAM, "hops", [["a->b", "c1", "orders", "c2", "all-orders", "", True]]),
+        (UPSTREAM, "hops", [["a\nb", "c1", "orders", "c2", "all-orders", "", 8]]),
+        (UPSTREAM, "hops", [["a->b", "c1", "orders", "c2", "all-orders", "", 8]] * 2),
+        (UPSTREAM, "hops", [[f"f{at}", "c1", "o", "c2", "o", "", 8] for at in range(MOST_HOPS + 1)]),
+        (UPSTREAM, "at_ms", -1),
     ],
 )
 def test_what_no_mirror_writes_is_refused(entry: Entry, name: str, wrong: object) -> None:

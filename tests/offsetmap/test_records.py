@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsetmap.pins import LastCopied, Suspended
+from mirror.offsetmap.pins import Edge, Hop, LastCopied, Suspended, Upstream
 from mirror.offsetmap.records import (
     CHUNK_RUNS,
     AcceptedLoop,
@@ -67,6 +67,14 @@ PIN = Pin(
 )
 HALT = KeptHalt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
 LOOP = AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="0123456789abcdef")
+UPSTREAM = Upstream(
+    side=SIDE,
+    hops=(
+        Hop(Edge("a->b", "c1", "orders", "c2", "all-orders"), "0123456789abcdef", 8),
+        Hop(Edge("é", "c0", "o", "c1", "orders"), "", 9),
+    ),
+    at_ms=7,
+)
 SUSPENDED = Suspended(topic="orders", topic_id="0f" * 16, values={"cleanup.policy": "compact", "retention.ms": None})
 REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)
 
@@ -85,6 +93,7 @@ REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, 
         REMEMBERED,
         SUSPENDED,
         LOOP,
+        UPSTREAM,
     ],
 )
 def test_what_is_written_is_read(entry: Entry) -> None:
@@ -245,3 +254,15 @@ def test_a_lean_ledger_keeps_the_first_run_of_sealed_chunks() -> None:
     ledger.put(chunk("a", 1, 0, *runs[:3], number=1))
     assert [list(one.map) for one in ledger.chunks(SIDE)] == [runs[:1], runs[:3]]
     assert len(chunk("a", 1, 0, *runs, sealed=True).value()) < 32 * 1024
+
+
+def test_only_what_is_asked_for() -> None:
+    """And what is taken away later was perhaps never kept."""
+    ledger = Ledger(only=lambda entry: isinstance(entry, Pin))
+    for entry in (PIN, HALT, UPSTREAM, checkpoint()):
+        ledger.apply(entry.key(), entry.value())
+    assert ledger.known == {SIDE}
+    assert (ledger.halt(SIDE), ledger.upstream(SIDE), ledger.checkpoint(SIDE)) == (None, None, None)
+    for entry in (PIN, HALT, UPSTREAM, checkpoint()):
+        ledger.apply(entry.key(), None)
+    assert ledger.known == set()

@@ -15,6 +15,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.net.rights import ALTER, CLUSTER, DESCRIBE, TOPIC, Right
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 
@@ -153,7 +154,11 @@ async def _list_offsets(
     answer = await cluster.call(request, node_id=node_id)
     rows = _matched(asked, answer.topics, f"{cluster.name} ListOffsets")
     return [
-        Refused(f"{cluster.name}: ListOffsets of {partition.topic}-{partition.partition}", row.error_code)
+        Refused(
+            f"{cluster.name}: ListOffsets of {partition.topic}-{partition.partition}",
+            row.error_code,
+            needs=Right(DESCRIBE, TOPIC, partition.topic, cluster.name),
+        )
         if row.error_code
         else int(row.offset)
         for partition, row in zip(asked, rows, strict=True)
@@ -205,7 +210,7 @@ def _end_of_epoch(cluster: Cluster, asked: _Epoch, row: Any, version: int) -> Ep
     if row.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return None
     if row.error_code:
-        return Refused(what, row.error_code)
+        return Refused(what, row.error_code, needs=Right(DESCRIBE, TOPIC, asked.topic, cluster.name))
     return EpochEnd(row.leader_epoch if version else -1, row.end_offset)
 
 
@@ -297,7 +302,7 @@ def _marked(cluster: Cluster, markers: _Markers, code: int | None) -> NetworkErr
     what = f"{cluster.name}: WriteTxnMarkers to {markers.topic}-{markers.partition}"
     if code is None:
         return ConnectionLost(f"{what}: nothing in the answer")
-    return Refused(what, code) if code else None
+    return Refused(what, code, needs=Right(ALTER, CLUSTER, "", cluster.name)) if code else None
 
 
 Asked = TypeVar("Asked", _Partition, _Epoch, _Markers)

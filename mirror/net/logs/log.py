@@ -11,6 +11,7 @@ from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.logs import leader_requests, reading
 from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
 from mirror.net.logs.reading import ONE_BATCH, Segment
+from mirror.net.rights import DELETE, TOPIC, WRITE, Right
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.fetch import TopicKey
@@ -120,7 +121,7 @@ class PartitionLog:
 
         Raises:
             Refused: POLICY_VIOLATION on a compacted topic whose cleanup.policy lacks delete; OFFSET_OUT_OF_RANGE above
-                the high watermark.
+                the high watermark; TOPIC_AUTHORIZATION_FAILED without Delete on the topic.
         """
         one = DeleteRecordsRequest.DeleteRecordsTopic
         wanted = one.DeleteRecordsPartition(partition_index=self.index, offset=offset)
@@ -133,7 +134,7 @@ class PartitionLog:
         if len(rows) != 1:
             raise ConnectionLost(f"{what}: {len(rows)} partitions in the answer, asked for 1")
         if rows[0].error_code:
-            raise Refused(what, rows[0].error_code)
+            raise Refused(what, rows[0].error_code, needs=self._needs(DELETE))
 
     async def produce(self, batch: bytes) -> int:
         """Appends one record batch that carries its own identity, acknowledged by all replicas in sync.
@@ -163,8 +164,11 @@ class PartitionLog:
         if produced[0].error:
             # REQUEST_TIMED_OUT carries a plausible base offset, so the error is checked first.
             self.cluster.failed("Produce", error_slug(produced[0].error))
-            raise Refused(what, produced[0].error, produced[0].message)
+            raise Refused(what, produced[0].error, produced[0].message, needs=self._needs(WRITE))
         return produced[0].base_offset
+
+    def _needs(self, operation: str) -> Right:
+        return Right(operation, TOPIC, self.topic.name, self.cluster.name)
 
     def _timeout_ms(self) -> int:
         return round(self.cluster.options.connection.request_timeout_s * 1000 * _TIMEOUT_SHARE)

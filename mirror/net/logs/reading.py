@@ -9,6 +9,7 @@ from mirror.net.cluster import Cluster, Leader
 from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST, TRUE_END
+from mirror.net.rights import READ, TOPIC, Right
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
@@ -91,7 +92,7 @@ async def read_segment(
         code = found.error or fetched.error
         if code in UNREADABLE:
             raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
-        raise Refused(f"{cluster.name}: Fetch of {what}", code)
+        raise Refused(f"{cluster.name}: Fetch of {what}", code, needs=Right(READ, TOPIC, topic, cluster.name))
     try:
         batches, next_base = verified(frame[found.start : found.end], offset)
     except OldFormat as error:

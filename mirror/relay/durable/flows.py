@@ -250,5 +250,10 @@ def digest_of(entries: Iterable[Entry | None]) -> str:
     return digest.hexdigest()
 
 
+def digest_of_text(text: str) -> str:
+    """Returns the digest of a text."""
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=DIGEST_SIZE).hexdigest()
+
+
 def _by(topic: _Topic) -> str:
     return f"{topic.name} at the destination"

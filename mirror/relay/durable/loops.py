@@ -1,45 +1,70 @@
-"""Detects loops: a flow the other way copies what this one has written, and this one would copy it again.
+"""Detects loops: flows copy what this one has written, by whatever way, until it comes back and is copied again.
 
 With ``offsets: mapped`` nothing in the log shows that, since every mirror appends behind whatever is there. But each
 flow writes down at its destination what it copies before it copies anything (``relay.durable.pins``, checkpoints), and
-the destination of the opposite flow is our source. So its internal topic is read there: whenever topics are looked for,
-and for a partition that was never copied before once more *behind* its own first entry. Of two mirrors that begin at
-the same moment, at least one sees the other's entry.
+the destination of the flows that feed this one is our source. So their internal topics are read there: whenever topics
+are looked for, and for a partition that was never copied before once more *behind* its own first entry. Of two mirrors
+that begin at the same moment, at least one sees the other's entry.
+
+A flow also writes down what it finds there (``offsetmap.pins.Upstream``): the flows that feed its source, with those
+that feed theirs. So each flow hands on the way of the records to the next one, and in a ring of any number of flows it
+comes round to each of them.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror.net.cluster import not_described
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
-from mirror.offsetmap.pins import AcceptedLoop, Flow
-from mirror.offsetmap.records import Ledger, Side
-from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, passes
+from mirror.offsetmap.pins import AcceptedLoop, Edge, Flow, Hop, Upstream
+from mirror.offsetmap.records import Checkpoint, Entry, KeptHalt, Note, Pin, Side
+from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic
 from mirror.reasons import GAPS, HaltReason
-from mirror.relay.durable.flows import digest_of
-from mirror.relay.halts import Halted, halt
+from mirror.relay.durable.flows import digest_of, digest_of_text
+from mirror.relay.durable.rings import Place, begin_of, end_of, nearest, newest, on_the_way, way
+from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
 LOOK_EVERY_S = 60.0
-"""Internal topics of the source are read this often if there are flows the other way; otherwise only with topics."""
+"""Internal topics of the source are read this often if there are any; otherwise only with topics."""
 WATCH_S = 300.0
-"""After an operator has accepted a flow the other way, it is looked for more often for so long."""
+"""After an operator has accepted a loop, it is looked for more often for so long."""
 WATCH_EVERY_S = 1.0
-"""Pause between two of these looks."""
+"""Pause between two of these looks. Also the first pause behind a partition's beginning and behind a change of the
+flows that feed one; it doubles with each look."""
+AT_ONCE = 100
+"""Partitions that are looked at before others have their turn."""
+_GRANT = f"grant the mirror's principal Read and Describe on topics {PREFIX}* at the source, too"
+_ELSE = "a topic that is mirrored both ways, or in a ring, is else copied round without end"
+_PROBE = f"{PREFIX}is-there-a-right-to-describe-this"
+_SHOWN_FLOW = 200
+"""Most characters of a flow's id in ``by_of``."""
 
 
-class _Opposite(NamedTuple):
-    """A flow that copies a partition's destination topic back into its source topic."""
+class _Feed(NamedTuple):
+    """A flow that feeds a source topic, by its internal topic there."""
 
-    flow: str
-    topic: str
-    """Its internal topic."""
+    state: State
+    flow: Flow
+    side: Side
     digest: str
-    """Digest of what it has written down about the partition. It changes whenever the flow has copied more."""
+    """Digest of what it has written down of the partition."""
+
+
+class _Ring(NamedTuple):
+    """The way by which a partition's records come back."""
+
+    hops: list[Hop]
+    """In the order in which the records pass them. The last one writes to the source topic."""
+    renamed: bool
+    """They come back under another name: the first hop is this flow itself."""
 
 
 class Loops:
@@ -52,38 +77,61 @@ class Loops:
         self._looked = False
         self._there: dict[str, State] = {}
         """Internal topics of the source."""
+        self._feeds: dict[tuple[str, int], list[_Feed]] = {}
+        """The flows that feed a source partition."""
         self._begun: set[Side] = set()
         """Partitions that were never copied before, until it is certain that none of them comes back."""
         self._told: set[str] = set()
         self._watched_until = 0.0
+        self._pause_s = LOOK_EVERY_S
+        self._hand_on_at = 0.0
 
     # -- when to look --------------------------------------------------------------------------------------------------
 
     async def renew(self) -> None:
-        """Looks once, and halts running partitions that come back. If the look fails, the earlier findings stand."""
+        """Looks once, halts running partitions that come back, and writes down the flows that feed the others. If the
+        look fails, the earlier findings stand."""
         try:
             await self._looks.run()
         except NetworkError as error:
             self._relay.log.warning("loops_not_looked_for", detail=str(error))
             return
-        for partition in list(self._relay.partitions.values()):
-            if partition.phase in (Phase.ACTIVE, Phase.DOUBT) and (found := self._opposite(partition)) is not None:
+        for at, partition in enumerate(list(self._relay.partitions.values())):
+            if at % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if _runs(partition) and (found := self._ring(partition)) is not None:
                 self._relay.halt(partition, self._halted(partition, found))
+        try:
+            await self._hand_on(filter(_runs, self._relay.partitions.values()), anew=self._is_time_to_hand_on())
+        except NetworkError as error:
+            self._relay.log.warning("state_not_written", topic=self._state.topic, detail=str(error))
+        with suppress(NetworkError):  # the next look asks again
+            await self._check_right()
+
+    def _is_time_to_hand_on(self) -> bool:
+        """Returns True if flows that go on are to be handed on again: not with each of many looks."""
+        now = asyncio.get_running_loop().time()
+        if now < self._hand_on_at:
+            return False
+        self._hand_on_at = now + LOOK_EVERY_S
+        return True
 
     async def keep(self) -> None:
-        """Looks regularly if there is a flow the other way, until cancelled."""
+        """Looks regularly, and often for a while after a change, until cancelled."""
         loop = asyncio.get_running_loop()
         looked = loop.time()
         while True:
             await asyncio.sleep(min(LOOK_EVERY_S, WATCH_EVERY_S))
-            if loop.time() - looked < LOOK_EVERY_S and loop.time() >= self._watched_until:
+            if loop.time() - looked < self._pause_s and loop.time() >= self._watched_until:
                 continue
-            looked = loop.time()
-            if any(self._flow(each.ledger) is not None for each in self._there.values()):
+            looked, pause_s = loop.time(), self._pause_s
+            self._pause_s = min(2 * pause_s, LOOK_EVERY_S)
+            if self._there or pause_s < LOOK_EVERY_S:
                 await self.renew()
 
     async def before(self, partition: Partition) -> None:
-        """Checks the partition before its position is sought.
+        """Checks the partition before its position is sought, and writes down the flows that feed it: a flow that sees
+        its first entry sees these, too.
 
         Raises:
             PartitionHalted: it comes back.
@@ -95,18 +143,24 @@ class Loops:
         if ledger.pin(side) is None and ledger.checkpoint(side) is None:
             self._begun.add(side)
         self._check(partition)
+        await self._hand_on([partition])
 
     async def behind(self, partition: Partition) -> None:
         """Checks the partition behind its first entry, and before its first batch; raises as ``before`` does."""
-        if partition.side in self._begun:
-            await self._looks.run()
+        if partition.side not in self._begun:
+            self._check(partition)
+            return
+        await self._looks.run()
         self._check(partition)
+        await self._hand_on([partition])
         self._begun.discard(partition.side)
+        if self._pause_s >= LOOK_EVERY_S:
+            self._look_often()  # once for all that begin about now
 
     async def resumed(self, partitions: Iterable[Partition], *, accept: bool) -> None:
-        """Looks again at partitions that are resumed. ``accept``: an operator says that the flows the other way have
-        ended, though nothing shows it. Then what they wrote until now no longer counts. One that still copies feeds
-        this flow, and this one feeds it, so it is looked for often from here on.
+        """Looks again at partitions that are resumed. ``accept``: an operator says that some flow of each ring has
+        ended, though nothing shows it. Then what they wrote until now no longer counts. If all of them still copy, this
+        flow feeds itself, so it is looked for often from here on.
 
         Raises:
             NetworkError: it is not certain that it was written.
@@ -118,71 +172,166 @@ class Loops:
         if not accept:
             return
         self._watched_until = asyncio.get_running_loop().time() + WATCH_S
-        found = [(each.side, opposite) for each in halted for opposite in self._opposites(each)]
-        await self._state.save(
-            [AcceptedLoop(side=side, by=opposite.topic, digest=opposite.digest) for side, opposite in found]
-        )
+        await self._state.save([entry for each in halted for entry in self._acceptances(each)])
+
+    def _look_often(self) -> None:
+        self._pause_s = min(WATCH_EVERY_S, LOOK_EVERY_S)
 
     # -- what was found ------------------------------------------------------------------------------------------------
 
     def _check(self, partition: Partition) -> None:
-        found = self._opposite(partition)
+        found = self._ring(partition)
         if found is not None:
-            raise halt(HaltReason.LOOP, self._detail(partition, found))
+            raise PartitionHalted(self._halted(partition, found))
 
-    def _halted(self, partition: Partition, found: _Opposite) -> Halted:
-        return Halted.of(HaltReason.LOOP, self._detail(partition, found))
+    def _halted(self, partition: Partition, found: _Ring) -> Halted:
+        index, here, there = partition.index, self._relay.source, self._relay.destination
+        hops = [self._told_of(hop, index) for hop in found.hops]
+        ours = (
+            f'this flow ("{self._relay.settings.flow}") would copy {partition.name} of {here.name} into '
+            f"{partition.destination}-{index} of {there.name}"
+        )
+        if found.renamed:
+            detail = f"records come back under another name: {', then '.join((*hops, ours))}"
+            return Halted.of(HaltReason.LOOP_RENAMED, detail)
+        if len(hops) == 1:
+            return Halted.of(HaltReason.LOOP, hops[0])
+        detail = f"a ring of {len(hops) + 1} flows: {', '.join(hops)}, and {ours}"
+        return Halted.of(HaltReason.LOOP, detail)
 
-    def _detail(self, partition: Partition, found: _Opposite) -> str:
-        here, there = self._relay.source, self._relay.destination
+    def _told_of(self, hop: Hop, index: int) -> str:
+        flow, source, topic, destination, into = hop.edge
+        where = self._shown(destination)
         return (
-            f'flow "{found.flow}" ({found.topic} at {here.name}) copies {partition.destination}-{partition.index} of '
-            f"{there.name} into {partition.topic}-{partition.index} of {here.name}"
+            f'flow "{flow}" ({state_topic(flow)} at {where}) copies {topic}-{index} of {self._shown(source)} into '
+            f"{into}-{index} of {where}"
         )
 
-    def _opposite(self, partition: Partition) -> _Opposite | None:
-        """Returns the first opposite flow of which nothing is accepted, or that has written more since."""
-        ledger = self._state.ledger
-        for found in self._opposites(partition):
-            accepted = ledger.accepted_loop(partition.side, found.topic)
-            if accepted is None or accepted.digest != found.digest:
-                return found
+    def _shown(self, cluster_id: str) -> str:
+        """Returns a cluster's name in the configuration; of others, its id."""
+        here, there = self._relay.source, self._relay.destination
+        names = {here.cluster_id: here.name, there.cluster_id: there.name}
+        return names.get(cluster_id, f"cluster {cluster_id}")
+
+    def _ring(self, partition: Partition) -> _Ring | None:
+        """Returns a way by which the partition's records come back and of which nothing is accepted; None: none is
+        known."""
+        hops = self._hops(partition)
+        if not hops:
+            return None
+        here, there = self._ends(partition)
+        # A flow that has copied nothing since an operator accepted it does not hand on anything.
+        moving = [hop for hop in hops if not self._is_accepted(partition, self._by(partition, hop), hop.digest)]
+        if found := way(moving, there, here):
+            return _Ring(found, renamed=False)
+        for hop in self._ours(partition, hops):
+            if not self._is_accepted(partition, *_by_renamed(hop)):
+                return _Ring([hop, *way(hops, end_of(hop.edge), here)], renamed=True)
         return None
 
-    def _opposites(self, partition: Partition) -> list[_Opposite]:
-        """Returns all flows that copy the partition's destination into its source, and have not halted."""
-        back = Side(partition.destination, partition.index, partition.topic)
+    def _ours(self, partition: Partition, hops: Iterable[Hop]) -> list[Hop]:
+        """Returns the hops that are this flow, under other names of the topics: records that pass a flow twice do so
+        without end if names are chosen by a rule."""
+        flow, (here, there) = self._relay.settings.flow, self._ends(partition)
         return [
-            _Opposite(flow.flow, name, digest)
-            for name, state in sorted(self._there.items())
-            if (flow := self._flow(state.ledger)) is not None
-            and (digest := self._trace(state.ledger, back))
-            and not self._stands(state.ledger, back, partition)
+            hop
+            for hop in hops
+            if (hop.edge.flow, hop.edge.source_cluster, hop.edge.destination_cluster)
+            == (flow, here.cluster, there.cluster)
+            and begin_of(hop.edge) != here  # else it had another topic.rename before
         ]
 
-    def _flow(self, ledger: Ledger) -> Flow | None:
-        """Returns the flow of an internal topic of the source that comes from our destination."""
+    def _ends(self, partition: Partition) -> tuple[Place, Place]:
+        """Returns where the partition is read and where it is written."""
         here, there = self._relay.source.cluster_id, self._relay.destination.cluster_id
-        for flow in ledger.flows:
-            if flow.source_cluster == there and flow.destination_cluster in ("", here):
-                return flow
-        return None
+        return Place(here, partition.topic), Place(there, partition.destination)
 
-    def _trace(self, ledger: Ledger, side: Side) -> str:
-        """Returns the digest of what is written down of a partition; empty: nothing was copied of it."""
-        pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
-        if pin is not None and pin.source_cluster not in ("", self._relay.destination.cluster_id):
-            pin = None
-        if pin is None and checkpoint is None:
-            return ""
-        return digest_of([pin, checkpoint, *(ledger.notes(side) if pin is not None else ())])
+    def _is_accepted(self, partition: Partition, by: str, digest: str) -> bool:
+        accepted = self._state.ledger.accepted_loop(partition.side, by)
+        return accepted is not None and accepted.digest == digest
 
-    def _stands(self, ledger: Ledger, side: Side, partition: Partition) -> bool:
-        """Returns True if the opposite flow's partition has halted, for good, with the current topics."""
+    def _acceptances(self, partition: Partition) -> list[AcceptedLoop]:
+        """Returns the acceptance of all ways by which the partition's records come back, as far as they have come."""
+        side, hops, (here, there) = partition.side, self._hops(partition), self._ends(partition)
+        accepted = [
+            AcceptedLoop(side=side, by=self._by(partition, hop), digest=hop.digest)
+            for hop in on_the_way(hops, there, here)
+        ]
+        renamed = [
+            AcceptedLoop(side=side, by=by, digest=digest)
+            for by, digest in map(_by_renamed, self._ours(partition, hops))
+        ]
+        return accepted + renamed
+
+    def _by(self, partition: Partition, hop: Hop) -> str:
+        """Returns the name of a hop in an ``AcceptedLoop``: a flow the other way has that of its internal topic."""
+        here, there = self._ends(partition)
+        opposite = (begin_of(hop.edge), end_of(hop.edge)) == (there, here)
+        return state_topic(hop.edge.flow) if opposite else by_of(hop.edge)
+
+    # -- the flows that feed a partition -------------------------------------------------------------------------------
+
+    def _hops(self, partition: Partition) -> tuple[Hop, ...]:
+        """Returns the flows that feed the partition, and those that feed these, as far as they are written down."""
+        feeds = self._feeds.get((partition.topic, partition.index))
+        if not feeds:
+            return ()
+        here, _ = self._ends(partition)
+        known = self._state.ledger.upstream(partition.side)
+        before = {hop.edge: hop for hop in known.hops} if known is not None else {}
+        hops: list[Hop] = []
+        for feed in feeds:
+            if self._stands(feed, partition):
+                continue
+            edge = Edge(feed.flow.flow, feed.flow.source_cluster, feed.side.topic, here.cluster, here.topic)
+            seen = before.get(edge)
+            hops.append(seen if seen is not None and seen.digest == feed.digest else Hop(edge, feed.digest, _now_ms()))
+            further = feed.state.ledger.upstream(feed.side)
+            if further is not None:
+                # Whoever writes into our source is read there. What others say of that may be of flows that are gone.
+                hops += [hop for hop in further.hops if hop.edge.destination_cluster != here.cluster]
+        return nearest(newest(hops), here)
+
+    async def _hand_on(self, partitions: Iterable[Partition], *, anew: bool = False) -> None:
+        """Writes down the flows that feed these partitions, where that has changed; with ``anew``, also if only these
+        flows' digests have.
+
+        Raises:
+            NetworkError: it is not certain that it was written.
+        """
+        ledger = self._state.ledger
+        changed: list[Upstream] = []
+        forget: list[bytes] = []
+        for partition in partitions:
+            hops, known = self._hops(partition), ledger.upstream(partition.side)
+            before = known.hops if known is not None else ()
+            if [hop.edge for hop in hops] != [hop.edge for hop in before]:
+                self._look_often()  # more may come
+            elif hops == before or not anew:
+                continue
+            if hops:
+                changed.append(Upstream(side=partition.side, hops=hops, at_ms=_now_ms()))
+            elif known is not None:
+                forget.append(known.key())
+        if len(changed) == 1 and not forget:
+            await self._state.put(changed[0])  # together with those of others
+        elif changed or forget:
+            await self._state.save(changed, forget=forget)
+
+    def _stands(self, feed: _Feed, partition: Partition) -> bool:
+        """Returns True if the partition of a flow that feeds this one has halted, for good, with the current topics."""
+        ledger, side = feed.state.ledger, feed.side
         halted = ledger.halt(side)
         if halted is None or halted.reason in GAPS:
             return False
-        return (halted.destination_id, halted.source_id) == self._relay.pins.ids(partition)
+        source_id, destination_id = self._relay.pins.ids(partition)
+        if halted.destination_id != source_id:
+            return False
+        if Place(feed.flow.source_cluster, side.topic) == self._ends(partition)[1]:
+            return halted.source_id == destination_id
+        # Its source is out of sight. Once it has begun with another topic, it has written that down.
+        accounts = (ledger.pin(side), ledger.checkpoint(side))
+        return all(each.source_id == halted.source_id for each in accounts if each is not None)
 
     # -- the source's internal topics ----------------------------------------------------------------------------------
 
@@ -197,12 +346,48 @@ class Loops:
                 if code:
                     raise Unreachable(f"cluster {relay.source.name}: {name} has no leader at present")
                 await self._read(name)
+            self._feeds = await self._index()
         self._looked = True
 
+    async def _check_right(self) -> None:
+        """Logs if topics of that name may not be described, once until they may: a list of all topics leaves them out.
+        Of a name that does not exist, brokers say so only to those who may describe it."""
+        source = self._relay.source
+        await source.check_denied([_PROBE])
+        if _PROBE not in source.denied:
+            self._told.discard(_PROBE)
+        elif _PROBE not in self._told:
+            self._told.add(_PROBE)
+            error = not_described(source.name, f"{PREFIX}*")
+            self._relay.log.warning("loops_not_seen", detail=str(error), remedy=f"{_GRANT}; {_ELSE}")
+
+    async def _index(self) -> dict[tuple[str, int], list[_Feed]]:
+        found: dict[tuple[str, int], list[_Feed]] = {}
+        for _, state in sorted(self._there.items()):
+            flows = [
+                flow
+                for flow in state.ledger.flows
+                if flow.source_cluster and flow.destination_cluster in ("", self._relay.source.cluster_id)
+            ]
+            for at, side in enumerate(sorted(state.ledger.known)):
+                if at % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                for flow in flows:
+                    if digest := _trace(state, flow, side):
+                        found.setdefault((side.destination, side.partition), []).append(
+                            _Feed(state, flow, side, digest)
+                        )
+        return found
+
+    def _concerns(self, entry: Entry) -> bool:
+        """Returns True if an entry of another flow's internal topic is to be kept."""
+        if isinstance(entry, Pin | Checkpoint | Note | KeptHalt | Upstream):
+            return self._relay.settings.selects(entry.side.destination)
+        return isinstance(entry, Flow)
+
     async def _read(self, name: str) -> None:
-        """Reads on in one of them. If no flow from our destination writes to it, only its flows are kept: such a flow
-        would write its name before anything that it copies."""
-        state = self._there.get(name) or State(self._relay.source, "", topic=name, lean=True)
+        """Reads on in one of them."""
+        state = self._there.get(name) or State(self._relay.source, "", topic=name, lean=True, only=self._concerns)
         try:
             if name in self._there:
                 await state.load()
@@ -217,19 +402,44 @@ class Loops:
                 self._relay.log.warning(
                     "loops_not_seen",
                     detail=f"{name} at {self._relay.source.name} cannot be read: {error}",
-                    remedy=f"{_remedy(error, name)}; a topic that is mirrored both ways is else copied to and fro "
-                    "without end",
+                    remedy=f"{_remedy(error, name)}; {_ELSE}",
                 )
             return
+        self._told.discard(name)
         self._there[name] = state
-        if self._flow(state.ledger) is None:
-            kept = Ledger(lean=True)
-            for flow in state.ledger.flows:
-                kept.put(flow)
-            state.ledger = kept
+
+
+def _runs(partition: Partition) -> bool:
+    return partition.phase in (Phase.ACTIVE, Phase.DOUBT)
+
+
+def _trace(state: State, flow: Flow, side: Side) -> str:
+    """Returns the digest of what a flow has written down of a partition; empty: nothing was copied of it."""
+    ledger = state.ledger
+    pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
+    if pin is not None and pin.source_cluster not in ("", flow.source_cluster):
+        pin = None
+    if pin is None and checkpoint is None:
+        return ""
+    return digest_of([pin, checkpoint, *(ledger.notes(side) if pin is not None else ())])
+
+
+def by_of(edge: Edge) -> str:
+    """Returns the name of an edge in an ``AcceptedLoop``."""
+    return f"{edge.flow[:_SHOWN_FLOW]} {digest_of_text(repr(tuple(edge)))}"
+
+
+def _by_renamed(hop: Hop) -> tuple[str, str]:
+    """Returns name and digest in the ``AcceptedLoop`` of records that pass this flow twice. The flows go on: what is
+    accepted is that this topic is copied once more, under one more name."""
+    return f"{by_of(hop.edge)} renamed", digest_of_text(repr(tuple(hop.edge)))
 
 
 def _remedy(error: NetworkError, name: str) -> str:
     if isinstance(error, Damaged | Unreadable):
         return f"see that broker's disk; if the flow of {name} is not used any more, delete that topic"
-    return "grant the mirror's principal Read and Describe on mirror-internal.* at the source, too"
+    return _GRANT
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

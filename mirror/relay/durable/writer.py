@@ -37,6 +37,8 @@ class DurableState:
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
         self._was_empty = False
+        self._unwritten = ""
+        """What was logged of the last write that failed."""
         self._skipped: list[tuple[Side, int, int]] = []
         """Ranges that were passed over and are yet to be written down."""
         self.strays = Strays(relay, self._save)
@@ -128,6 +130,14 @@ class DurableState:
         try:
             await self.pins.note(filter(is_first, partitions) if first else partitions)
         except NetworkError as error:
+            self._tell_unwritten(error)
+        else:
+            self._unwritten = ""
+
+    def _tell_unwritten(self, error: NetworkError) -> None:
+        """Logs the error, once until it is another one or over."""
+        if str(error) != self._unwritten:
+            self._unwritten = str(error)
             self._relay.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
 
     async def _write_down(self, *, closing: bool) -> None:
@@ -158,8 +168,9 @@ class DurableState:
             # Ranges go first: behind a checkpoint that passes over one, nothing would show that it is yet to be noted.
             await self._write_skipped()
             await save(self.state, accounts)
+            self._unwritten = ""
         except NetworkError as error:
-            self._relay.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
+            self._tell_unwritten(error)
             for partition in partitions:
                 if partition.queue.copied is not None and partition.queue.copied.open_map.overflows:
                     # It waits, and is located again once the map can be written: memory is bounded.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mirror.net.buffers import Frame
+from mirror.net.rights import READ, TOPIC, Right
 from mirror.reasons import HaltReason
 from mirror.records.admit import Halt
 from mirror.records.header import NO_LEADER_EPOCH
@@ -176,7 +177,8 @@ class Answers:
         if code in UNREADABLE and (outcome is Outcome.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
             relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
         elif outcome is Outcome.HALT:
-            relay.halt(partition, halted_by_error(code, where, None))
+            needs = Right(READ, TOPIC, partition.topic, relay.source.name)
+            relay.halt(partition, halted_by_error(code, where, None, needs=needs))
         else:
             relay.doubt_now(
                 partition, error_slug(code), f"{relay.source.name} broker {self._node_id}: {error_name(code)}"

@@ -15,7 +15,7 @@ from mirror.net.logs.log import Marker
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay.events import EventLog
-from mirror.relay.halts import halt
+from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.locate.resync import POLL_S, Readable, Writable, barrier
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.wire.errors import ErrorCode
@@ -160,7 +160,8 @@ class MarkerRun:
             await self._writer.write(count)
         except Refused as error:
             if error.code in NOT_PERMITTED:
-                raise halt(HaltReason.FILL_NOT_PERMITTED, str(error)) from error
+                halted = Halted.of(HaltReason.FILL_NOT_PERMITTED, str(error), lacks=error.lacks)
+                raise PartitionHalted(halted) from error
             raise Moved("marker_refused", str(error), unsettled=True) from error
         except NetworkError as error:
             raise Moved("marker_unanswered", str(error), unsettled=True) from error

@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager
 from mirror.net.cluster import Cluster
 from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import Refused
+from mirror.net.rights import ALTER_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.pins import Suspended
 from mirror.offsetmap.topic import Memory
-from mirror.reasons import HaltReason
-from mirror.relay.halts import halt
+from mirror.relay.halts import PartitionHalted, halted_by_lack
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.pairing import CLEANUP_POLICY
 from mirror.relay.topics.syncing import FOR_EVER, RETENTION_MS, TOPIC_CONFIG_SOURCE
@@ -143,11 +143,12 @@ class Cleanup:
         except Refused as error:
             if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
-            raise halt(
-                HaltReason.LEADING_OFFSETS,
+            lacks = Right(ALTER_CONFIGS, TOPIC, self._topic, self._destination.name)
+            detail = (
                 f"{self._topic} at {self._destination.name} is compacted and takes no filler, and the mirror may "
-                "not suspend that; grant its principal AlterConfigs on the topic",
-            ) from error
+                f"not suspend that; its principal lacks {lacks}"
+            )
+            raise PartitionHalted(halted_by_lack(detail, lacks)) from error
 
 
 class Cleanups:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mirror.net.cluster import Cluster, Leader, Topic, no_leader
+from mirror.net.cluster import Cluster, Leader, Topic, no_leader, not_described
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import NetworkError, Refused, Unreachable, Unsupported
 from mirror.net.logs.log import PartitionLog, SourceLog
@@ -17,7 +17,7 @@ from mirror.records.identity import producer_id
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.pins import Pins, was_copied
 from mirror.relay.events import EventLog
-from mirror.relay.halts import PartitionHalted, halt
+from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.holes.markers import NOT_PERMITTED, ByMarkers, ByTransactions, MarkerRun, MarkerWriter, Pace
 from mirror.relay.leading.cleanup import Cleanups
@@ -240,13 +240,19 @@ class Locator:
         ``offset``: all before it is copied.
 
         Raises:
+            PartitionHalted: the mirror may not delete records there.
             NetworkError: not done now; the next resync leads to another try.
         """
         if partition.queue.copied is not None or not partition.cursor.source_start < partition.cursor.floor < offset:
             return
         _, there = self.logs(partition)
         if await there.start() == partition.cursor.source_start:
-            await there.delete_before(partition.cursor.floor)
+            try:
+                await there.delete_before(partition.cursor.floor)
+            except Refused as error:
+                if error.lacks is None:
+                    raise
+                raise PartitionHalted(halted_by_lack(str(error), error.lacks)) from error
             self.log.info(
                 "leading_offsets_trimmed", detail=f"{there.name}: to {partition.cursor.floor}, inside its first batch"
             )
@@ -457,12 +463,15 @@ class Locator:
                     detail=f"{self._destination.name}: {error}; two workers that fill one hole at the same moment "
                     "cannot tell",
                     remedy="grant the mirror's principal Write and Describe on transactional ids beginning with "
-                    f"{_prefix(flow)}",
+                    f"{_prefix(flow)} of cluster {self._destination.name}; a partition is owned again once it is taken "
+                    "over (by a restart, or another worker)",
                 )
             return None
 
     def _topic(self, cluster: Cluster, partition: Partition, name: str, pinned: bytes | None) -> Topic:
         topic = cluster.topics.get(name)
+        if topic is None and name in cluster.denied:
+            raise not_described(cluster.name, name)
         if topic is None:
             missing = f"cluster {cluster.name} has no topic {name}"
             if partition.claim.miss() < MISSING_LOOKS:

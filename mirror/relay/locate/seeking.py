@@ -7,7 +7,8 @@ from typing import Self
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Leader
-from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
+from mirror.net.errors import Damaged, NetworkError, Refused, Unreadable, Unsupported
+from mirror.net.rights import Right
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage
 from mirror.relay.orchestrator import Orchestrator
@@ -27,6 +28,12 @@ RELEASED_FOR_SETTLES = (5.0, 15.0)
 value from this range."""
 MOST_STEPS = 16
 """Most steps by which consecutive doubts lengthen the pause. It reaches its upper bound long before."""
+
+
+LACKING_PAUSE_S = 3.0
+"""The least pause between two tries while a right is missing. Somebody has to grant it, so there is no hurry."""
+LACKING_TOLD_EVERY_S = 60.0
+"""A missing right is logged so often, whatever number of partitions lacks it."""
 
 
 class Seat:
@@ -67,6 +74,10 @@ class Seeking:
         self._refreshing = asyncio.Lock()
         self._looked_at: dict[Partition, Leader | None] = {}
         """The source leader whose log was read last, for each partition that is being located."""
+        self._lacked: dict[Partition, Right] = {}
+        """The right that each partition was found to lack last."""
+        self._told_at: dict[Right, float] = {}
+        """When the lack of a right was logged last (monotonic)."""
 
     async def seek(self, partition: Partition, *, takeover: bool) -> None:
         """Locates the partition, however long it takes, and then places or halts it."""
@@ -74,6 +85,8 @@ class Seeking:
             await self._seek(partition, takeover=takeover)
         finally:
             self._looked_at.pop(partition, None)
+            if (lacked := self._lacked.pop(partition, None)) is not None:
+                self._told_at.pop(lacked, None)
 
     async def _seek(self, partition: Partition, *, takeover: bool) -> None:
         relay, settings, began = self._relay, self._relay.settings, time.monotonic()
@@ -114,12 +127,34 @@ class Seeking:
                     await self._leave_to_the_other()
                 takeover = True
             except NetworkError as error:
-                # New topics and freshly started brokers have no leader for a moment: warn only if that lasts.
-                tell = relay.log.warning if backoff.tries >= WARN_AFTER_TRIES else relay.log.info
-                partition.wait(str(error), failed=True)
-                tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
-                await asyncio.sleep(backoff.next_s())
+                await self._wait(partition, error, backoff)
         relay.place(partition, found)
+
+    async def _wait(self, partition: Partition, error: NetworkError, backoff: Backoff) -> None:
+        """Logs that the partition could not be located, and waits until the next try."""
+        partition.wait(str(error), failed=True)
+        if isinstance(error, Refused) and error.lacks is not None:
+            self._lacked[partition] = error.lacks
+            self._tell_lack(partition, error.lacks, str(error))
+            await asyncio.sleep(max(backoff.next_s(), LACKING_PAUSE_S))
+            return
+        # New topics and freshly started brokers have no leader for a moment: warn only if that lasts.
+        tell = self._relay.log.warning if backoff.tries >= WARN_AFTER_TRIES else self._relay.log.info
+        tell("position_unknown", topic=partition.topic, partition=partition.index, detail=str(error))
+        await asyncio.sleep(backoff.next_s())
+
+    def _tell_lack(self, partition: Partition, lacks: Right, detail: str) -> None:
+        """Logs a right for want of which partitions cannot be located: not for each of them, nor for each try."""
+        now = time.monotonic()
+        if now - self._told_at.get(lacks, float("-inf")) >= LACKING_TOLD_EVERY_S:
+            self._told_at[lacks] = now
+            self._relay.log.warning(
+                "not_authorized",
+                topic=partition.topic,
+                partition=partition.index,
+                detail=detail,
+                remedy=f"{lacks.grant}; it is tried every {LACKING_PAUSE_S:g} s until then",
+            )
 
     async def _look(self, partition: Partition, since: float, *, takeover: bool) -> Location | Halted:
         """Locates the partition once, in a seat, on metadata that is not older than ``since``. Returns the halt instead

@@ -10,12 +10,13 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster, Topic
 from mirror.net.errors import NetworkError, Refused, Unsupported
+from mirror.net.rights import ALTER, CREATE, DENIED, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
 from mirror.reasons import HaltReason
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.describing import describe_brokers, describe_topics
+from mirror.relay.topics.describing import describe_brokers, describe_topics, right_to_configs
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, NAMES, OF_BROKERS, taken_over
 from mirror.relay.topics.syncing import TOPIC_CONFIG_SOURCE
 from mirror.wire.errors import ErrorCode, error_name
@@ -69,9 +70,13 @@ async def create(
         Refused: the controller moves, is busy or does not answer in time, at each of ``CREATE_TRIES`` tries.
         NetworkError: a cluster does not answer.
     """
-    configs = await configs_of_new(source, destination, topics, settings)
+    denied: set[str] = set()
+    configs = await configs_of_new(source, destination, topics, settings, denied=denied)
+    halted = {
+        name: _not_known(source, destination, name, topic) for name, topic in topics.items() if topic.name in denied
+    }
+    topics = {name: topic for name, topic in topics.items() if name not in halted}
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
-    halted: dict[str, Halted] = {}
     waiting = deque(_pieces(topics))
     while waiting:
         piece = waiting.popleft()
@@ -87,7 +92,7 @@ async def create(
         halted |= {
             name: Halted.of(
                 HaltReason.CREATE_FAILED,
-                f"{name} at {destination.name}: {error_name(result.error_code)}, {result.error_message or ''}",
+                f"{name} at {destination.name}: {_refusal(result, Right(CREATE, TOPIC, name, destination.name))}",
             )
             for name, result in refused.items()
             if name not in for_now
@@ -102,15 +107,41 @@ async def create(
     return halted
 
 
+def _not_known(source: Cluster, destination: Cluster, name: str, topic: Topic) -> Halted:
+    """Returns the halt for a topic that cannot be created as it is at the source: nobody says how that is."""
+    lacks = right_to_configs(source, topic.name)
+    reason = HaltReason.CREATE_FAILED
+    detail = (
+        f"{name} at {destination.name}: the configs of {topic.name} at {source.name}, such as cleanup.policy, may not "
+        f"be read; the mirror's principal lacks {lacks}"
+    )
+    return Halted(reason.slug, detail, f"{reason.meaning} G{lacks.grant[1:]}, or create the topic by hand")
+
+
+def _refusal(result: Any, needs: Right) -> str:
+    """Returns the broker's error in words, with the right that is missing if that is the error."""
+    told = f"{error_name(result.error_code)}, {result.error_message or 'without a word'}"
+    return told + (f"; the mirror's principal lacks {needs}" if result.error_code in DENIED else "")
+
+
 async def configs_of_new(
-    source: Cluster, destination: Cluster, topics: Mapping[str, Topic], settings: RelaySettings
+    source: Cluster,
+    destination: Cluster,
+    topics: Mapping[str, Topic],
+    settings: RelaySettings,
+    *,
+    denied: set[str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Returns the configs that these topics are created with. ``topics``: as for ``create``.
+    """Returns the configs that these topics are created with.
+
+    Args:
+        source, destination, topics, settings: as for ``create``.
+        denied: gets the source topics whose configs may not be read.
 
     Raises:
         NetworkError: a cluster does not answer.
     """
-    entries = await describe_topics(source, [topic.name for topic in topics.values()])
+    entries = await describe_topics(source, [topic.name for topic in topics.values()], denied=denied)
     defaults = await _defaults(destination)
     return {name: _configs_for(entries.get(topic.name, {}), defaults, settings) for name, topic in topics.items()}
 
@@ -224,7 +255,7 @@ async def _grow_once(
     except Unsupported as error:
         return dict.fromkeys(fewer, str(error))
     return {
-        result.name: f"{error_name(result.error_code)}, {result.error_message or ''}"
+        result.name: _refusal(result, Right(ALTER, TOPIC, result.name, destination.name))
         for result in answer.results
         if result.error_code
     }

@@ -1,11 +1,16 @@
 """The configs of brokers and topics, as far as we may ask for them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from mirror.net.cluster import Cluster
 from mirror.net.configs import Resource, describe_configs
 from mirror.net.errors import NetworkError
+from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
+from mirror.relay.events import EventLog
 
+NAMED = 5
+"""Topics that a line names at most."""
 PATIENCE_S = 5.0
 """How long to wait at the start for brokers that do not answer, once another one has answered."""
 
@@ -25,7 +30,44 @@ async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str,
         return []
 
 
-async def describe_topics(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Any]]:
+async def describe_topics(
+    cluster: Cluster, names: list[str], *, denied: set[str] | None = None
+) -> dict[str, dict[str, Any]]:
     """Returns topic -> config name -> the broker's entry. Topics that we may not describe are left out: for those, only
-    brokers judge batches."""
-    return await describe_configs(cluster, Resource.TOPIC, names)
+    brokers judge batches. ``denied``: gets their names."""
+    return await describe_configs(cluster, Resource.TOPIC, names, denied=denied)
+
+
+def right_to_configs(cluster: Cluster, topic: str) -> Right:
+    """Returns the right to read a topic's configs."""
+    return Right(DESCRIBE_CONFIGS, TOPIC, topic, cluster.name)
+
+
+class Unread:
+    """Logs topics whose configs may not be read: each once, until they may."""
+
+    def __init__(self, log: EventLog, source: str) -> None:
+        """``source``: the source cluster's name."""
+        self._log = log
+        self._source = source
+        self._told: set[Right] = set()
+
+    def tell(self, lacks: Iterable[Right]) -> None:
+        """``lacks``: the rights that are missing now."""
+        now = set(lacks)
+        new, self._told = sorted(now - self._told), now
+        for cluster in sorted({right.cluster for right in new}):
+            names = [right.name for right in new if right.cluster == cluster]
+            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            what = (
+                "whether they are compacted, and what they hold, is not known: a gap in one halts its partition"
+                if cluster == self._source
+                else "settings that change, refuse or delete what is written are not seen before they do: check them"
+            )
+            self._log.warning(
+                "configs_unknown",
+                cluster=cluster,
+                detail=f"the mirror may not read the configs of {shown} at cluster {cluster}, and assumes Kafka's "
+                f"defaults; {what}",
+                remedy=f"grant the mirror's principal {DESCRIBE_CONFIGS} on these topics of cluster {cluster}",
+            )

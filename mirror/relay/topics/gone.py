@@ -7,7 +7,8 @@ for good, or by mistake, or may not be described any more: only an operator know
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from mirror.net.cluster import Cluster, Topic
+from mirror.net.cluster import Cluster, Topic, not_described
+from mirror.net.rights import DESCRIBE, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
 from mirror.offsetmap.topic import Memory
 from mirror.relay.events import EventLog
@@ -47,6 +48,9 @@ class GoneTopics:
         """
         here = self._source.topics
         lost = sorted(name for name in before if name not in here)
+        if lost:
+            # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
+            await self._source.check_denied(lost)
         self._tell(before[name].source for name in lost)
         copied = {side.topic for side in self._state.ledger.known if side.destination == self._into(side.topic)}
         self.shown = await self._standing(
@@ -72,11 +76,23 @@ class GoneTopics:
         """Logs topics that the source had at the look before. The group soon revokes their partitions, without a
         reason."""
         for topic in topics:
+            if topic.name in self._source.denied:
+                error = not_described(self._source.name, topic.name)
+                right = Right(DESCRIBE, TOPIC, topic.name, self._source.name)
+                self._log.warning(
+                    "topic_hidden",
+                    topic=topic.name,
+                    topic_id=id_shown(topic.topic_id),
+                    partitions=len(topic.leaders),
+                    detail=f"nothing of it is copied: {error}",
+                    remedy=f"{right.grant} (Read includes it); it goes on at the next look for topics",
+                )
+                continue
             self._log.warning(
                 "topic_gone",
                 topic=topic.name,
                 topic_id=id_shown(topic.topic_id),
                 partitions=len(topic.leaders),
-                detail=f"cluster {self._source.name} has no topic {topic.name} any more, or it may not be described",
+                detail=f"cluster {self._source.name} has no topic {topic.name} any more",
                 remedy="none is needed if it was deleted for good: what was copied stays where it is",
             )

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirror.net.cluster import Cluster, Topic
+from mirror.net.cluster import Cluster, Topic, not_described
+from mirror.net.rights import DENIED, Right
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.relay.events import EventLog
-from mirror.relay.halts import Halted
+from mirror.relay.halts import Halted, halted_by_lack
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led
-from mirror.relay.topics.describing import describe_topics
+from mirror.relay.topics.describing import describe_topics, right_to_configs
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, Values, narrower
 from mirror.relay.topics.syncing import ConfigSync, TopicConfigs
 from mirror.wire.errors import error_name
@@ -37,6 +38,8 @@ class Pair:
     narrower: tuple[Narrower, ...] = ()
     """Configs by which the destination refuses batches that the source takes. They are logged, and are no reason to
     halt before such a batch comes."""
+    unread: tuple[Right, ...] = ()
+    """Rights to configs that are missing."""
 
     def halt_of(self, index: int) -> Halted | None:
         """Returns the halt if this partition cannot be mirrored, else None."""
@@ -73,21 +76,31 @@ async def pair_topics(
         return []
     wanted = wanted_topics(here, settings)
     failed = await destination.refresh(wanted)
-    missing = {name: topic for name, topic in wanted.items() if name not in destination.topics}
     halted = {
-        name: Halted.of(HaltReason.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
+        name: _hidden(destination.name, name)
+        if code in DENIED
+        else Halted.of(HaltReason.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
         for name, code in failed.items()
     }
+    # One that may not be described may be there.
+    missing = {
+        name: topic
+        for name, topic in wanted.items()
+        if name not in destination.topics and name not in destination.denied
+    }
     if missing and settings.create_topics:
-        halted = await create(source, destination, missing, settings, log)
+        created = await create(source, destination, missing, settings, log)
+        halted = {name: each for name, each in halted.items() if name not in missing} | created
         await until_led(
             destination, {name: len(topic.leaders) for name, topic in missing.items() if name not in halted}
         )
     # Where others write too, more partitions would send their keys elsewhere: that is for an operator to decide.
     ungrown = await grow(destination, wanted, log) if settings.create_topics and not settings.mapped else {}
     present = [name for name in wanted if name in destination.topics]
-    configs = await describe_topics(destination, present)
-    origin = await describe_topics(source, names)
+    unread_there: set[str] = set()
+    unread_here: set[str] = set()
+    configs = await describe_topics(destination, present, denied=unread_there)
+    origin = await describe_topics(source, names, denied=unread_here)
     if sync is not None and settings.sync_configs:
         changed = await sync.renew(_compared(here, origin, configs, settings))
         configs |= await describe_topics(destination, sorted(changed))
@@ -95,6 +108,10 @@ async def pair_topics(
         replace(
             _pair(topic, name, destination, origin.get(topic.name), configs.get(name), halted.get(name), settings),
             ungrown=ungrown.get(name, ""),
+            unread=(
+                *([right_to_configs(source, topic.name)] if topic.name in unread_here else ()),
+                *([right_to_configs(destination, name)] if name in unread_there else ()),
+            ),
         )
         for topic, name in ((topic, settings.destination_of(topic.name)) for topic in here)
     ]
@@ -123,6 +140,13 @@ async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, set
     name = settings.destination_of(topic.name)
     origin, configs = await describe_topics(source, [topic.name]), await describe_topics(destination, [name])
     return _pair(topic, name, destination, origin.get(topic.name), configs.get(name), None, settings)
+
+
+def _hidden(cluster: str, name: str) -> Halted:
+    """Returns the halt for a destination topic that may not be described."""
+    error = not_described(cluster, name)
+    assert error.lacks is not None
+    return halted_by_lack(str(error), error.lacks)
 
 
 def wanted_topics(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:

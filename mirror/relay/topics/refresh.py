@@ -1,14 +1,19 @@
 """When a flow looks for its topics: regularly, soon after an assignment that it does not know, and at once if asked."""
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster
+from mirror.net.cluster import Cluster, not_described
 from mirror.net.errors import NetworkError
+from mirror.net.rights import DESCRIBE, TOPIC, Right
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""An entry of ``topics`` that may be a topic's name."""
 
 
 class Finder(Protocol):
@@ -46,21 +51,32 @@ class TopicRefresh:
         self._told: set[str] = set()
         self.unmatched: list[str] | None = None
 
-    def tell_unknown(self) -> None:
-        """Logs entries that no topic matches, each once. A topic may be created later, so this is not an error."""
+    async def tell_unknown(self) -> None:
+        """Logs entries that no topic matches, each once. A topic may be created later, so this is not an error.
+
+        Raises:
+            NetworkError: the source does not answer.
+        """
         settings, source = self._finder.settings, self._finder.source
         every_s = settings.refresh_topics_interval_ms / 1000
         self.unmatched = [entry for entry, matches in settings.wanted.items() if not any(map(matches, source.topics))]
-        for entry in self.unmatched:
-            if entry not in self._told:
-                self._told.add(entry)
-                self._finder.log.warning(
-                    "topic_unknown",
-                    pattern=entry,
-                    detail=f"cluster {source.name} has no topic that {entry} matches",
-                    remedy="check its spelling, and that the mirror may Describe it; it is mirrored once it is there "
-                    f"(looked for every {every_s:g} s, refresh.topics.interval.ms)",
-                )
+        self._told &= set(self.unmatched)
+        new = [entry for entry in self.unmatched if entry not in self._told]
+        # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
+        names = [entry for entry in new if _NAME.fullmatch(entry)]
+        if names:
+            await source.check_denied(names)
+        for entry in new:
+            self._told.add(entry)
+            detail = f"cluster {source.name} has no topic that {entry} matches"
+            remedy = (
+                "check its spelling, and that the mirror may Describe it; it is mirrored once it is there "
+                f"(looked for every {every_s:g} s, refresh.topics.interval.ms)"
+            )
+            if entry in source.denied:
+                detail = str(not_described(source.name, entry))
+                remedy = f"{Right(DESCRIBE, TOPIC, entry, source.name).grant} (Read includes it)"
+            self._finder.log.warning("topic_unknown", pattern=entry, detail=detail, remedy=remedy)
 
     def soon(self) -> None:
         """Looks again until every assigned partition is known: another worker saw a new topic first."""

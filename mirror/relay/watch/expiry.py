@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from mirror.net.cluster import Cluster
+from mirror.net.rights import CLUSTER, DESCRIBE_CONFIGS, Right
 from mirror.relay.events import EventLog
 from mirror.relay.topics.describing import describe_brokers
 
@@ -40,19 +41,22 @@ class ProducerExpiry:
     async def ask(self) -> None:
         """Asks all brokers. The least value counts. If no broker tells one, the value known before counts, or Kafka's
         default."""
-        told = await _expiration_ms(self._cluster)
+        answers = await describe_brokers(self._cluster, [PRODUCER_EXPIRATION, TRANSACTIONAL_EXPIRATION])
+        told = min((_least(values) for values in answers if values), default=None)
         known, before = told is not None, self._expiration_ms
         if told is None:
             told = before if before is not None else PRODUCER_EXPIRATION_MS
-        if not known and before is None and not self._told_assumed:
+        if known:
+            self._told_assumed = False
+        elif (answers or before is None) and not self._told_assumed:  # no answers at all: the cluster is away
             self._told_assumed = True
             self._log.warning(
                 "producer_memory_assumed",
                 detail=f"no broker of cluster {self._cluster.name} tells {PRODUCER_EXPIRATION}: {told} ms are assumed. "
                 "If it is less, a batch may take another's place when one is refused",
-                remedy="grant the mirror's principal DescribeConfigs on the cluster",
+                remedy=Right(DESCRIBE_CONFIGS, CLUSTER, "", self._cluster.name).grant,
             )
-        elif before is not None and told != before:
+        if before is not None and told != before:
             self._log.warning(
                 "producer_memory_changed",
                 detail=f"{PRODUCER_EXPIRATION} of cluster {self._cluster.name} is {told} ms now, and was {before} ms",
@@ -75,13 +79,8 @@ async def transactional_memory_ms(cluster: Cluster) -> float:
     return min((int(value) for values in told for value in values.values()), default=TRANSACTIONAL_EXPIRATION_MS)
 
 
-async def _expiration_ms(cluster: Cluster) -> int | None:
-    """Returns the least value that a broker tells, or None. Brokers before KIP-854 forget producers when they forget
-    transactional ids: that is later than today's default for producers, unless it was set lower."""
-    told = await describe_brokers(cluster, [PRODUCER_EXPIRATION, TRANSACTIONAL_EXPIRATION])
-    return min((_least(values) for values in told if values), default=None)
-
-
 def _least(values: dict[str, str]) -> int:
+    """Returns how long a broker remembers producers. Brokers before KIP-854 forget them when they forget transactional
+    ids: that is later than today's default for producers, unless it was set lower."""
     own = values.get(PRODUCER_EXPIRATION)
     return int(own) if own is not None else min(int(values[TRANSACTIONAL_EXPIRATION]), PRODUCER_EXPIRATION_MS)

@@ -7,6 +7,8 @@ from kafka.protocol.consumer import LeaveGroupRequest
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import GROUP, find_coordinators
 from mirror.net.errors import NetworkError, Refused
+from mirror.net.rights import GROUP as RIGHT_TO_GROUP
+from mirror.net.rights import READ, Right
 from mirror.wire.errors import ErrorCode
 
 SEVERAL_MEMBERS_SINCE = 3
@@ -30,7 +32,8 @@ async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
         request = LeaveGroupRequest(group_id=group_id, members=[member])
     answer = await cluster.call(request, node_id=node_id)
     if answer.error_code and answer.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
-        raise Refused(f"{cluster.name}: LeaveGroup of {group_id}", answer.error_code)
+        needs = Right(READ, RIGHT_TO_GROUP, group_id, cluster.name)
+        raise Refused(f"{cluster.name}: LeaveGroup of {group_id}", answer.error_code, needs=needs)
 
 
 async def coordinator_of(cluster: Cluster, group_id: str) -> int:

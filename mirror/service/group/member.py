@@ -288,6 +288,7 @@ class Membership:
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
         self._seated = True
+        self._told.clear()
         self._count("rebalances/assigned")
         if partitions:
             # With an explicit offset, librdkafka does not look for one; nothing is ever fetched from there.
@@ -385,6 +386,7 @@ class Membership:
             self._commit_failed(refused)
             return
         self._count("commits/ok")
+        self._told.clear()
         taken = {(one.topic, one.partition): one.offset for one in partitions}
         self.committed = {**self.committed, **{key: at for key, at in taken.items() if key in self._owned}}
 

@@ -35,7 +35,8 @@ def remarks(fleet: Fleet) -> list[str]:
     down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
     unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
     gone = [
-        f"cluster {source} has no topic {topic} any more: what was copied stays where it is; if that is for good, "
+        f"cluster {source} has no topic {topic} any more: what was copied stays where it is (if the mirror may not "
+        "describe it, the log has topic_hidden); if that is for good, "
         f"delete the copy or add {topic} to exclude, and this goes away"
         for topic in fleet.gone_topics
     ]

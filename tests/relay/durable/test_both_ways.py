@@ -41,7 +41,7 @@ async def unlooked(*_: object, **__: object) -> None:
 @pytest.fixture
 def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither mirror sees the other's internal topic."""
-    monkeypatch.setattr(Loops, "_opposite", lambda *_: None)
+    monkeypatch.setattr(Loops, "_ring", lambda *_: None)
 
 
 @pytest.mark.usefixtures("unseen")

@@ -1,6 +1,6 @@
 """A topic that another flow mirrors the other way: seen in the source's internal topics, before anything is copied.
 
-Two real mirrors against each other: ``test_both_ways``.
+Two real mirrors against each other: ``test_both_ways``. Rings of more: ``test_longer_rings``, ``test_real_rings``.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def halt_of(source: FakeCluster, destination: FakeCluster, reason: str = "foreig
 @contextmanager
 def without_the_rule() -> Iterator[None]:
     """The mutation: nothing comes back, ever."""
-    with patch.object(Loops, "_opposite", lambda *_: None):
+    with patch.object(Loops, "_ring", lambda *_: None):
         yield
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
 from mirror.relay.topics import creating
 from mirror.relay.topics.creating import CREATE_TRIES
+from mirror.relay.topics.describing import Unread
 from mirror.relay.topics.pairing import Pair, pair_topics
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -347,3 +349,37 @@ async def test_settings_that_may_not_be_read() -> None:
         found = (await pair())["t"]
         assert reason(found) is None
         assert found.terms.max_batch_size is None
+        assert found.unread == (Right(DESCRIBE_CONFIGS, TOPIC, "t", "destination"),)
+        assert (await pair())["t"].unread == ()
+
+
+async def test_a_topic_is_not_created_without_its_settings() -> None:
+    """It would get Kafka's defaults, such as cleanup.policy=delete for a compacted one."""
+    async with pairing() as (source, destination, pair):
+        source.add_topic("t", configs={"cleanup.policy": "compact"})
+        source.next("DescribeConfigs", faults.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        found = (await pair())["t"]
+        assert reason(found) == "create_failed"
+        halted = found.halt_of(0)
+        assert halted is not None
+        assert "lacks DescribeConfigs on topic t of cluster source" in halted.detail
+        assert "Grant the mirror's principal DescribeConfigs on topic t of cluster source" in halted.remedy
+        assert "t" not in destination.topics
+        assert reason((await pair())["t"]) is None
+
+
+def test_unread_settings_are_told_once() -> None:
+    """All of one cluster in a line; again once they were readable meanwhile."""
+    log = Log()
+    unread = Unread(log, "source")
+    rights = [Right(DESCRIBE_CONFIGS, TOPIC, f"t{at}", "destination") for at in range(7)]
+    here = Right(DESCRIBE_CONFIGS, TOPIC, "s", "source")
+    for _ in range(2):
+        unread.tell([*rights, here])
+    lines = log.of("configs_unknown")
+    assert [line["cluster"] for line in lines] == ["destination", "source"]
+    assert "t0, t1, t2, t3, t4 and 2 more at cluster destination" in lines[0]["detail"]
+    assert "a gap in one halts its partition" in lines[1]["detail"]
+    unread.tell(rights[1:])
+    unread.tell(rights)
+    assert "of t0 at cluster destination" in log.of("configs_unknown")[-1]["detail"]

@@ -84,6 +84,7 @@ class SimulatedCluster:
         self.process = process
         self.nodes = {node_id: Node(node_id, "simulated", node_id) for node_id in site.brokers}
         self.topics: dict[str, Topic] = {}
+        self.denied: set[str] = set()
         self.terms = Terms()
         """Of its topics: what their configs say on both sides."""
         self.refreshed_at = -1.0
@@ -94,6 +95,9 @@ class SimulatedCluster:
         self._chance = chance
         self._weather = weather
         self._channels: dict[tuple[int, str], _Channel] = {}
+
+    async def check_denied(self, topics: Iterable[str]) -> None:
+        """Everything may be described."""
 
     # -- connections -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""The graph of the flows that feed a partition: which of them can reach it, and by which way records come back.
+
+Pure.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from mirror.offsetmap.pins import MOST_HOPS, Edge, Hop
+
+
+class Place(NamedTuple):
+    """A topic of a cluster."""
+
+    cluster: str
+    """Cluster id."""
+    topic: str
+
+
+def begin_of(edge: Edge) -> Place:
+    """Returns where the flow reads."""
+    return Place(edge.source_cluster, edge.topic)
+
+
+def end_of(edge: Edge) -> Place:
+    """Returns where the flow writes."""
+    return Place(edge.destination_cluster, edge.into)
+
+
+def newest(hops: Iterable[Hop]) -> list[Hop]:
+    """Returns one hop for each edge: the one whose digest was seen last."""
+    found: dict[Edge, Hop] = {}
+    for hop in hops:
+        known = found.get(hop.edge)
+        if known is None or (known.at_ms, known.digest) < (hop.at_ms, hop.digest):
+            found[hop.edge] = hop
+    return list(found.values())
+
+
+def feeding(hops: Iterable[Hop], here: Place) -> list[Hop]:
+    """Returns the hops by which records come to ``here``, the nearest first."""
+    into: dict[Place, list[Hop]] = {}
+    for hop in hops:
+        into.setdefault(end_of(hop.edge), []).append(hop)
+    found, seen, waiting = [], {here}, deque([here])
+    while waiting:
+        for hop in sorted(into.get(waiting.popleft(), ())):
+            found.append(hop)
+            begin = begin_of(hop.edge)
+            if begin not in seen:
+                seen.add(begin)
+                waiting.append(begin)
+    return found
+
+
+def nearest(hops: Iterable[Hop], here: Place) -> tuple[Hop, ...]:
+    """Returns the first ``MOST_HOPS`` of ``feeding``."""
+    return tuple(feeding(hops, here)[:MOST_HOPS])
+
+
+def way(hops: Collection[Hop], begin: Place, end: Place) -> list[Hop]:
+    """Returns the shortest way of records from one place to another, in their order; empty: there is none."""
+    onward: dict[Place, Hop] = {}
+    for hop in feeding(hops, end):
+        onward.setdefault(begin_of(hop.edge), hop)
+    return list(_walk(onward, begin, end)) if begin in onward else []
+
+
+def _walk(onward: dict[Place, Hop], begin: Place, end: Place) -> Iterator[Hop]:
+    """Yields the hops from ``begin`` on. Each is nearer to ``end`` than the one before it."""
+    place = begin
+    while True:
+        hop = onward[place]
+        yield hop
+        place = end_of(hop.edge)
+        if place == end:
+            return
+
+
+def on_the_way(hops: Collection[Hop], begin: Place, end: Place) -> list[Hop]:
+    """Returns all hops by which records can come from one place to the other."""
+    reached, grown = {begin}, True
+    coming = feeding(hops, end)
+    while grown:
+        further = {end_of(hop.edge) for hop in coming if begin_of(hop.edge) in reached}
+        grown = not further <= reached
+        reached |= further
+    return [hop for hop in coming if begin_of(hop.edge) in reached]

@@ -1,0 +1,103 @@
+"""Asks whether rights are there again, for want of which partitions have halted.
+
+Brokers say what a principal may do (KIP-430: ``authorized_operations``, from Kafka 2.3 on). So a halted partition need
+not be tried again to find out: it goes on once the right is seen, and until then it stays halted, without a line. What
+brokers do not say is tried now and then.
+"""
+
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.net.rights import ALTER, CLUSTER, CLUSTER_ACTION, DENIED, TOPIC, Right, granted
+from mirror.reasons import Heals, heals
+from mirror.relay.assignment import Key
+from mirror.relay.orchestrator import Orchestrator
+from mirror.relay.partition.partition import Partition
+
+TRY_EVERY_S = 600.0
+"""A partition is tried again so often if brokers do not say whether the right is there, or say so and still refuse."""
+TOPICS_SINCE = 8
+"""The Metadata version that tells what a client may do with a topic."""
+
+
+class Rights:
+    """The missing rights of a process's halted partitions."""
+
+    def __init__(self, relay: Orchestrator) -> None:
+        self._relay = relay
+        self._there: dict[Right, bool] = {}
+        """Right -> whether it is there, as far as brokers have said."""
+        self._tried: dict[Key, float] = {}
+        """When a halted partition was last tried again; if never, when it was first seen here (monotonic)."""
+
+    async def renew(self, halted: Iterable[Partition]) -> None:
+        """Asks for the rights that these partitions lack. A cluster that does not answer is reported elsewhere."""
+        lacking = {
+            (each.topic, each.index): each.halted.lacks
+            for each in halted
+            if each.halted is not None and heals(each.halted.reason) is Heals.RIGHTS
+        }
+        self._there = {}
+        self._tried = {key: at for key, at in self._tried.items() if key in self._relay.partitions}
+        rights = {right for right in lacking.values() if right is not None}
+        for cluster in (self._relay.source, self._relay.destination):
+            with suppress(NetworkError):
+                await self._ask(cluster, {right for right in rights if right.cluster == cluster.name})
+        for key, right in lacking.items():
+            there = self._there.get(right) if right is not None else None
+            if there is False:
+                self._tried.pop(key, None)
+            elif there is None:
+                self._tried.setdefault(key, time.monotonic())
+
+    def is_back(self, partition: Partition) -> bool:
+        """Returns True if a halted partition is to be tried again, by the last ``renew``; once for each time that its
+        right comes back."""
+        key, now = (partition.topic, partition.index), time.monotonic()
+        lacks = partition.halted.lacks if partition.halted is not None else None
+        there = self._there.get(lacks) if lacks is not None else None
+        since = self._tried.get(key)
+        if there is False or (since is None and not there) or (since is not None and now - since < TRY_EVERY_S):
+            return False
+        self._tried[key] = now
+        return True
+
+    async def _ask(self, cluster: Cluster, rights: set[Right]) -> None:
+        topics = sorted({right.name for right in rights if right.kind == TOPIC})
+        told = await _of_topics(cluster, topics) if topics else {}
+        whole = await _of_cluster(cluster) if any(right.kind == CLUSTER for right in rights) else None
+        for right in rights:
+            operations = [right.operation]
+            if right.kind == CLUSTER and right.operation == ALTER:
+                operations.append(CLUSTER_ACTION)  # either lets the mirror write markers
+            of_it = whole if right.kind == CLUSTER else told.get(right.name)
+            if (there := granted(of_it, operations)) is not None:
+                self._there[right] = there
+
+
+async def _of_topics(cluster: Cluster, names: list[str]) -> dict[str, Collection[int] | None]:
+    """Returns topic -> what the mirror may do with it, as far as the broker says."""
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    answer = await cluster.call(
+        MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
+    )
+    if answer.version < TOPICS_SINCE:
+        return {}
+    found: dict[str, Collection[int] | None] = {topic.name: topic.authorized_operations for topic in answer.topics}
+    return found | {topic.name: () for topic in answer.topics if topic.error_code in DENIED}
+
+
+async def _of_cluster(cluster: Cluster) -> Collection[int] | None:
+    """Returns what the mirror may do with the cluster; None before Kafka 2.8."""
+    connection = await cluster.control_of_any()
+    if DescribeClusterRequest.API_KEY not in connection.api_versions:
+        return None
+    answer = await cluster.call(DescribeClusterRequest(include_cluster_authorized_operations=True))
+    found: Collection[int] | None = answer.authorized_operations
+    return found
