@@ -77,7 +77,7 @@ async def test_after_a_doubt_the_leader_gives_the_data(down: bool) -> None:
             await until(lambda: flow.log.of("replica_left"))
             await flow.copied()
             assert flow.partition().cursor.broker == LEADER
-            assert of_data(source, LEADER)[-1].request.rack_id == ""
+            await until(lambda: of_data(source, LEADER)[-1].request.rack_id == "")
             assert len(flow.log.of("replica_followed")) == 1
 
 

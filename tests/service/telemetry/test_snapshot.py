@@ -25,6 +25,7 @@ def lag(relay: Relay) -> int | None:
 
 def unheard(partition: Partition) -> None:
     """The source's end was heard of too long ago."""
+    partition.cursor.hear_by(None)
     partition.cursor.heard(partition.cursor.high_watermark, time.monotonic() - FRESH_S - 1)
 
 
