@@ -27,11 +27,14 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
+PLAIN, SECURED = ("mirror", "demo"), ("tests.demo.secured",)
+
+
 @contextmanager
-def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def demo(folder: Path, *options: str, program: tuple[str, ...] = PLAIN) -> Iterator[subprocess.Popen[str]]:
     """A demo whose temporary files all lie in ``folder``, so that what it leaves can be seen."""
     with subprocess.Popen(
-        [sys.executable, "-m", "mirror", "demo", *options],
+        [sys.executable, "-m", *program, *options],
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -75,8 +78,10 @@ def assert_nothing_is_left(folder: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_small_demo_proves_every_topic_identical(folder: Path) -> None:
-    with demo(folder, "--size", "20MB") as process:
+@pytest.mark.parametrize("program", [(*PLAIN, "--size"), SECURED], ids=["plain", "secured"])
+def test_a_small_demo_proves_every_topic_identical(folder: Path, program: tuple[str, ...]) -> None:
+    """Without security, and over mTLS and SCRAM with an authorizer and no more rights than the README lists."""
+    with demo(folder, "20MB", program=program) as process:
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, output
     for plan in TOPICS:
