@@ -178,6 +178,16 @@ def test_what_brokers_md_names_is_there() -> None:
     assert len(ENTRY.findall(text)) >= FACTS
 
 
+def test_what_mirrormaker2_md_names_is_there() -> None:
+    """Each scenario names a test, or says why there is none."""
+    text = (ROOT / "docs" / "MIRRORMAKER2.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!scenario|:--).*$", text, re.MULTILINE)
+    assert len(rows) > 20
+    assert not_there("\n".join(re.findall(r"`tests/[^`]+`", text))) == []
+    without = [row for row in rows if "`tests/" not in row]
+    assert all(re.search(r"\| (Does not apply: |Not there: |No test of its own yet)", row) for row in without)
+
+
 def test_what_design_md_names_is_there() -> None:
     text = DESIGN.read_text(encoding="utf-8")
     assert not_there("\n".join(re.findall(r"`tests/[^`]+`", text))) == []
