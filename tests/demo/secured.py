@@ -20,6 +20,8 @@ from tests.secured import PASSWORD, SASL_TLS, USER
 from tests.service.rights import AUTHORIZER, Principals, listed
 from tests.service.running import config_text
 
+FLOW_ID = "demo"
+"""By which its rights are named: one without an arrow is the same in the name of each resource."""
 PREFIXES = ("librdkafka-*", "java-*")
 """The demo's topics, as resources of ACLs."""
 
@@ -38,7 +40,7 @@ class SecuredDemo(Demo):
             for name in (SOURCE, DESTINATION)
         )
         principals = Principals({SOURCE: source, DESTINATION: destination})
-        rights = {right.of(topic=topic, flow=f"{SOURCE}->{DESTINATION}") for right in listed() for topic in PREFIXES}
+        rights = {right.of(topic=topic, flow=FLOW_ID) for right in listed() for topic in PREFIXES}
         principals.grant(USER, sorted(rights, key=str))
         return source, destination
 
@@ -55,7 +57,7 @@ class SecuredDemo(Demo):
         }
         text = config_text(
             source.servers(SASL_TLS), destination.servers(SASL_TLS), PATTERNS,
-            clusters={SOURCE: secure, DESTINATION: secure}, top={"progress.interval.ms": 500},
+            flow={"flow.id": FLOW_ID}, clusters={SOURCE: secure, DESTINATION: secure}, top={"progress.interval.ms": 500},
         )  # fmt: skip
         path.write_text(text, encoding="utf-8")
 
