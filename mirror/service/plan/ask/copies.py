@@ -85,7 +85,9 @@ class Copies:
             forgets_before_ms=expiry.forgets_before_ms,
         )
         # The parts of the relay by which loops are found; nothing runs that it would have to halt.
-        relay = SimpleNamespace(source=source, destination=destination, log=log, pins=self._pins, partitions={})
+        relay = SimpleNamespace(
+            source=source, destination=destination, settings=settings, log=log, pins=self._pins, partitions={}
+        )
         self._loops = Loops(cast(Orchestrator, relay), state)
 
     async def look(
