@@ -258,7 +258,8 @@ MUTATIONS = (
     Mutation(
         "what the leader remembers is replicated",
         ((mapped, "look_before", _unreplicated), _mostly(deleted_there=0.6)),
-        400,
+        210,
+        first=801,
     ),
     Mutation(
         "what it remembers is written down",
