@@ -291,8 +291,8 @@ MUTATIONS = (
     Mutation(
         "what was read before says nothing",
         ((Cursor, "forget_read", _no_matter), _mostly(**TRUNCATED | {"lagging": 0.3})),
-        100,
-        first=601,
+        20,
+        first=1_871,
     ),
     Mutation("it has lost what its epochs lack", ((mapped, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
     # Sources whose new leader shows less than the one before.
