@@ -57,7 +57,8 @@ class SecuredDemo(Demo):
         }
         text = config_text(
             source.servers(SASL_TLS), destination.servers(SASL_TLS), PATTERNS,
-            flow={"flow.id": FLOW_ID}, clusters={SOURCE: secure, DESTINATION: secure}, top={"progress.interval.ms": 500},
+            flow={"flow.id": FLOW_ID}, clusters={SOURCE: secure, DESTINATION: secure},
+            top={"progress.interval.ms": 500},
         )  # fmt: skip
         path.write_text(text, encoding="utf-8")
 

@@ -19,6 +19,8 @@ LONG_S = 0.010
 """A link is long if no answer begins sooner than this: more than a round trip between data centres of one region."""
 MOST_DEPTH = 4
 """Fetch requests for backlog that are under way to one broker at a time."""
+FAR, FAST = 8, 4
+"""If a link was idle for so many times the time in which data came, answers grow so many times at once."""
 SAMPLES = 3
 """Full answers that are measured before something grows. The shortest wait of them counts, so that a broker that is
 busy for a moment does not look far away."""
@@ -65,16 +67,16 @@ class Sizes:
             return
         wait_s, transfer_s = min(self._waits), min(self._transfers)
         if wait_s >= LONG_S and self.depth * transfer_s < wait_s:
-            self._grow(others=others)
+            self._grow(FAST if wait_s >= FAR * self.depth * transfer_s else 2, others=others)
 
-    def _grow(self, *, others: bool) -> None:
+    def _grow(self, times: int, *, others: bool) -> None:
         before = self.most_bytes, self.most_partition_bytes
         if others and self.depth < MOST_DEPTH:
             self.depth += 1
         else:
-            self._stretch *= 2
+            self._stretch *= times
             if (self.most_bytes, self.most_partition_bytes) == before:
-                self._stretch //= 2  # both are as large as they may be
+                self._stretch //= times  # both are as large as they may be
                 return
         self._waits.clear()
         self._transfers.clear()

@@ -44,7 +44,7 @@ def right_to_configs(cluster: Cluster, topic: str) -> Right:
 
 
 class Unread:
-    """Logs topics whose configs may not be read: each once, until they may."""
+    """Logs topics whose configs may not be read: each once, and when they may."""
 
     def __init__(self, log: EventLog, source: str) -> None:
         """``source``: the source cluster's name."""
@@ -55,10 +55,14 @@ class Unread:
     def tell(self, lacks: Iterable[Right]) -> None:
         """``lacks``: the rights that are missing now."""
         now = set(lacks)
-        new, self._told = sorted(now - self._told), now
+        new, ended, self._told = sorted(now - self._told), sorted(self._told - now), now
+        for cluster in sorted({right.cluster for right in ended}):
+            names = _named([right.name for right in ended if right.cluster == cluster])
+            self._log.info(
+                "configs_known", cluster=cluster, detail=f"the configs of {names} at cluster {cluster} are known now"
+            )
         for cluster in sorted({right.cluster for right in new}):
-            names = [right.name for right in new if right.cluster == cluster]
-            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            shown = _named([right.name for right in new if right.cluster == cluster])
             what = (
                 "whether they are compacted, and what they hold, is not known: a gap in one halts its partition"
                 if cluster == self._source
@@ -71,3 +75,8 @@ class Unread:
                 f"defaults; {what}",
                 remedy=f"grant the mirror's principal {DESCRIBE_CONFIGS} on these topics of cluster {cluster}",
             )
+
+
+def _named(names: list[str]) -> str:
+    """Returns a few of the names, and the number of the others."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
