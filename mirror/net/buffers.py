@@ -63,8 +63,11 @@ class FramePool:
     touched more than the budget.
     """
 
-    def __init__(self, *, budget: int, frame_size: int) -> None:
-        self.budget = budget
+    def __init__(self, *, budget: int, frame_size: int, most_budget: int = 0) -> None:
+        """``most_budget``: up to which the budget may grow (``lend``)."""
+        self.budget = self._own = budget
+        self._most = most_budget
+        self._loans: dict[object, int] = {}
         self.frame_size = frame_size
         self._free: list[Buffer] = []
         self._used = 0
@@ -96,9 +99,11 @@ class FramePool:
         """Bytes that the kernel has given to buffers, in use or free."""
         return self._touched
 
-    def lend(self, size: int) -> None:
-        """Makes the budget larger by ``size`` bytes, or smaller if it is negative."""
-        self.budget += size
+    def lend(self, borrower: object, size: int) -> None:
+        """Makes the budget larger by ``size`` bytes for as long as the borrower has them; 0: it gives back all that it
+        has. All loans together make it no larger than ``most_budget``."""
+        self._loans[borrower] = size
+        self.budget = max(self._own, min(self._own + sum(self._loans.values()), self._most))
         self._trim()
         self._wake()
 

@@ -103,6 +103,7 @@ class Relay:
         self.pool = FramePool(
             budget=max(settings.buffer_memory, settings.fetch_max_bytes + OVERHEAD),
             frame_size=max(settings.fetch_max_bytes, settings.most_fetch_bytes) + OVERHEAD,
+            most_budget=settings.most_buffer_memory,
         )
         self.limits = Limits(settings.max_bytes_per_second, settings.topic_rate)
         self._produce_version = PRODUCE_VERSIONS[1]

@@ -22,17 +22,17 @@ def taken(pool: FramePool, size: int, reserved: int = FRAME) -> Frame:
 
 def test_what_is_lent() -> None:
     """More has room while more is lent, and those that wait are woken; what is free goes back with the loan."""
-    pool, woken = FramePool(budget=FRAME, frame_size=FRAME), []
+    pool, woken = FramePool(budget=FRAME, frame_size=FRAME, most_budget=3 * FRAME), []
     assert pool.reserve(FRAME)
     assert not pool.reserve(FRAME)
     pool.when_room(FRAME, lambda: woken.append(pool.reserve(FRAME)))
-    pool.lend(FRAME)
+    pool.lend("one", FRAME)
     assert woken == [True]
     frames = [pool.take(FRAME, reserved=FRAME) for _ in range(2)]
     for frame in frames:
         frame.release()
     assert pool.touched == 2 * FRAME
-    pool.lend(-FRAME)
+    pool.lend("one", 0)
     assert (pool.budget, pool.touched) == (FRAME, FRAME)
 
 

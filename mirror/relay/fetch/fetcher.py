@@ -52,6 +52,8 @@ class Fetcher:
         self._members.discard(partition)
         if not self._current.remove(partition):
             self.behind.remove(partition)
+            if not self.behind:
+                self._shrink()
 
     def fall_behind(self, partition: Partition, *, first: bool = False) -> None:
         """The partition has backlog. ``first``: it is fetched before the others."""

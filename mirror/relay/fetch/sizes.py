@@ -33,7 +33,6 @@ class Sizes:
         self._settings = settings
         self._pool = pool
         self._stretch = 1
-        self._lent = 0
         self._waits: deque[float] = deque(maxlen=SAMPLES)
         self._transfers: deque[float] = deque(maxlen=SAMPLES)
         self.depth = 1
@@ -80,14 +79,9 @@ class Sizes:
                 return
         self._waits.clear()
         self._transfers.clear()
-        self._lend((self.depth + 1) * (self.most_bytes + OVERHEAD))
-
-    def _lend(self, needed: int) -> None:
-        """Lets the pool use what this broker's requests need: those under way, and an answer that is being sent on."""
-        settings = self._settings
-        wanted = max(0, min(needed, settings.most_buffer_memory) - settings.buffer_memory)
-        self._pool.lend(wanted - self._lent)
-        self._lent = wanted
+        # For the requests under way, and for an answer that is being sent on.
+        needed = (self.depth + 1) * (self.most_bytes + OVERHEAD)
+        self._pool.lend(self, max(0, needed - self._settings.buffer_memory))
 
     def reset(self) -> None:
         """There is no backlog any more: the next one is measured anew, and its memory is given back."""
@@ -96,4 +90,4 @@ class Sizes:
         self.depth = self._stretch = 1
         self._waits.clear()
         self._transfers.clear()
-        self._lend(0)
+        self._pool.lend(self, 0)

@@ -114,3 +114,18 @@ async def test_a_far_broker_is_asked_for_more_of_a_single_partition() -> None:
         requests = [(seen.request.max_bytes, asked(source, seen)[0][3]) for seen in backlog(source)]
         assert max(most for most, _ in requests) == 2 * MIB
         assert max(share for _, share in requests) == 2 * MIB
+
+
+async def test_a_backlog_that_moves_away_gives_its_memory_back() -> None:
+    """Its partitions leave a far broker before they have caught up: nothing is left of what was grown for them."""
+    async with clusters() as (source, destination):
+        source.fetch_delay_s = 5 * LONG_S
+        source.add_topic("t")
+        source.store("t", 0, *batches(600, size=50_000))
+        async with mirroring(
+            source, destination, fetch_max_bytes=MIB, buffer_memory=3 * MIB, most_fetch_bytes=2 * MIB,
+            most_partition_fetch_bytes=2 * MIB, most_buffer_memory=5 * MIB,
+        ) as flow:  # fmt: skip
+            await until(lambda: flow.relay.pool.budget > 3 * MIB)
+            flow.relay.release(flow.partition())
+            assert flow.relay.pool.budget == 3 * MIB

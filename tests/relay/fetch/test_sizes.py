@@ -14,7 +14,9 @@ def sizes(**changes: int) -> tuple[Sizes, FramePool]:
         "most_fetch_bytes": 32 * MIB, "most_partition_fetch_bytes": 32 * MIB, "most_buffer_memory": 96 * MIB,
     }  # fmt: skip
     made = settings(**(usual | changes))
-    pool = FramePool(budget=made.buffer_memory, frame_size=made.most_fetch_bytes + OVERHEAD)
+    pool = FramePool(
+        budget=made.buffer_memory, frame_size=made.most_fetch_bytes + OVERHEAD, most_budget=made.most_buffer_memory
+    )
     return Sizes(made, pool), pool
 
 
@@ -81,3 +83,21 @@ def test_without_backlog_everything_is_given_back() -> None:
     assert pool.budget == 18 * MIB
     hear(of, FAR_S, 0.0, others=True, answers=SAMPLES - 1)
     assert of.depth == 1
+
+
+def test_the_bound_is_one_for_all_brokers() -> None:
+    """
+    1. Three brokers are far away: together they borrow no more than one may.
+    2. What one of them gives back goes to the others; when all have, the budget is what it was.
+    """
+    first, pool = sizes()
+    of = [first, *(Sizes(first._settings, pool) for _ in range(2))]
+    for each in of:
+        hear(each, FAR_S, 0.0, others=True)
+        assert pool.budget <= 96 * MIB
+    assert pool.budget == 96 * MIB
+    of[0].reset()
+    assert pool.budget == 96 * MIB
+    for each in of:
+        each.reset()
+    assert pool.budget == 18 * MIB
