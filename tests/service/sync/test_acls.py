@@ -23,8 +23,8 @@ from mirror.sandbox import Cluster
 from mirror.service.sync.acls import wanted_acls
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic
+from tests.service.rights import AUTHORIZER
 from tests.service.running import MIRROR, config_text, mirror
-from tests.service.sync.test_rights import AUTHORIZER
 
 TIMEOUT_S = 60.0
 COPY = {"a": ["a"]}

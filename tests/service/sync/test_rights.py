@@ -19,21 +19,13 @@ from mirror.sandbox import Cluster
 from tests import secured
 from tests.secured import PASSWORD, SASL_PLAIN, USER, Files
 from tests.service.kafka_side import create_topic, produce
+from tests.service.rights import AUTHORIZER, CLUSTER, GROUP, ID, TIMEOUT_S, TOPIC
 from tests.service.running import config_text, mirror
 from tests.service.runs.test_worker import caught_up
 from tests.service.sync.sides import commit, wait_committed
 
 pytestmark = pytest.mark.broker
 PRINCIPAL = f"User:{USER}"
-_TIMEOUT_S = 30.0
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    # The brokers themselves, and the clients of the tests, which come without a name.
-    "super.users": "User:ANONYMOUS",
-}
-TOPIC, GROUP, CLUSTER, ID = (
-    ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER, ResourceType.TRANSACTIONAL_ID,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,15 +98,15 @@ class Granted:
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
         for admin in self.admins.values():
-            for deleted in admin.delete_acls([everything], request_timeout=_TIMEOUT_S).values():
-                deleted.result(_TIMEOUT_S)
+            for deleted in admin.delete_acls([everything], request_timeout=TIMEOUT_S).values():
+                deleted.result(TIMEOUT_S)
         self.add(wanted)
 
     def add(self, wanted: Sequence[Right]) -> None:
         for side, admin in self.admins.items():
             bindings = [right.binding(self.topic) for right in wanted if right.side == side]
-            for made in admin.create_acls(bindings, request_timeout=_TIMEOUT_S).values() if bindings else ():
-                made.result(_TIMEOUT_S)
+            for made in admin.create_acls(bindings, request_timeout=TIMEOUT_S).values() if bindings else ():
+                made.result(TIMEOUT_S)
 
 
 def config(both: dict[str, Cluster], topic: str, **more: object) -> str:
@@ -143,8 +135,8 @@ def with_group_and_reader(both: dict[str, Cluster], topic: str, granted: Sequenc
     reader = AclBinding(
         TOPIC, topic, ResourcePatternType.LITERAL, "User:reader", "*", AclOperation.READ, AclPermissionType.ALLOW
     )
-    for made in those.admins["source"].create_acls([reader], request_timeout=_TIMEOUT_S).values():
-        made.result(_TIMEOUT_S)
+    for made in those.admins["source"].create_acls([reader], request_timeout=TIMEOUT_S).values():
+        made.result(TIMEOUT_S)
 
 
 def test_the_list_is_enough_for_groups_and_acls(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:

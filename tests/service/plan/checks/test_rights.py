@@ -15,7 +15,8 @@ from tests.secured import Files
 from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.facts import APIS, EVERYTHING, flow, topic
 from tests.service.plan.planning import everything, plan
-from tests.service.sync.test_rights import ALL, AUTHORIZER, CLUSTER, TOPIC, Granted, config, rights
+from tests.service.rights import AUTHORIZER, CLUSTER, TOPIC
+from tests.service.sync.test_rights import ALL, Granted, config, rights
 
 ASKING = [
     *rights("source", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
