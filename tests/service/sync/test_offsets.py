@@ -201,7 +201,13 @@ def test_what_is_left_alone(
     config = tmp_path / "mirror.yaml"
     names = ["classic", "consumer", "ahead", "moved", "not-selected", "excluded", "mirrors"]
     group = {name: f"{topic_name}-{name}" for name in names}
-    flow = {**SYNC, "groups": [f"{topic_name}-(?!not-).*", "mirror-.*"], "groups.exclude": [group["excluded"]]}
+    own = f"mirror-{topic_name}"
+    flow = {
+        **SYNC,
+        "group.id": own,
+        "groups": [f"{topic_name}-(?!not-).*", "mirror-.*"],
+        "groups.exclude": [group["excluded"]],
+    }
     text = config_text(source, destination, [topic_name], flow=flow)
     create_topic(source, topic_name)
     produce(source, topic_name, 10)
@@ -234,7 +240,8 @@ def test_what_is_left_alone(
     there = {name: committed(destination_cluster, group[name], topic_name)[0] for name in names}
     left = dict.fromkeys(["not-selected", "excluded", "mirrors"], UNKNOWN)
     assert there == {"classic": 1, "consumer": 1, "ahead": 9, "moved": 8} | left
-    assert not [name for name in groups_of(destination_cluster) if name == "mirror-source->destination"]
+    assert own in groups_of(source_cluster)
+    assert own not in groups_of(destination_cluster)
 
 
 async def test_two_at_once(

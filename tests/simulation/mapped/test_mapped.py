@@ -284,7 +284,9 @@ MUTATIONS = (
     Mutation(
         "the destination topic has an id", ((Beginning, "_start_from", _of_any_destination), _mostly(**REMADE)), 60
     ),
-    Mutation("ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 400),
+    Mutation(
+        "ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 20, first=1_441
+    ),
     # Sources that lose their end.
     Mutation("the source has what was copied", ((mapped, "check_copied", _unchecked), _mostly(**TRUNCATED)), 60),
     Mutation("the source ends behind what was copied", ((mapped, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
