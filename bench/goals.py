@@ -1,6 +1,7 @@
 """The project's bounds on cost, and the check that a run kept them. Pure."""
 
 import dataclasses
+import statistics
 from collections.abc import Callable
 
 from bench.plan import Workload
@@ -14,7 +15,7 @@ MM2_S = 20.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One bound on one workload.
+    """One bound on one workload or case.
 
     Attributes:
         what: the bound, with its number.
@@ -40,7 +41,10 @@ class _Goal:
     applies: Callable[[Row | Workload], bool]
     figure: _Of
     against: str = ""
-    """The other system, if the figure is a ratio of CPU: its CPU over mirror's, or mirror's over the floor's."""
+    """The other system, if the figure is a ratio: its CPU over mirror's, mirror's over the floor's, or mirror's bytes
+    per second over its."""
+    far: bool = False
+    """True if it is a bound on bytes per second over a long link; false: on cost, nearby."""
     least: float = 0.0
     most: float = float("inf")
 
@@ -58,6 +62,17 @@ def _times_less_than_mm2(results: Results, row: Row) -> float | None:
     if other is None or not other.cpu_s_per_gb or not row.cpu_s_per_gb:
         return None
     return other.cpu_s_per_gb / row.cpu_s_per_gb
+
+
+def _mb_per_s(results: Results, row: Row) -> float | None:
+    return statistics.median(row.runs_mb_per_s or [row.mb_per_s or 0.0])
+
+
+def _times_faster_than_mm2(results: Results, row: Row) -> float | None:
+    other = results.find("mm2", row.workload)
+    theirs = _mb_per_s(results, other) if other is not None else None
+    ours = _mb_per_s(results, row)
+    return ours / theirs if ours and theirs else None
 
 
 _GOALS = (
@@ -85,8 +100,29 @@ _GOALS = (
         applies=lambda row: (row.size, row.codec) == ("1MB", "zstd"), figure=_times_less_than_mm2,
         against="mm2", least=50.0,
     ),
+    _Goal(
+        what="200 ms to the source, 1 partition: at least 60 MB/s",
+        applies=lambda row: row.partitions == 1, figure=_mb_per_s, far=True, least=60.0,
+    ),
+    _Goal(
+        what="200 ms to the source, 64 partitions: at least 150 MB/s",
+        applies=lambda row: row.partitions == 64, figure=_mb_per_s, far=True, least=150.0,
+    ),
+    _Goal(
+        what="200 ms to the source: at least 2 x as fast as MirrorMaker 2",
+        applies=lambda row: True, figure=_times_faster_than_mm2, against="mm2", far=True, least=2.0,
+    ),
     _Goal(what="peak memory: at most 100 MB", applies=lambda row: True, figure=_peak, most=100.0),
 )  # fmt: skip
+
+
+_CASE_GOALS = (
+    ("all active after at most 40 s", "idle-10000p", "active_s", 40.0),
+    ("idle: at most 2 % of a core", "idle-2000p", "core_percent", 2.0),
+    ("100 records per second: at most 5 % of a core", "trickle-2000p", "core_percent", 5.0),
+    ("100 records per second: 99 % within 100 ms", "trickle-2000p", "p99_ms", 100.0),
+)
+"""The bound, the case, the figure's name in ``Cost``, and the most that it may be."""
 
 
 def compares(system: str, workload: Workload) -> bool:
@@ -95,8 +131,8 @@ def compares(system: str, workload: Workload) -> bool:
 
 
 def _applies(goal: _Goal, of: Row | Workload) -> bool:
-    """Returns True if a bound applies: ratios are bounded without encryption only."""
-    return goal.applies(of) and not of.tls
+    """Returns True if a bound applies: costs are bounded nearby and without encryption only."""
+    return goal.far == bool(of.far) and goal.applies(of) and not of.tls
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -108,8 +144,13 @@ def verdicts(results: Results) -> list[Verdict]:
                 found = goal.figure(results, row)
                 if found is not None:
                     kept = goal.least <= found <= goal.most
-                    spread = _spread(results.find(goal.against, row.workload), row)
+                    spread = None if goal.far else _spread(results.find(goal.against, row.workload), row)
                     made.append(Verdict(what=goal.what, workload=row.workload, found=found, kept=kept, spread=spread))
+    costs = {cost.case: cost for cost in results.costs if cost.error is None}
+    for what, case, figure, most in _CASE_GOALS:
+        found = getattr(costs.get(case), figure, None)
+        if found is not None:
+            made.append(Verdict(what=what, workload=case, found=found, kept=found <= most))
     return made
 
 

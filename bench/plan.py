@@ -24,11 +24,13 @@ from typing import Any
 
 from bench.errors import BenchError
 
-__all__ = ["CASES", "ROOT", "SYSTEMS", "Case", "Plan", "Workload", "all_workloads", "from_environment"]
+__all__ = ["CASES", "FAR_MS", "ROOT", "SYSTEMS", "Case", "Plan", "Workload", "all_workloads", "from_environment"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEMS = ("floor", "mirror", "mm2", "mm1")
 SIDES = ("source", "destination")
+FAR_MS = 200.0
+"""The round trip that is added to workloads with ``far``."""
 CODECS = ("none", "lz4", "zstd")
 
 _SIZES = {"1KB": 1_024, "16KB": 16_384, "1MB": 1_000_000}
@@ -41,6 +43,9 @@ _TOTAL_BYTES = {
 """Bytes that MirrorMaker 2 copied in 45 s once: it is warmed up for 20 s, then measured for 20 s (``jvm.WINDOW``)."""
 _WITHOUT_JVM = 0.25
 """The fraction of that if no JVM is measured: mirror needs no more."""
+_TLS_PARTITIONS = 1_000
+_FAR_BYTES = {1: 1_600_000_000, 64: 4_000_000_000}
+"""Partitions of workloads with ``far`` -> bytes; likewise."""
 _MANY_PARTITIONS = ("1KB", "16KB")
 _QUICK = "16KB-lz4-64p"
 _REPEAT, _REPEAT_QUICK = 5.0, 3.0
@@ -60,6 +65,7 @@ class Workload:
         record_bytes: size of each record's value.
         total_bytes: stored bytes to make, about.
         tls: the clusters that copiers speak TLS to: ``source``, ``destination`` or both.
+        far: the clusters to which a round trip takes ``FAR_MS`` longer.
     """
 
     size: str
@@ -69,12 +75,14 @@ class Workload:
     record_bytes: int
     total_bytes: int
     tls: tuple[str, ...] = ()
+    far: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """Its name in tables, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-tls-source``."""
-        tls = "-".join(["", "tls", *(self.tls if self.tls != SIDES else ())]) if self.tls else ""
-        return f"{self.size}-{self.codec}-{self.partitions}p{tls}"
+        """Its name in tables, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-far-source``."""
+        kinds = (("tls", self.tls), ("far", self.far))
+        what = ["-".join(["", kind, *(sides if sides != SIDES else ())]) for kind, sides in kinds if sides]
+        return f"{self.size}-{self.codec}-{self.partitions}p{''.join(what)}"
 
     @property
     def topic(self) -> str:
@@ -149,7 +157,7 @@ CASES = (
             name=f"exact-far-{side}-{partitions}p", what=f"a round trip of 200 ms to the {side} only",
             partitions=partitions, round_trip_ms=200.0, far=(side,), total_bytes=total_bytes,
         )
-        for side in SIDES
+        for side in SIDES[1:]
         for partitions, total_bytes in ((1, 30_000_000), (64, 400_000_000))
     ),
     Case(
@@ -194,11 +202,17 @@ class Plan:
 
 
 def all_workloads() -> list[Workload]:
-    """Returns all sizes and codecs with 8 partitions, small batches also with 64, and one of these over TLS, twice."""
+    """Returns all sizes and codecs with 8 partitions, small batches also with 64; and one of these over TLS (to both
+    sides, to the source, with 1,000 partitions) and over a long link to the source (also with one partition)."""
     made = [_workload(size, codec, 8) for size in _SIZES for codec in CODECS]
     made += [_workload(size, codec, 64) for size in _MANY_PARTITIONS for codec in CODECS]
-    encrypted = _workload("16KB", "lz4", 64)
-    return made + [dataclasses.replace(encrypted, tls=tls) for tls in (SIDES, SIDES[:1])]
+    small = _workload("16KB", "lz4", 64)
+    made += [dataclasses.replace(small, tls=tls) for tls in (SIDES, SIDES[:1])]
+    made.append(dataclasses.replace(small, tls=SIDES, partitions=_TLS_PARTITIONS))
+    return made + [
+        dataclasses.replace(small, far=SIDES[:1], partitions=partitions, total_bytes=total_bytes)
+        for partitions, total_bytes in _FAR_BYTES.items()
+    ]
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:

@@ -21,7 +21,6 @@ from bench.plan import Case, Plan, Workload
 from bench.report import chart, machine, results, table
 from bench.report.results import Cost, Latency, Results, Row
 from lab.console import Progress
-from lab.proxy import Proxy
 
 __all__ = ["report", "run"]
 
@@ -43,19 +42,13 @@ def run(plan: Plan, progress: Progress) -> Results:
     if found.machine.load_average > found.machine.cores:
         progress.line("[yellow]the machine is busy with other things: all figures will be too high[/]")
     progress.step("starting two clusters")
-    with (
-        Proxy() as to_source,
-        Proxy() as to_destination,
-        pair((to_source, to_destination)) as (source, destination),
-        programs() as started,
-    ):
+    with pair(long_links=True) as (source, destination), programs() as started:
         bench = _Bench(plan, progress, source, destination, started, found)
-        way = exactness.Way(source=to_source, destination=to_destination)
         try:
             for workload in plan.workloads:
                 bench.workload(workload)
             for case in plan.cases:
-                bench.cost(case, way)
+                bench.cost(case)
             if plan.latency:
                 bench.latency()
             found.complete = True
@@ -93,7 +86,7 @@ class _Bench:
             self._source.delete_all()
         self.save()
 
-    def cost(self, case: Case, way: exactness.Way) -> None:
+    def cost(self, case: Case) -> None:
         """Measure one case of the cost of exactness."""
         self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
         try:
@@ -110,7 +103,7 @@ class _Bench:
                 )
             else:
                 found = exactness.measure(
-                    case, held, source=self._source, destination=self._destination, way=way, programs=self._programs,
+                    case, held, source=self._source, destination=self._destination, programs=self._programs,
                     flow=self._plan.flow,
                 )  # fmt: skip
                 row = exactness.cost(case, held, found)
@@ -158,7 +151,7 @@ class _Bench:
         alike, and not all runs of one of them.
         """
         segments = self._source.segments(workload.topic, workload.partitions)
-        copiers = [copier for copier in self._copiers if copier.speaks_tls or not workload.tls]
+        copiers = [copier for copier in self._copiers if copier.everywhere or not (workload.tls or workload.far)]
         silent = {copier.name for copier in self._copiers} - {copier.name for copier in copiers}
         runs: dict[str, list[Measured]] = {system: [] for system in self._plan.systems if system not in silent}
         failed: dict[str, str] = {}

@@ -7,7 +7,7 @@ batch at a time. Both limit the throughput of a partition by round trips, and th
 
 import dataclasses
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bench.copiers.copying import Copier, Job, copy
@@ -19,28 +19,14 @@ from bench.errors import BenchError
 from bench.measure import Measured
 from bench.plan import Case
 from bench.report.results import Cost
-from lab.proxy import Proxy
 
-__all__ = ["Way", "cost", "fill", "measure"]
+__all__ = ["cost", "fill", "measure"]
 
 CODEC = "lz4"
 RECORD_BYTES = 1_000
 BATCH_BYTES = 16_384
 _LOADERS = 2
 _TIMEOUT_S = 300.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """The proxies to both clusters, which can add a round trip."""
-
-    source: Proxy
-    destination: Proxy
-
-    def set(self, round_trip_ms: float, far: Collection[str]) -> None:
-        """Set the added round trip of the sides in ``far`` from now on; other sides get none."""
-        for side, proxy in (("source", self.source), ("destination", self.destination)):
-            proxy.delay(round_trip_ms / 2000 if side in far else 0.0)
 
 
 def fill(case: Case, source: Side, programs: Programs) -> Stored:
@@ -72,7 +58,7 @@ def fill(case: Case, source: Side, programs: Programs) -> Stored:
 
 
 def measure(
-    case: Case, held: Stored, *, source: Side, destination: Side, way: Way, programs: Programs, flow: Mapping[str, Any]
+    case: Case, held: Stored, *, source: Side, destination: Side, programs: Programs, flow: Mapping[str, Any]
 ) -> Measured:
     """Copy the case's topic once.
 
@@ -82,15 +68,12 @@ def measure(
     far = case.far if case.round_trip_ms else ()
     job = Job(
         topic=case.topic, partitions=case.partitions, codec=CODEC,
-        source=way.source.bootstrap_servers if "source" in far else source.bootstrap_servers,
-        destination=way.destination.bootstrap_servers if "destination" in far else destination.bootstrap_servers,
+        source=source.far_servers(case.round_trip_ms) if "source" in far else source.bootstrap_servers,
+        destination=destination.far_servers(case.round_trip_ms) if "destination" in far
+        else destination.bootstrap_servers,
     )  # fmt: skip
     copier: Copier = Mirror({**flow, **case.flow})
-    way.set(case.round_trip_ms, far)
-    try:
-        return copy(copier, job, held, destination=destination, programs=programs)
-    finally:
-        way.set(0, ())
+    return copy(copier, job, held, destination=destination, programs=programs)
 
 
 def cost(case: Case, held: Stored, measured: Measured) -> Cost:

@@ -11,7 +11,7 @@ from bench.data.clusters import SPARING, Side
 from bench.data.stored import Stored
 from bench.errors import BenchError
 from bench.measure import Interval, Measured, Step, Window
-from bench.plan import Workload
+from bench.plan import FAR_MS, Workload
 
 __all__ = ["Copier", "Job", "copy", "follow", "measure"]
 
@@ -32,6 +32,7 @@ class Job:
         prompt: True if latency counts, not throughput.
         tls: the clusters whose ``source`` or ``destination`` above speaks TLS.
         ca: PEM file with the CA to trust there.
+        far: the clusters to which the way is long.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class Job:
     prompt: bool = False
     tls: tuple[str, ...] = ()
     ca: Path | None = None
+    far: tuple[str, ...] = ()
 
 
 class Copier(Protocol):
@@ -60,8 +62,8 @@ class Copier(Protocol):
         """True if the program that is started only supervises those that copy."""
 
     @property
-    def speaks_tls(self) -> bool:
-        """True if it can be measured on workloads with ``tls``."""
+    def everywhere(self) -> bool:
+        """True if it is measured over TLS and over long links, too."""
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its settings; returns the command that runs it in the foreground."""
@@ -94,12 +96,14 @@ def measure(
     """
     job = Job(
         topic=workload.topic, partitions=workload.partitions, codec=workload.codec, tls=workload.tls, ca=source.ca,
-        source=_servers(source, workload), destination=_servers(destination, workload),
+        far=workload.far, source=_servers(source, workload), destination=_servers(destination, workload),
     )  # fmt: skip
     return copy(copier, job, held, destination=destination, programs=programs, watch=watch, config=SPARING)
 
 
 def _servers(side: Side, workload: Workload) -> str:
+    if side.name in workload.far:
+        return side.far_servers(FAR_MS)
     return side.tls_servers if side.name in workload.tls else side.bootstrap_servers
 
 

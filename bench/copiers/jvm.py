@@ -23,11 +23,12 @@ def command(classpath: str, main: str, *arguments: str) -> list[str]:
     return [java.find(), *OPTIONS, "-cp", classpath, main, *arguments]
 
 
-def consumer(*, prompt: bool) -> dict[str, str]:
-    """Returns the settings of the consumer at the source."""
+def consumer(*, prompt: bool, far: bool = False) -> dict[str, str]:
+    """Returns the settings of the consumer at the source. ``far``: to a cluster with a long round trip."""
     return {
         "fetch.max.bytes": "52428800",
-        "max.partition.fetch.bytes": "4194304",
+        # All that comes within a round trip. More, as near as that, only costs memory.
+        "max.partition.fetch.bytes": "33554432" if far else "4194304",
         "fetch.min.bytes": "1" if prompt else "1048576",
         "fetch.max.wait.ms": "500",
         "max.poll.records": "5000",

@@ -27,7 +27,7 @@ class MirrorMaker1:
     name: str = "mm1"
     window: Window = jvm.WINDOW
     supervises: bool = False
-    speaks_tls: bool = False
+    everywhere: bool = False
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its properties; returns the command that runs it."""

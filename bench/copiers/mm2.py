@@ -47,7 +47,7 @@ class MirrorMaker2:
     name: str = "mm2"
     window: Window = jvm.WINDOW
     supervises: bool = False
-    speaks_tls: bool = True
+    everywhere: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its properties; returns the command that runs it."""
@@ -61,6 +61,7 @@ class MirrorMaker2:
 
 def properties(job: Job) -> dict[str, str]:
     """Returns its whole configuration."""
+    consumer = jvm.consumer(prompt=job.prompt, far=bool(job.far))
     return {
         "clusters": "source, destination",
         "source.bootstrap.servers": job.source,
@@ -70,6 +71,6 @@ def properties(job: Job) -> dict[str, str]:
         "destination->source.enabled": "false",
         **SETTINGS,
         **{f"{side}.{key}": value for side in job.tls for key, value in jvm.tls(job.ca).items()},
-        **{f"source.consumer.{key}": value for key, value in jvm.consumer(prompt=job.prompt).items()},
+        **{f"source.consumer.{key}": value for key, value in consumer.items()},
         **{f"destination.producer.{key}": value for key, value in jvm.producer(job.codec, prompt=job.prompt).items()},
     }

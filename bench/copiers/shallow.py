@@ -32,7 +32,7 @@ class Mirror:
     name: str = "mirror"
     window: Window = WHOLE
     supervises: bool = True
-    speaks_tls: bool = True
+    everywhere: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
         """Write its configuration; returns the command that runs it."""

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.data import certificates, stored
+from bench.data.longlink import LongLink
 from bench.errors import BenchError
-from lab.proxy import Proxy
 from mirror.sandbox import Cluster
 
 __all__ = ["BROKER_SETTINGS", "SPARING", "Side", "pair"]
@@ -48,23 +48,32 @@ class Side:
         tls_servers: of its TLS listener.
         ca: PEM file with the CA of that listener.
         data_dir: the broker's data folder.
+        link: the long way to it.
     """
 
     def __init__(
-        self, name: str, bootstrap_servers: str, data_dir: Path, tls_servers: str = "", ca: Path | None = None
-    ) -> None:
+        self, name: str, bootstrap_servers: str, data_dir: Path, tls_servers: str = "", ca: Path | None = None,
+        link: LongLink | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.bootstrap_servers = bootstrap_servers
         self.tls_servers = tls_servers
         self.ca = ca
         self.data_dir = data_dir
+        self.link = link
         self._admin = self._client()
 
     @classmethod
-    def of(cls, cluster: Cluster, ca: Path | None = None) -> Self:
+    def of(cls, cluster: Cluster, ca: Path | None = None, link: LongLink | None = None) -> Self:
         """Returns the side of a running cluster."""
         data_dir = cluster.brokers[0].data_dir
-        return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.tls_bootstrap_servers, ca)
+        return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.tls_bootstrap_servers, ca, link)
+
+    def far_servers(self, round_trip_ms: float) -> str:
+        """Returns the bootstrap servers of the long way, over which a round trip takes so much longer from now on."""
+        assert self.link is not None, "no long way was made"
+        self.link.delay_s = round_trip_ms / 2_000
+        return self.link.bootstrap_servers
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until each partition has its leader.
@@ -139,23 +148,24 @@ class Side:
 
 
 @contextlib.contextmanager
-def pair(ways: tuple[Proxy, Proxy] | None = None) -> Iterator[tuple[Side, Side]]:
+def pair(*, long_links: bool = False) -> Iterator[tuple[Side, Side]]:
     """Start a source and a destination; both are removed with their data at the end.
 
     Args:
-        ways: proxies to the source and the destination, in addition to the direct way.
+        long_links: True if there is a long way to each, in addition to the direct one.
     """
     with contextlib.ExitStack() as started:
         sides = []
         keys = started.enter_context(certificates.made())
-        for number, name in enumerate(("source", "destination")):
+        for name in ("source", "destination"):
+            link = started.enter_context(LongLink()) if long_links else None
             cluster = started.enter_context(
                 Cluster(
                     name, version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB,
-                    proxied=ways[number].ports if ways else (), tls=keys.keystore,
+                    proxied=link.ports if link else (), tls=keys.keystore,
                 )
             )  # fmt: skip
-            if ways:
-                ways[number].attach(cluster)
-            sides.append(Side.of(cluster, keys.ca))
+            if link:
+                link.attach(cluster)
+            sides.append(Side.of(cluster, keys.ca, link))
         yield sides[0], sides[1]

@@ -26,6 +26,7 @@ class Row:
         codec: compression.
         partitions: of the topic.
         tls: the clusters that copiers spoke TLS to: ``source``, ``destination`` or both.
+        far: the clusters to which the round trip was long.
         batch_mean_bytes: mean size of a stored batch at the source, read back from the headers.
         stored_bytes: of the topic at the source.
         records: likewise.
@@ -38,6 +39,7 @@ class Row:
         start_cpu_s: CPU-seconds before it.
         all_s: from the start of the process to the end of the interval.
         runs_cpu_s_per_gb: of every run, if there were several, in the order of the turns.
+        runs_mb_per_s: likewise.
         warm_s: seconds of warm-up that were left out, the least of all runs.
         shortest_s: the shortest interval of all runs.
         error: what went wrong.
@@ -63,6 +65,8 @@ class Row:
     warm_s: float | None = None
     shortest_s: float | None = None
     tls: tuple[str, ...] = ()
+    far: tuple[str, ...] = ()
+    runs_mb_per_s: tuple[float, ...] = ()
     error: str | None = None
 
 
@@ -185,7 +189,7 @@ def row(
     """Returns a row made from the run with the median, or from the error."""
     made = Row(
         system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
-        tls=workload.tls, batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes,
+        tls=workload.tls, far=workload.far, batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes,
         records=held.records, error=error,
     )  # fmt: skip
     if not runs:
@@ -204,9 +208,14 @@ def row(
         start_cpu_s=round(measured.start_cpu_s, 3),
         all_s=round(measured.all_seconds, 2),
         runs_cpu_s_per_gb=tuple(round(run.cpu_s_per_gb, 4) for run in runs) if len(runs) > 1 else (),
+        runs_mb_per_s=tuple(round(run.mb_per_s, 1) for run in runs) if len(runs) > 1 else (),
         warm_s=round(min(run.warm_s for run in runs), 1),
         shortest_s=round(min(run.seconds for run in runs), 1),
     )
+
+
+_TUPLES = ("runs_cpu_s_per_gb", "runs_mb_per_s", "tls", "far")
+"""Fields of ``Row`` that JSON keeps as lists."""
 
 
 def save(results: Results, folder: Path) -> Path:
@@ -226,10 +235,7 @@ def load(path: Path) -> Results:
         kind=data["kind"],
         machine=Machine(**data["machine"]),
         settings=data["settings"],
-        rows=[
-            Row(**{**row, **{name: tuple(row.get(name, ())) for name in ("runs_cpu_s_per_gb", "tls")}})
-            for row in data["rows"]
-        ],
+        rows=[Row(**{**row, **{name: tuple(row.get(name, ())) for name in _TUPLES}}) for row in data["rows"]],
         latency=[Latency(**row) for row in data["latency"]],
         costs=[Cost(**row) for row in data.get("costs", [])],
         complete=data["complete"],

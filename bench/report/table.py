@@ -5,6 +5,7 @@ from rich.table import Table
 from bench.goals import Verdict
 from bench.goals import verdicts as judged
 from bench.measure import DEFINITION
+from bench.plan import FAR_MS
 from bench.report.results import Cost, Latency, Results, Row
 
 __all__ = ["TITLES", "costs", "goals", "latency", "markdown", "workloads"]
@@ -92,6 +93,8 @@ def markdown(results: Results) -> str:
         lines += ["", "Bounds:", "", *_markdown_table((*_GOAL_HEADINGS, "kept?"), cells)]
     if any("-tls" in name for name in results.workloads()):
         lines += ["", "`-tls`: over TLS to both clusters; `-tls-source`: to the source only."]
+    if any("-far" in name for name in results.workloads()):
+        lines += ["", f"`-far-source`: a round trip to the source takes {FAR_MS:.0f} ms."]
     lines += ["", DEFINITION]
     return "\n".join(lines) + "\n"
 

@@ -30,7 +30,7 @@ def test_rows_have_what_is_asked_of_them(tmp_path: Path) -> None:
         "stored_bytes",
     }
     assert data["definition"].startswith("CPU-seconds per GB")
-    assert len(data["rows"]) == 15 * 4 + 2 * 3
+    assert len(data["rows"]) == 15 * 4 + 5 * 3
     assert all(asked <= found.keys() for found in data["rows"])
     mirror = next(found for found in data["rows"] if (found["system"], found["size"]) == ("mirror", "1MB"))
     assert (mirror["cpu_s_per_gb"], mirror["floor_ratio"], mirror["mb_per_s"], mirror["peak_rss_mb"]) == (
@@ -67,12 +67,12 @@ def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
         assert name in text
     lines = table.markdown(results).splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 66 + 2 + 2 + 2 + 3 + 2 + 27
+    assert len(rows) == 2 + 75 + 2 + 2 + 2 + 3 + 2 + 32
     assert "| exact-old | old | 8 | 21.0 | 21000 | 1.50 |  |  |  |  |" in rows
     assert "| idle-2000p | idle | 2000 |  |  |  | 24 | 2.0 | 80 | 100 |" in rows
     bound = "| 16 KB lz4: at least 20 x less CPU than MirrorMaker 2 | 16KB-lz4-8p | 32.00 | 32.00 to 32.00 | kept |"
     assert bound in rows
-    assert {line.count("|") for line in rows[:68]} == {10}
+    assert {line.count("|") for line in rows[:77]} == {10}
     assert "| 16KB-lz4-64p-tls-source | 16.4 KB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
     assert any("-tls-source`: to the source only" in line for line in lines)
     assert "| 1MB-zstd-8p | 1.00 MB | byte relay | 0.25 | 1.00 |" in "\n".join(rows)
@@ -80,12 +80,16 @@ def test_tables_and_markdown_show_every_system_and_what_failed() -> None:
 
 def test_bounds_are_judged_where_there_are_figures() -> None:
     kept = {(verdict.what, verdict.workload): verdict.kept for verdict in goals.verdicts(samples.results())}
-    assert len(kept) == 3 + 3 + 3 + 2 + 1 + 15
+    assert len(kept) == 3 + 3 + 3 + 2 + 1 + 15 + 1 + 1 + 2 + 1
     assert not kept["1 MB batches: at most 1.8 x the floor", "1MB-none-8p"]
     assert kept["16 KB batches, 64 partitions: at most 2.5 x the floor", "16KB-none-64p"]
     assert kept["16 KB lz4: at least 20 x less CPU than MirrorMaker 2", "16KB-lz4-8p"]
     assert not kept["1 MB zstd: at least 50 x less CPU than MirrorMaker 2", "1MB-zstd-8p"]
     assert kept["peak memory: at most 100 MB", "1KB-none-8p"]
+    assert kept["200 ms to the source, 1 partition: at least 60 MB/s", "16KB-lz4-1p-far-source"]
+    assert not kept["200 ms to the source, 64 partitions: at least 150 MB/s", "16KB-lz4-64p-far-source"]
+    assert not kept["200 ms to the source: at least 2 x as fast as MirrorMaker 2", "16KB-lz4-64p-far-source"]
+    assert not kept["idle: at most 2 % of a core", "idle-2000p"]
 
 
 def test_what_failed_and_what_was_missed_is_no_success() -> None:
@@ -96,6 +100,7 @@ def test_what_failed_and_what_was_missed_is_no_success() -> None:
     assert "missed: 1 MB batches: at most 1.8 x the floor; 1MB-none-8p: 2.00" in found
     assert not [line for line in found if "peak memory" in line]
     fine = samples.results({"floor": 0.25, "mirror": 0.25, "mm2": 16.0, "mm1": 20.0}, only="16KB-lz4")
+    fine.rows = [row for row in fine.rows if not row.far]
     fine.latency, fine.costs = [], []
     assert goals.complaints(fine) == []
 

@@ -9,6 +9,7 @@ import pytest
 from bench.copiers import jvm, mm1, mm2, shallow
 from bench.copiers.copying import Job
 from mirror.service.config import load
+from mirror.service.config.resolve import MOST_FETCH_BYTES
 
 JOB = Job(topic="bench.16KB-lz4-64p", partitions=64, codec="lz4", source="127.0.0.1:1", destination="127.0.0.1:2")
 
@@ -38,6 +39,12 @@ def test_mm2_speaks_tls_to_the_side_that_does() -> None:
         encrypted = [name for name in ("source", "destination") if f"{name}.security.protocol" in properties]
         assert encrypted == list(sides)
         assert all(properties[f"{side}.ssl.truststore.location"] == "ca.pem" for side in sides)
+
+
+def test_over_a_long_link_mm2_may_fetch_as_much_of_a_partition_as_mirror() -> None:
+    far = mm2.properties(dataclasses.replace(JOB, far=("source",)))
+    assert int(far["source.consumer.max.partition.fetch.bytes"]) == MOST_FETCH_BYTES
+    assert far.items() - mm2.properties(JOB).items() == {("source.consumer.max.partition.fetch.bytes", "33554432")}
 
 
 def test_both_mirrormakers_are_tuned_alike() -> None:

@@ -1,0 +1,216 @@
+"""A long link to a broker: what is sent arrives later, at whatever rate, as over a line of enough capacity.
+
+Bytes are passed on as they come, each piece after the delay. A proxy that waits for whole frames first (``lab.proxy``)
+would add the time that a frame takes, twice. There is no window of TCP between client and broker either: both ends are
+near, so neither's socket buffers limit what is under way. Over a real line they do, unless they are sized for it.
+"""
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from mirror.sandbox import Cluster
+from mirror.sandbox.children.ports import Reservation
+
+__all__ = ["LongLink"]
+
+MOST_UNDER_WAY = 256 << 20
+"""Bytes that are under way in one direction of a connection; the sender of more has to wait."""
+_TIMEOUT_S = 60.0
+_HOST = "127.0.0.1"
+T = TypeVar("T")
+
+
+class LongLink:
+    """The way to one broker. A context manager: enter it before the cluster starts, then ``attach`` the cluster.
+
+    Attributes:
+        ports: the port of 127.0.0.1 that clients use, for ``Cluster(proxied=...)``.
+        delay_s: what is sent from now on arrives this much later.
+    """
+
+    def __init__(self) -> None:
+        self.delay_s = 0.0
+        self._reservation = Reservation()
+        self._upstream = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="long link", daemon=True)
+        self._server: asyncio.Server | None = None
+        self._ends: set[_End] = set()
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+        self._dials: set[asyncio.Task[None]] = set()
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (self._reservation.port,)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The bootstrap servers for those who use the link."""
+        return f"{_HOST}:{self._reservation.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_TIMEOUT_S)
+        self._loop.close()
+        self._reservation.release()
+
+    def attach(self, cluster: Cluster) -> None:
+        """Connects to the proxied listener of a cluster of one broker that has started."""
+        (broker,) = cluster.brokers
+        assert broker.proxied_port is not None, "the cluster was not started with proxied=link.ports"
+        self.attach_port(broker.proxied_port)
+
+    def attach_port(self, port: int) -> None:
+        """Connects to whatever listens on this port of 127.0.0.1."""
+        self._upstream = port
+        self._run(self._listen())
+
+    async def _listen(self) -> None:
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((_HOST, self._reservation.port))
+        self._server = await self._loop.create_server(lambda: _End(self, self._join), sock=listening)
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for dial in self._dials:
+            dial.cancel()
+        await asyncio.gather(*self._dials, return_exceptions=True)
+        for end in list(self._ends):
+            end.abort()
+        await self._all_gone.wait()
+
+    def _join(self, client: "_End") -> None:
+        """Connects a new client with the broker."""
+        dial = self._loop.create_task(self._dial(client))
+        self._dials.add(dial)
+        dial.add_done_callback(self._dials.discard)
+
+    async def _dial(self, client: "_End") -> None:
+        try:
+            _, broker = await self._loop.create_connection(lambda: _End(self, lambda _: None), _HOST, self._upstream)
+        except OSError:
+            client.abort()
+            return
+        client.join(broker)
+        broker.join(client)
+
+    def made(self, end: "_End") -> None:
+        """There is a new connection."""
+        self._ends.add(end)
+        self._all_gone.clear()
+
+    def gone(self, end: "_End") -> None:
+        """It has ended."""
+        self._ends.discard(end)
+        if not self._ends:
+            self._all_gone.set()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_S)
+
+
+class _End(asyncio.Protocol):
+    """The connection at one end, and what is under way from there to the other."""
+
+    def __init__(self, link: LongLink, on_made: "Callable[[_End], None]") -> None:
+        self._link = link
+        self._on_made = on_made
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._other: _End | None = None
+        self._under_way: deque[tuple[float, bytes]] = deque()
+        """When it arrives, and what: nothing for the end of what this end sends."""
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.pause_reading()
+        self._link.made(self)
+        self._on_made(self)
+
+    def join(self, other: "_End") -> None:
+        """What comes here goes there from now on."""
+        self._other = other
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._arrive()  # Python 3.11 reads once although it was told not to
+
+    def data_received(self, data: bytes) -> None:
+        self._send(data)
+        if self._size > MOST_UNDER_WAY and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._send(b"")
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.gone(self)
+        if exc is not None and self._other is not None:
+            self._other.abort()
+        else:
+            self._send(b"")
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._other is not None:
+            self._other._arrive()
+
+    def abort(self) -> None:
+        """Breaks the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send(self, data: bytes) -> None:
+        self._under_way.append((self._loop.time() + self._link.delay_s, data))
+        self._size += len(data)
+        if len(self._under_way) == 1:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        """Hands over what has arrived, as far as the other end takes it."""
+        other = self._other
+        if other is None or other._transport is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._under_way and not other._full:
+            at, data = self._under_way[0]
+            if at > self._loop.time():
+                self._timer = self._loop.call_at(at, self._arrive)
+                break
+            self._under_way.popleft()
+            self._size -= len(data)
+            if data:
+                other._transport.write(data)
+            elif not other._transport.is_closing():
+                other._transport.write_eof()
+        if self._paused and self._size <= MOST_UNDER_WAY and self._transport is not None:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
