@@ -29,6 +29,8 @@ KEY_PASSWORD = "of a key: 4712"
 TLS, MUTUAL, SASL_TLS, SASL_PLAIN = "TLSONLY", "MUTUAL", "SASLTLS", "SASLPLAIN"
 """Listeners: TLS; TLS that asks for a certificate; SASL over TLS; SASL without."""
 LISTENERS = {TLS: "SSL", MUTUAL: "SSL", SASL_TLS: "SASL_SSL", SASL_PLAIN: "SASL_PLAINTEXT"}
+BOTH = {"listener.name.sasltls.ssl.client.auth": "required"}
+"""Brokers' properties: ``SASL_TLS`` asks for a certificate, too."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _PREFIX = "org.apache.kafka.common.security"
 _TIMEOUT_S = 30.0
@@ -129,6 +131,19 @@ def cluster(
             for future in admin.alter_user_scram_credentials([wanted], request_timeout=_TIMEOUT_S).values():
                 future.result(_TIMEOUT_S)
         yield running
+
+
+def keys(files: Files) -> dict[str, str]:
+    """A cluster's configuration keys for ``SASL_TLS``, with a certificate and SCRAM."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(files.ca),
+        "ssl.certificate.location": str(files.client),
+        "ssl.key.location": str(files.key),
+    }
 
 
 def token(life_s: float = 3_600, subject: str = "mirror") -> str:

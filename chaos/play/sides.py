@@ -47,11 +47,12 @@ class PartitionView(NamedTuple):
 
 
 class Side:
-    """One cluster."""
+    """One cluster. ``listener``: the one of the brokers' further listeners that the mirror uses, if any."""
 
-    def __init__(self, cluster: Cluster, network: Proxy | None = None) -> None:
+    def __init__(self, cluster: Cluster, network: Proxy | None = None, *, listener: str = "") -> None:
         self.cluster = cluster
         self._network = network
+        self.listener = listener
         self.name = cluster.name
         self.record = Record()
         """Evidence of the faults that struck its brokers."""
@@ -70,8 +71,10 @@ class Side:
 
     @property
     def mirror_servers(self) -> str:
-        """The bootstrap servers for the mirror: the proxy's, if there is one."""
-        return self._network.bootstrap_servers if self._network else self.bootstrap_servers
+        """The bootstrap servers for the mirror: the proxy's, if there is one, or of its listener."""
+        if self._network is not None:
+            return self._network.bootstrap_servers
+        return self.cluster.servers(self.listener) if self.listener else self.bootstrap_servers
 
     @property
     def network(self) -> Proxy:
@@ -348,12 +351,14 @@ class Side:
 
 
 class Pair:
-    """A source and a destination. Whoever makes the clusters starts them."""
+    """A source and a destination. Whoever makes the clusters starts them. ``listener``: see ``Side``."""
 
-    def __init__(self, source: Cluster, destination: Cluster, networks: Sequence[Proxy] = ()) -> None:
+    def __init__(
+        self, source: Cluster, destination: Cluster, networks: Sequence[Proxy] = (), *, listener: str = ""
+    ) -> None:
         here, there = networks or (None, None)
-        self.source = Side(source, here)
-        self.destination = Side(destination, there)
+        self.source = Side(source, here, listener=listener)
+        self.destination = Side(destination, there, listener=listener)
         self.version = (
             source.version if source.version == destination.version else f"{source.version} to {destination.version}"
         )

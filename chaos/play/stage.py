@@ -257,7 +257,7 @@ class Stage:
 
     def _servers(self, side: Side) -> str:
         """Returns the mirror's bootstrap servers: not the proxy's, if the clusters have it only for other scenarios."""
-        return side.mirror_servers if self.scenario.shape.proxied else side.bootstrap_servers
+        return side.mirror_servers if self.scenario.shape.proxied or side.listener else side.bootstrap_servers
 
     def begin(self) -> None:
         """Create topics, start stream and mirror; returns when copying goes on in every partition."""

@@ -11,10 +11,10 @@ from lab.proxy import MIRROR_HOST, Proxy
 from mirror.sandbox import Cluster, start_together
 from mirror.sandbox.kafka.versions import DEFAULT
 
-__all__ = ["Clusters"]
+__all__ = ["PROPERTIES", "Clusters"]
 
 _HEAP_MB = 384
-_PROPERTIES = {
+PROPERTIES = {
     "auto.create.topics.enable": "false",
     "min.insync.replicas": "1",
     # A killed broker is replaced as leader within this, and a frozen one leaves the in-sync replicas.
@@ -28,6 +28,7 @@ _PROPERTIES = {
     "num.io.threads": "3",
     "log.segment.delete.delay.ms": "200",
 }
+"""Of every broker."""
 
 
 class Clusters:
@@ -57,7 +58,7 @@ class Clusters:
             networks = [
                 self._networks.enter_context(Proxy(shape.brokers, host=host)) for _ in range(2 if shape.proxied else 0)
             ]
-            usual = {**_PROPERTIES, **(AUTHORIZER if shape.authorized else {})}
+            usual = {**PROPERTIES, **(AUTHORIZER if shape.authorized else {})}
             source, destination = (
                 Cluster(
                     name, version=versions[at], brokers=shape.brokers,

@@ -16,7 +16,7 @@ from mirror.demo.demo import BROKER_PROPERTIES, DESTINATION, PATTERNS, SOURCE, D
 from mirror.demo.show.screen import Screen, open_screen
 from mirror.sandbox import Cluster
 from tests import secured
-from tests.secured import PASSWORD, SASL_TLS, USER
+from tests.secured import SASL_TLS, USER
 from tests.service.rights import AUTHORIZER, Principals, listed
 from tests.service.running import config_text
 
@@ -34,7 +34,7 @@ class SecuredDemo(Demo):
         self._files = secured.made(folder)
 
     def _start(self) -> tuple[Cluster, Cluster]:
-        more = BROKER_PROPERTIES | AUTHORIZER | {"listener.name.sasltls.ssl.client.auth": "required"}
+        more = BROKER_PROPERTIES | AUTHORIZER | secured.BOTH
         source, destination = (
             self._stack.enter_context(secured.cluster(self._files, name=name, more=more))
             for name in (SOURCE, DESTINATION)
@@ -45,16 +45,7 @@ class SecuredDemo(Demo):
         return source, destination
 
     def _configure(self, path: Path, source: Cluster, destination: Cluster) -> None:
-        files = self._files
-        secure = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-            "ssl.ca.location": str(files.ca),
-            "ssl.certificate.location": str(files.client),
-            "ssl.key.location": str(files.key),
-        }
+        secure = secured.keys(self._files)
         text = config_text(
             source.servers(SASL_TLS), destination.servers(SASL_TLS), PATTERNS,
             flow={"flow.id": FLOW_ID}, clusters={SOURCE: secure, DESTINATION: secure},
