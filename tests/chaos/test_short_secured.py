@@ -1,6 +1,7 @@
 """The short form of `make chaos` over mutual TLS and SCRAM, with the rights that the README lists.
 
-Only the mirror comes that way: the harness, the producers and the consumers come to the listener without security, and may do everything.
+Only the mirror comes that way. The harness, the producers and the consumers come to the listener without security, and
+may do everything.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,13 @@
+"""The command line. Each command imports what it needs when it is called: the daemon never loads Spark."""
+
+from mirror.cli.auditing import audit
+from mirror.cli.configuration import config, validate
+from mirror.cli.entry import main
+from mirror.cli.groups import offsets, sync
+from mirror.cli.planning import plan
+from mirror.cli.running import partition, run, status
+
+__all__ = ["main"]
+
+for command in (audit, config, offsets, partition, plan, run, status, sync, validate):
+    main.add_command(command)

@@ -1,0 +1,91 @@
+"""``mirror audit``."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mirror.cli.options import CONFIG, FLOW, chosen, load
+
+if TYPE_CHECKING:
+    from mirror.service.config import ClusterSettings
+
+
+@click.command()
+@CONFIG
+@FLOW
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Also write findings and coverage to this folder, as Parquet and JSON.",
+)
+@click.option("--digest", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True)
+@click.option("--limit", type=click.IntRange(min=0), help="Findings shown on the terminal.")
+@click.option("--master", metavar="URL", help="A Spark cluster, as spark-submit takes it; by default this machine.")
+@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting for --master, as spark-submit takes it.")
+def audit(
+    path: Path,
+    name: str,
+    out: Path | None,
+    digest: str,
+    limit: int | None,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Read both clusters and prove that the bytes are identical, or name each place where they are not.
+
+    Exit codes: 0 identical, 1 could not finish, 2 a difference, 3 no difference, but something that cannot be proved
+    any more (audit.accept).
+    """
+    from mirror.audit.command import audit_flow
+    from mirror.audit.model import AuditRequest, Endpoint
+    from mirror.service.commands import Commands
+
+    config = load(path)
+    flow = chosen(config, name)
+
+    def endpoint(alias: str, settings: "ClusterSettings") -> Endpoint:
+        return Endpoint(
+            alias=alias,
+            bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
+            client_id=f"{settings.client_id}-audit",
+            request_timeout_s=settings.request_timeout_ms / 1000,
+            security=settings.security,
+        )
+
+    here, _, there = flow.name.partition("->")
+    request = AuditRequest(
+        flow=flow.id,
+        source=endpoint(here, flow.source),
+        destination=endpoint(there, flow.destination),
+        topics=flow.settings.selection.names,
+        selects=flow.settings.selects,
+        digest=digest,
+        isolation_level=flow.settings.isolation_level,
+        fill=flow.settings.fill,
+        offsets=flow.settings.offsets,
+        rename=flow.settings.selection.destination_of,
+        accept=frozenset(flow.settings.audit_accept),
+    )
+    sys.exit(
+        audit_flow(
+            request,
+            out=out,
+            limit=limit,
+            typed=replace(Commands.of(path), flow=name).rendered,
+            master=master,
+            conf=_spark_conf(master, conf),
+        )
+    )
+
+
+def _spark_conf(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
+    """Parses the ``KEY=VALUE`` settings of ``--conf``."""
+    wrong = [each for each in given if "=" not in each]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]} is not KEY=VALUE", param_hint="--conf")
+    if given and master is None:
+        raise click.UsageError("--conf is for a Spark cluster: name it with --master")
+    return dict(each.split("=", 1) for each in given)

@@ -1,0 +1,69 @@
+"""Options that several commands have, and what they stand for."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from mirror.service.exits import EXIT_CONFIG
+
+if TYPE_CHECKING:
+    from mirror.service.config import Config, ResolvedFlow
+
+
+CONFIG = click.option(
+    "-c",
+    "--config",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The configuration file (YAML); mirror config reference lists every key.",
+)
+
+AT = click.option("--at", metavar="HOST:PORT", help="The mirror's address, if http.listen has port 0.")
+
+FLOW = click.option(
+    "--flow", "name", metavar="NAME", default="", help="The flow, if the configuration has several that are enabled."
+)
+
+
+def load(path: Path) -> "Config":
+    """Reads the configuration, or exits with ``EXIT_CONFIG`` and what is wrong with it."""
+    from mirror.service.config import ConfigError
+    from mirror.service.config import load as read
+
+    try:
+        return read(path)
+    except ConfigError as error:
+        fail(str(error), EXIT_CONFIG)
+
+
+def chosen(config: "Config", name: str) -> "ResolvedFlow":
+    """Returns the flow that a command is about: the one that ``--flow`` names, or the only one."""
+    from mirror.service.config import FlowNotChosen
+
+    try:
+        return config.enabled_flow(name)
+    except FlowNotChosen as error:
+        raise click.UsageError(str(error)) from error
+
+
+def mirror_of(path: Path, at: str | None, name: str) -> tuple[tuple[str, int], dict[str, str]]:
+    """Returns the (host, port) at which the mirror of this configuration listens, and its flows: name -> id.
+    ``name``: the only one of them that matters; empty: all."""
+    config = load(path)
+    wanted = (chosen(config, name),) if name else config.enabled_flows()
+    flows = {flow.name: flow.id for flow in wanted}
+    if at is None:
+        return config.http_listen, flows
+    host, _, port = at.rpartition(":")
+    if not port.isdecimal():
+        raise click.UsageError(f"{at} is not host:port")
+    return (host.strip("[]") or "127.0.0.1", int(port)), flows
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Says it on stderr and exits."""
+    click.echo(message, err=True)
+    sys.exit(code)

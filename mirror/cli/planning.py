@@ -1,0 +1,64 @@
+"""``mirror plan``: before the first byte."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from mirror.cli.options import CONFIG, FLOW, chosen, fail, load
+
+
+@click.command()
+@CONFIG
+@FLOW
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic, by its name at the source.")
+@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "everything", is_flag=True, help="Show every row and every topic, also those that are well.")
+@click.option(
+    "--sample-bytes",
+    type=click.IntRange(min=1),
+    default=32 << 20,
+    show_default=True,
+    help="About how much is read of the source, to look at batches and to measure.",
+)
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Do what is safe: create topics and add partitions as the mirror would, raise max.message.bytes, set "
+    "compression.type and message.timestamp.type of destination topics that hold no record.",
+)
+@click.option("--dry-run", is_flag=True, help="With --fix: only show what it would do.")
+def plan(
+    path: Path, name: str, topics: tuple[str, ...], shape: str, everything: bool, sample_bytes: int, fix: bool,
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Before the first byte: ask both clusters what would be copied, created and refused, and what it would take.
+
+    Nothing is changed without --fix, and a mirror that runs is not disturbed.
+
+    Exit codes: 0 nothing is refused, 1 something could not be asked, 2 some partition would halt, or nothing be copied.
+    """
+    from mirror.service.commands import Commands
+    from mirror.service.plan import command
+
+    if dry_run and not fix:
+        raise click.UsageError("--dry-run is for --fix")
+    config = load(path)
+    try:
+        code = command.plan(
+            config,
+            Commands.of(path),
+            flows=[chosen(config, name)] if name else config.enabled_flows(),
+            topics=topics,
+            sample_bytes=sample_bytes,
+            shape=shape,
+            everything=everything,
+            fix=fix,
+            dry_run=dry_run,
+            tell=click.echo,
+        )
+    except command.NotMirrored as error:
+        raise click.BadParameter(str(error), param_hint="--topic") from error
+    except command.NotPlanned as error:
+        fail(str(error), error.code)
+    sys.exit(code)
