@@ -84,6 +84,11 @@ class FramePool:
         return self._used
 
     @property
+    def room(self) -> int:
+        """Bytes that are neither reserved nor held; all, if nothing is."""
+        return max(0, self.budget - self._used)
+
+    @property
     def copied(self) -> int:
         """Bytes held by copies; part of ``used``."""
         return self._copied
@@ -174,9 +179,10 @@ class FramePool:
             self._trim()
         self._wake()
 
-    def when_room(self, size: int, wake: Callable[[], None]) -> None:
-        """Calls ``wake`` once when there is room for ``size`` bytes, in the order of the calls."""
-        self._waiting.append((size, wake))
+    def when_room(self, size: int, wake: Callable[[], None], *, urgent: bool = False) -> None:
+        """Calls ``wake`` once when there is room for ``size`` bytes, in the order of the calls; ``urgent``: before all
+        others, who may wait for more."""
+        (self._waiting.appendleft if urgent else self._waiting.append)((size, wake))
 
     @property
     def waited_for(self) -> bool:

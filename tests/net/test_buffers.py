@@ -54,6 +54,20 @@ def test_what_is_urgent() -> None:
     assert not pool.reserve(FRAME, urgent=True)
 
 
+def test_the_urgent_are_woken_first() -> None:
+    """Where there is room for it, before one that waits for more."""
+    pool, woken = FramePool(budget=3 * FRAME, frame_size=FRAME), []
+    assert pool.reserve(2 * FRAME)
+    assert pool.reserve(FRAME)
+    assert pool.room == 0
+    pool.when_room(2 * FRAME, lambda: woken.append("patient"))
+    pool.when_room(FRAME, lambda: woken.append("urgent"), urgent=True)
+    pool.cancel(FRAME)
+    assert (woken, pool.room) == (["urgent"], FRAME)
+    pool.cancel(FRAME)
+    assert woken == ["urgent", "patient"]
+
+
 def test_reserve_and_cancel() -> None:
     """As much as is asked for, and no more than the budget."""
     pool = pool_of(2)

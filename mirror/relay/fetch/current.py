@@ -48,11 +48,6 @@ class CurrentFetch(FetchLink):
         """Number of quiet partitions."""
         return len(self._quiet)
 
-    @property
-    def reserves(self) -> bool:
-        """True if it has room for an answer, or needs none."""
-        return self.under_way or not (self._busy or self._quiet)
-
     def add(self, partition: Partition) -> None:
         """Begins to fetch the partition, with the next request."""
         self._busy[partition] = None

@@ -95,7 +95,8 @@ class Fetcher:
 
     @property
     def spare(self) -> int:
-        """Bytes of room that a request for backlog has to leave, so that fresh data never waits for it."""
+        """Bytes of room that a request for backlog has to leave, so that fresh data never waits for it: not that of a
+        partition either which is fetched from now on."""
         return 0 if self._current.reserves else LEAST_FETCH + OVERHEAD
 
     def pump(self) -> None:

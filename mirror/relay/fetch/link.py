@@ -83,6 +83,11 @@ class FetchLink(Link):
     def _unanswered(self) -> None:
         """The request that was under way will not be answered."""
 
+    @property
+    def reserves(self) -> bool:
+        """True while room is reserved for an answer that has not begun."""
+        return self._reserved > 0
+
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def _ready(self, *, urgent: bool) -> Connection | None:
@@ -117,10 +122,13 @@ class FetchLink(Link):
         if pool.copied:
             # Smaller answers, so that two of them have room beside the copies.
             self._most = max(min(self._most, (pool.budget - pool.copied) // 2 - OVERHEAD), self._least)
+        if urgent:
+            # A smaller answer now, rather than a full one when the backlog has got rid of what it holds.
+            self._most = max(min(self._most, pool.room - OVERHEAD), self._least)
         size = self._most + OVERHEAD
         if not pool.reserve(size, spare=spare, urgent=urgent):
             self._waits = True
-            pool.when_room(size + spare, self._has_room)
+            pool.when_room(size + spare, self._has_room, urgent=urgent)
             self._relay.no_room()
             return False
         self._reserved = size

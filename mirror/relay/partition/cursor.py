@@ -248,8 +248,10 @@ class Cursor:
 
     @property
     def caught_up(self) -> bool:
-        """True if there is no backlog any more."""
-        return self.backlog_bytes < CAUGHT_UP_BYTES
+        """True if there is no backlog any more. An empty answer does not show that: the next batch may have been larger
+        than what was requested of the partition, beside others that gave data."""
+        known = self.record_size > 0 or self.empties > 0 or self.due >= self.high_watermark
+        return known and self.backlog_bytes < CAUGHT_UP_BYTES
 
     def answered(self) -> None:
         """An answer had something at ``due``."""

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
+from mirror.net.buffers import Frame
 from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH
+from mirror.relay.partition.cursor import CAUGHT_UP_BYTES, Cursor
 from tests.fakes import faults
 from tests.fakes.loop import until
 from tests.relay.fetch.test_backlog import MIB, asked, backlog, for_backlog
@@ -32,7 +34,10 @@ async def test_fresh_data_does_not_wait_for_a_backlog() -> None:
 
 
 async def test_it_does_not_wait_for_memory_either() -> None:
-    """The destination takes nothing of the backlog, which uses all the memory that it may."""
+    """
+    1. The destination takes nothing of the backlog, which uses all the memory that it may.
+    2. Answers with fresh data were large before. There is room for a smaller one, and that is asked for.
+    """
     async with clusters() as (source, destination):
         source.add_topic("fresh", partitions=1)
         fill(source, partitions=40, count=12, size=100_000)
@@ -40,12 +45,88 @@ async def test_it_does_not_wait_for_memory_either() -> None:
             stuck = [destination.next("Produce", faults.held()) for _ in range(5)]
             await stuck[0].came.wait()
             await until(lambda: flow.relay.pool.waited_for)
+            flow.relay._fetchers[1]._current._most = MIB
             source.store("fresh", 0, *batches(1))
             await until(lambda: flow.partition("fresh", 0).cursor.due == 3)
             assert flow.relay.pool.used <= 4 * MIB
             for held in stuck:
                 held.open()
             await flow.copied()
+
+
+async def test_a_partition_that_comes_later_does_not_wait_for_memory() -> None:
+    """Nothing was up to date when the backlog took what memory it may."""
+    async with clusters() as (source, destination):
+        fill(source, partitions=40, count=12, size=100_000)
+        async with mirroring(
+            source, destination, fetch_max_bytes=MIB, buffer_memory=4 * MIB, refresh_topics_interval_ms=20
+        ) as flow:
+            stuck = [destination.next("Produce", faults.held()) for _ in range(5)]
+            await stuck[0].came.wait()
+            await until(lambda: flow.relay.pool.waited_for)
+            source.add_topic("fresh", partitions=1)
+            destination.add_topic("fresh", partitions=1)
+            await until(lambda: ("fresh", 0) in flow.relay.partitions)
+            source.store("fresh", 0, *batches(1))
+            await until(lambda: flow.partition("fresh", 0).cursor.due == 3)
+            for held in stuck:
+                held.open()
+            await flow.copied()
+
+
+async def test_room_for_fresh_data_is_left_between_two_answers() -> None:
+    """When an answer has come, what was reserved for it is free: backlog that waits must not get all of it."""
+    async with clusters() as (source, destination):
+        source.add_topic("fresh", partitions=1)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            (fetcher,) = flow.relay._fetchers.values()
+            pool, spared = flow.relay.pool, list[int]()
+            take = pool.take
+
+            def took(size: int, *, reserved: int = 0) -> Frame:
+                spared.append(fetcher.spare)
+                return take(size, reserved=reserved)
+
+            pool.take = took  # type: ignore[method-assign]
+            await until(lambda: fetcher._current.reserves)
+            assert fetcher.spare == 0
+            source.store("fresh", 0, *batches(1))
+            await flow.copied()
+            assert spared
+            assert min(spared) > 0
+
+
+async def test_fresh_data_is_content_with_the_room_there_is() -> None:
+    """Answers were large before, and all else is in use now."""
+    async with clusters() as (source, destination):
+        source.add_topic("fresh", partitions=1)
+        async with mirroring(source, destination, fetch_max_bytes=MIB, buffer_memory=4 * MIB) as flow:
+            await until_quiet(flow)
+            (fetcher,) = flow.relay._fetchers.values()
+            await until(lambda: fetcher._current.reserves)
+            pool = flow.relay.pool
+            others = pool.room
+            assert pool.reserve(others)
+            for batch in batches(3):
+                fetcher._current._most = MIB
+                source.store("fresh", 0, batch)
+                await flow.copied()
+            pool.cancel(others)
+
+
+def test_an_empty_answer_does_not_show_that_nothing_is_left() -> None:
+    """The batch may have been larger than what was requested of the partition, beside others that gave data."""
+    for end, per_offset, empties, caught_up in [
+        (36, 0.0, 0, False), (36, 0.0, 1, True), (0, 0.0, 0, True),
+        (36, CAUGHT_UP_BYTES / 36, 0, False), (36, CAUGHT_UP_BYTES / 72, 0, True),
+    ]:  # fmt: skip
+        cursor = Cursor()
+        cursor.heard(end, 0.0)
+        cursor.gave(per_offset)
+        for _ in range(empties):
+            cursor.empty()
+        assert cursor.caught_up is caught_up
 
 
 async def test_a_partition_changes_over_and_comes_back() -> None:
