@@ -40,10 +40,10 @@ class Fetcher:
         if partition in self._members:
             return
         self._members.add(partition)
-        if partition.cursor.due < partition.cursor.high_watermark:
-            self.fall_behind(partition)
-        else:
+        if partition.cursor.caught_up:
             self._current.add(partition)
+        else:
+            self.fall_behind(partition)
 
     def detach(self, partition: Partition) -> None:
         """Stops fetching the partition. An answer under way is dropped by its generation."""

@@ -1,10 +1,13 @@
 """Fresh data beside a backlog, and a backlog over a long link."""
 
 from collections import Counter
+from typing import Any
 
 from mirror.net.buffers import Frame
+from mirror.offsetmap.topic import PREFIX
 from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH
 from mirror.relay.partition.cursor import CAUGHT_UP_BYTES, Cursor
+from mirror.relay.partition.phases import Phase
 from tests.fakes import faults
 from tests.fakes.loop import until
 from tests.relay.fetch.test_backlog import MIB, asked, backlog, for_backlog
@@ -54,6 +57,11 @@ async def test_it_does_not_wait_for_memory_either() -> None:
             await flow.copied()
 
 
+def for_data(request: Any) -> bool:
+    """Whether a Produce request is not for the internal topic."""
+    return all(not topic.name.startswith(PREFIX) for topic in request.topic_data)
+
+
 async def test_a_partition_that_comes_later_does_not_wait_for_memory() -> None:
     """Nothing was up to date when the backlog took what memory it may."""
     async with clusters() as (source, destination):
@@ -62,11 +70,13 @@ async def test_a_partition_that_comes_later_does_not_wait_for_memory() -> None:
             source, destination, fetch_max_bytes=MIB, buffer_memory=4 * MIB, refresh_topics_interval_ms=20
         ) as flow:
             stuck = [destination.next("Produce", faults.held()) for _ in range(5)]
+            for held in stuck:
+                held.when = for_data
             await stuck[0].came.wait()
             await until(lambda: flow.relay.pool.waited_for)
             source.add_topic("fresh", partitions=1)
             destination.add_topic("fresh", partitions=1)
-            await until(lambda: ("fresh", 0) in flow.relay.partitions)
+            await until(lambda: sum(each.phase is Phase.ACTIVE for each in flow.relay.partitions.values()) == 41)
             source.store("fresh", 0, *batches(1))
             await until(lambda: flow.partition("fresh", 0).cursor.due == 3)
             for held in stuck:
