@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from enum import Enum
 
-__all__ = ["DEFINITION", "Interval", "Measured", "Step", "Window", "median"]
+__all__ = ["DEFINITION", "WARM", "Interval", "Measured", "Step", "Window", "median"]
 
 DEFINITION = (
     "CPU-seconds per GB: user and system CPU of the copying process and its children, by the kernel's own clock, "
@@ -13,8 +13,8 @@ DEFINITION = (
     "record batches as the source has them). "
     "For mirror: from the first look that sees data at the destination until all is there, so without its start, "
     "which is given apart (start_cpu_s), or for 10 s. "
-    "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well: from 20 s after the first data, "
-    "but no later than at 50 %, until all is there, or for 20 s. "
+    "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well, and over a long link every system's: from 20 s "
+    "after the first data, but no later than at 50 %, until all is there, or for 20 s. "
     "The floor: a process that receives the same bytes (the topic's log segments, sent as a broker sends them, "
     "with sendfile, over again until it is 1 GB, and not much more) into a 256 KB buffer and sends them on. "
     "The floor and mirror are measured several times, in turn; the run with the median of the CPU counts. "
@@ -78,6 +78,10 @@ class Window:
     warm_s: float = 0.0
     latest_fraction: float = 1.0
     longest_s: float = 600.0
+
+
+WARM = Window(warm_s=20.0, latest_fraction=0.5, longest_s=20.0)
+"""For a JVM, and for all over a long link, where sizes grow first. If all is copied sooner, the second half."""
 
 
 class Step(Enum):

@@ -40,11 +40,11 @@ _TOTAL_BYTES = {
     "16KB": {"none": 9_000_000_000, "lz4": 5_200_000_000, "zstd": 2_300_000_000},
     "1MB": {"none": 6_300_000_000, "lz4": 6_000_000_000, "zstd": 2_400_000_000},
 }
-"""Bytes that MirrorMaker 2 copied in 45 s once: it is warmed up for 20 s, then measured for 20 s (``jvm.WINDOW``)."""
+"""Bytes that MirrorMaker 2 copied in 45 s once: it is warmed up for 20 s, then measured for 20 s (``measure.WARM``)."""
 _WITHOUT_JVM = 0.25
 """The fraction of that if no JVM is measured: mirror needs no more."""
 _TLS_PARTITIONS = 1_000
-_FAR_BYTES = {1: 1_600_000_000, 64: 4_000_000_000}
+_FAR_BYTES = {1: 3_000_000_000, 64: 5_200_000_000}
 """Partitions of workloads with ``far`` -> bytes; likewise."""
 _MANY_PARTITIONS = ("1KB", "16KB")
 _QUICK = "16KB-lz4-64p"

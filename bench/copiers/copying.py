@@ -10,7 +10,7 @@ from bench.copiers.programs import Program, Programs
 from bench.data.clusters import SPARING, Side
 from bench.data.stored import Stored
 from bench.errors import BenchError
-from bench.measure import Interval, Measured, Step, Window
+from bench.measure import WARM, Interval, Measured, Step, Window
 from bench.plan import FAR_MS, Workload
 
 __all__ = ["Copier", "Job", "copy", "follow", "measure"]
@@ -98,7 +98,10 @@ def measure(
         topic=workload.topic, partitions=workload.partitions, codec=workload.codec, tls=workload.tls, ca=source.ca,
         far=workload.far, source=_servers(source, workload), destination=_servers(destination, workload),
     )  # fmt: skip
-    return copy(copier, job, held, destination=destination, programs=programs, watch=watch, config=SPARING)
+    return copy(
+        copier, job, held, destination=destination, programs=programs, watch=watch, config=SPARING,
+        window=WARM if workload.far else copier.window,
+    )  # fmt: skip
 
 
 def _servers(side: Side, workload: Workload) -> str:
@@ -110,8 +113,10 @@ def _servers(side: Side, workload: Workload) -> str:
 def copy(
     copier: Copier, job: Job, held: Stored, *, destination: Side, programs: Programs,
     watch: Callable[[Program, str], None] = lambda program, text: None, config: Mapping[str, str] | None = None,
+    window: Window | None = None,
 ) -> Measured:  # fmt: skip
-    """Like ``measure``, for a job. ``config``: settings of the topic at the destination.
+    """Like ``measure``, for a job. ``config``: settings of the topic at the destination. ``window``: instead of the
+    copier's.
 
     Raises:
         BenchError: as ``measure``.
@@ -122,7 +127,8 @@ def copy(
     try:
         command = copier.command(job, programs)
         with programs.running(copier.name, command, supervises=copier.supervises) as program:
-            interval = follow(program, Interval(held.records, held.bytes, copier.window), job, held, destination, watch)
+            whole = Interval(held.records, held.bytes, window or copier.window)
+            interval = follow(program, whole, job, held, destination, watch)
             result = interval.result(peak_rss_bytes=program.peak_rss_bytes(), started_at=started_at)
             copier.end(program)
     finally:

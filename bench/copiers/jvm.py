@@ -7,15 +7,12 @@ what the source does. For latency the same, but fetches do not wait for bytes an
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.measure import Window
 from mirror.sandbox.kafka import java
 
-__all__ = ["OPTIONS", "WINDOW", "command", "consumer", "producer", "render", "tls"]
+__all__ = ["OPTIONS", "command", "consumer", "producer", "render", "tls"]
 
 OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Djava.awt.headless=true",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")  # fmt: skip
-WINDOW = Window(warm_s=20.0, latest_fraction=0.5, longest_s=20.0)
-"""If all is copied sooner, the second half."""
 
 
 def command(classpath: str, main: str, *arguments: str) -> list[str]:

@@ -11,7 +11,7 @@ import uuid
 from bench.copiers import jvm
 from bench.copiers.copying import Job
 from bench.copiers.programs import Program, Programs
-from bench.measure import Window
+from bench.measure import WARM, Window
 from mirror.sandbox.kafka import jars
 
 __all__ = ["MirrorMaker1", "consumer_properties", "producer_properties"]
@@ -25,7 +25,7 @@ class MirrorMaker1:
     """See ``copying.Copier``."""
 
     name: str = "mm1"
-    window: Window = jvm.WINDOW
+    window: Window = WARM
     supervises: bool = False
     everywhere: bool = False
 

@@ -9,7 +9,7 @@ import re
 from bench.copiers import jvm
 from bench.copiers.copying import Job
 from bench.copiers.programs import Program, Programs
-from bench.measure import Window
+from bench.measure import WARM, Window
 from mirror.sandbox.kafka import jars
 
 __all__ = ["MirrorMaker2", "properties"]
@@ -45,7 +45,7 @@ class MirrorMaker2:
     """See ``copying.Copier``."""
 
     name: str = "mm2"
-    window: Window = jvm.WINDOW
+    window: Window = WARM
     supervises: bool = False
     everywhere: bool = True
 

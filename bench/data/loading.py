@@ -23,7 +23,7 @@ def fill(workload: Workload, source: Side, programs: Programs) -> Stored:
     """
     source.create(workload.topic, workload.partitions)
     started = []
-    for number in range(_LOADERS):
+    for number in range(min(_LOADERS, workload.partitions)):
         partitions = list(range(number, workload.partitions, _LOADERS))
         arguments = {
             "bootstrap_servers": source.bootstrap_servers, "topic": workload.topic, "partitions": partitions,

@@ -6,6 +6,7 @@ near, so neither's socket buffers limit what is under way. Over a real line they
 """
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections import deque
@@ -206,10 +207,13 @@ class _End(asyncio.Protocol):
                 break
             self._under_way.popleft()
             self._size -= len(data)
+            if other._transport.is_closing():
+                continue  # nobody is there to get it
             if data:
                 other._transport.write(data)
-            elif not other._transport.is_closing():
-                other._transport.write_eof()
+            else:
+                with contextlib.suppress(OSError):  # the other end has just broken
+                    other._transport.write_eof()
         if self._paused and self._size <= MOST_UNDER_WAY and self._transport is not None:
             self._paused = False
             if not self._transport.is_closing():

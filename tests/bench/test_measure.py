@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from bench.copiers.jvm import WINDOW
 from bench.goals import MM2_S
-from bench.measure import Interval, Measured, Step, Window, median
+from bench.measure import WARM, Interval, Measured, Step, Window, median
 
 
 def run(interval: Interval, looks: list[tuple[float, int, float]]) -> list[Step]:
@@ -39,7 +38,7 @@ def test_a_warm_up_ends_with_both_its_share_and_its_time() -> None:
 
 
 def test_a_jvm_is_warm_after_20_s_and_measured_for_20() -> None:
-    interval = Interval(100, 100, WINDOW)
+    interval = Interval(100, 100, WARM)
     looks = [(0.0, 1, 0.0), (19.9, 40, 1.0), (20.0, 41, 2.0), (39.9, 80, 4.0), (40.0, 81, 5.0)]
     assert run(interval, looks) == [Step.WARMING] * 2 + [Step.MEASURING] * 2 + [Step.DONE]
     measured = interval.result(peak_rss_bytes=0, started_at=0.0)
@@ -48,7 +47,7 @@ def test_a_jvm_is_warm_after_20_s_and_measured_for_20() -> None:
 
 
 def test_of_a_quick_copy_the_rest_is_measured() -> None:
-    interval = Interval(100, 100, WINDOW)
+    interval = Interval(100, 100, WARM)
     assert run(interval, [(0.0, 10, 0.0), (1.0, 50, 1.0), (2.0, 100, 2.0)])[1] is Step.MEASURING
 
 

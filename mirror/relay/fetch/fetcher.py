@@ -11,8 +11,7 @@ from mirror.net.errors import NetworkError
 from mirror.relay.fetch.answers import Answers
 from mirror.relay.fetch.backlog import BacklogFetch
 from mirror.relay.fetch.current import CurrentFetch
-from mirror.relay.fetch.link import LEAST_FETCH
-from mirror.relay.fetch.sizes import Sizes
+from mirror.relay.fetch.sizes import LEAST_FETCH, Sizes
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase

@@ -13,6 +13,7 @@ from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, Frame
 from mirror.net.connection import SIZE_ONLY, Connection
 from mirror.net.errors import NetworkError
+from mirror.relay.fetch.sizes import LEAST_FETCH
 from mirror.relay.holes.parking import worth_asking
 from mirror.relay.hot.link import Link
 from mirror.relay.partition.partition import Partition
@@ -34,9 +35,6 @@ from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FET
 if TYPE_CHECKING:
     from mirror.relay.fetch.fetcher import Fetcher
 
-LEAST_FETCH = 512 * 1024
-"""Bytes that are requested from a broker with little data. Its fetch may wait there for long, with room reserved for
-the answer, and there may be many such brokers."""
 FRAMES_PER_PARTITION = 2
 """A partition is fetched while fewer frames than this wait for its acknowledgements: one goes out while the next comes
 in. More would let a slow destination broker keep the frames that the others need."""

@@ -17,6 +17,9 @@ from mirror.relay.settings import RelaySettings
 
 LONG_S = 0.010
 """A link is long if no answer begins sooner than this: more than a round trip between data centres of one region."""
+LEAST_FETCH = 512 * 1024
+"""Bytes that are requested from a broker with little data. Its fetch may wait there for long, with room reserved for
+the answer, and there may be many such brokers."""
 MOST_DEPTH = 4
 """Fetch requests for backlog that are under way to one broker at a time."""
 FAR, FAST = 8, 4
@@ -69,19 +72,25 @@ class Sizes:
             self._grow(FAST if wait_s >= FAR * self.depth * transfer_s else 2, others=others)
 
     def _grow(self, times: int, *, others: bool) -> None:
-        before = self.most_bytes, self.most_partition_bytes
+        before, stretch = (self.most_bytes, self.most_partition_bytes), self._stretch
         if others and self.depth < MOST_DEPTH:
             self.depth += 1
         else:
             self._stretch *= times
+            most = max(self._settings.buffer_memory, self._settings.most_buffer_memory)
+            while self._stretch > stretch and self._needed > most:
+                self._stretch //= 2  # larger answers that have to wait for each other's memory are slower
             if (self.most_bytes, self.most_partition_bytes) == before:
-                self._stretch //= times  # both are as large as they may be
+                self._stretch = stretch  # both are as large as they may be
                 return
         self._waits.clear()
         self._transfers.clear()
-        # For the requests under way, and for an answer that is being sent on.
-        needed = (self.depth + 1) * (self.most_bytes + OVERHEAD)
-        self._pool.lend(self, max(0, needed - self._settings.buffer_memory))
+        self._pool.lend(self, max(0, self._needed - self._settings.buffer_memory))
+
+    @property
+    def _needed(self) -> int:
+        """Bytes for the requests under way, for an answer that is being sent on, and for what is left to fresh data."""
+        return (self.depth + 1) * (self.most_bytes + OVERHEAD) + LEAST_FETCH + OVERHEAD
 
     def reset(self) -> None:
         """There is no backlog any more: the next one is measured anew, and its memory is given back."""

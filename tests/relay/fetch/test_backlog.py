@@ -10,7 +10,8 @@ from mirror.relay.fetch import sizes
 from mirror.relay.fetch.backlog import LEAST_SHARE
 from mirror.relay.fetch.fetcher import Fetcher
 from mirror.relay.fetch.limits import Limits
-from mirror.relay.fetch.link import LEAST_FETCH, Asked, share_of
+from mirror.relay.fetch.link import Asked, share_of
+from mirror.relay.fetch.sizes import LEAST_FETCH
 from mirror.relay.holes.parking import MOST_BYTES
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition

@@ -1,11 +1,13 @@
 """How many bytes of a backlog are under way, by the measured times."""
 
 from mirror.net.buffers import OVERHEAD, FramePool
-from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH, SAMPLES, Sizes
+from mirror.relay.fetch.sizes import LEAST_FETCH, LONG_S, MOST_DEPTH, SAMPLES, Sizes
 from tests.relay.flows import settings
 
 MIB = 1 << 20
 FAR_S, NEAR_S = 0.2, 0.001
+SPARED = LEAST_FETCH + OVERHEAD
+"""Left to fresh data."""
 
 
 def sizes(**changes: int) -> tuple[Sizes, FramePool]:
@@ -46,7 +48,7 @@ def test_several_partitions_are_fetched_side_by_side() -> None:
     of, pool = sizes()
     hear(of, FAR_S, 0.08, others=True)
     assert (of.depth, of.most_bytes) == (3, 8 * MIB)
-    assert pool.budget == 4 * (8 * MIB + OVERHEAD)
+    assert pool.budget == 4 * (8 * MIB + OVERHEAD) + SPARED
     hear(of, FAR_S, 0.03, others=True, answers=SAMPLES)
     assert (of.depth, of.most_bytes) == (MOST_DEPTH, 8 * MIB)
     hear(of, FAR_S, 0.03, others=True, answers=SAMPLES)
@@ -57,7 +59,7 @@ def test_a_single_partition_is_asked_for_more_and_more() -> None:
     of, pool = sizes()
     hear(of, FAR_S, 0.0, others=False)
     assert (of.depth, of.most_bytes, of.most_partition_bytes) == (1, 32 * MIB, 32 * MIB)
-    assert pool.budget == 2 * (32 * MIB + OVERHEAD)
+    assert pool.budget == 2 * (32 * MIB + OVERHEAD) + SPARED
 
 
 def test_what_an_operator_has_set_does_not_grow() -> None:
@@ -73,6 +75,18 @@ def test_the_bound_of_memory() -> None:
     of, pool = sizes(most_buffer_memory=40 * MIB)
     hear(of, FAR_S, 0.0, others=True)
     assert pool.budget == 40 * MIB
+
+
+def test_answers_do_not_grow_beyond_what_memory_holds_at_a_time() -> None:
+    """As many as may be under way, and one that is being sent on."""
+    for others in (True, False):
+        of, pool = sizes()
+        hear(of, FAR_S, 0.0, others=others)
+        assert (of.depth, of.most_bytes) == ((MOST_DEPTH, 16 * MIB) if others else (1, 32 * MIB))
+        assert (of.depth + 1) * (of.most_bytes + OVERHEAD) + SPARED <= pool.budget <= 96 * MIB
+    of, _ = sizes(most_buffer_memory=20 * MIB)
+    hear(of, FAR_S, 0.0, others=True)
+    assert (of.depth, of.most_bytes, of.most_partition_bytes) == (MOST_DEPTH, 8 * MIB, MIB)
 
 
 def test_without_backlog_everything_is_given_back() -> None:
