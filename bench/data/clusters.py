@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from bench.data import certificates, stored
 from bench.data.longlink import LongLink
@@ -34,6 +34,8 @@ BROKER_SETTINGS = {
 SPARING = {"segment.bytes": "16777216", "retention.bytes": "16777216"}
 """For a copy that nobody reads: the destination keeps only the end of each partition, so that all fits in memory."""
 
+_AT_ONCE = 2_000
+"""Partitions that are created with one request: a controller refuses 10,000."""
 _TIMEOUT_S = 120.0
 _LOOK_TIMEOUT_S = 5.0
 _INTERNAL = "__"
@@ -81,9 +83,13 @@ class Side:
         Raises:
             BenchError: the broker refused.
         """
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        first = min(partitions, _AT_ONCE)
+        new = NewTopic(topic, num_partitions=first, replication_factor=1, config=dict(config or {}))
         try:
             self._admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+            for count in [*range(2 * first, partitions, first), partitions] if partitions > first else ():
+                more = self._admin.create_partitions([NewPartitions(topic, count)], operation_timeout=_TIMEOUT_S)
+                more[topic].result(_TIMEOUT_S)
         except KafkaException as error:
             raise BenchError(
                 f"the {self.name} cluster did not create {topic}: {error}", "see its broker's log"

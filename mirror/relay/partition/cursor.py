@@ -205,6 +205,11 @@ class Cursor:
         """When ``high_watermark`` was heard, by the monotonic clock, in s."""
         return self._heard_at if self._hearing is None else max(self._heard_at, self._hearing.at_s)
 
+    @property
+    def is_quiet(self) -> bool:
+        """True if nothing is fetched, queued or in flight, and nothing will be until an answer names the partition."""
+        return self._hearing is not None
+
     def hear_by(self, hearing: Hearing | None) -> None:
         """From now on ``hearing`` says when ``high_watermark`` was heard; None: only ``heard`` does."""
         self._heard_at, self._hearing = self.heard_at, hearing

@@ -32,6 +32,8 @@ class Snapshots:
         self._told: dict[Key, Row] = {}
         self._held: dict[Key, tuple[int, float]] = {}
         """Partition -> the offset at which an open transaction keeps consumers, and since when (seconds since 1970)."""
+        self._at_rest: dict[Partition, tuple[Any, ...]] = {}
+        """Quiet partitions, each with all that can change about it while it is quiet, as of the last report."""
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
         """Returns the present state, for JSON."""
@@ -40,7 +42,8 @@ class Snapshots:
         rows = [
             row
             for key, partition in relay.partitions.items()
-            if (row := self._row(key, partition, committed.get(key, -1), fresh_from)) != self._told.get(key)
+            if self._may_have_changed(partition, committed.get(key, -1), fresh_from)
+            and (row := self._row(key, partition, committed.get(key, -1), fresh_from)) != self._told.get(key)
         ]
         self._told.update((row.key, row) for row in rows)
         return {
@@ -67,10 +70,24 @@ class Snapshots:
             key = partition.topic, partition.index
             gone.append(Gone(*key, self._stint(partition)))
             self._stints.pop(partition, None)
+            self._at_rest.pop(partition, None)
             self._told.pop(key, None)
             self._held.pop(key, None)
         relay.let_go.clear()
         return gone
+
+    def _may_have_changed(self, partition: Partition, committed: int, fresh_from: float) -> bool:
+        """Returns False for a quiet partition about which nothing has changed. Of thousands, most are that, and to make
+        their rows would cost more than all else."""
+        cursor = partition.cursor
+        if not cursor.is_quiet:
+            self._at_rest.pop(partition, None)
+            return True
+        now = (committed, cursor.due, cursor.high_watermark, cursor.held_back, cursor.heard_at >= fresh_from)
+        if self._at_rest.get(partition) == now:
+            return False
+        self._at_rest[partition] = now
+        return True
 
     def _stint(self, partition: Partition) -> Stint:
         number = self._stints.get(partition)

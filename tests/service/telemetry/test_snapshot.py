@@ -4,12 +4,16 @@ import time
 
 import pytest
 
+from mirror.reasons import HaltReason
+from mirror.relay.assignment import Key
+from mirror.relay.halts import Halted
 from mirror.relay.partition import partition
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.relay.topics import ids
 from mirror.service.telemetry import snapshot
 from mirror.service.telemetry.gc_stats import Pauses
+from mirror.service.telemetry.rows import Row
 from mirror.service.telemetry.snapshot import FRESH_S, Snapshots
 from tests.fakes.loop import until
 from tests.relay.flows import batches, clusters, fill, mirroring
@@ -88,6 +92,61 @@ async def test_what_an_open_transaction_keeps_back() -> None:
             source.changed()
             await flow.copied()
             assert held() == (0, 0.0)
+
+
+async def test_a_partition_at_rest_costs_nothing_and_is_told_as_it_is() -> None:
+    """
+    1. Rows of quiet partitions are made once, and not again while nothing changes.
+    2. Whatever changes is told: data, a commit, an end not heard of for long, a halt. What was told in all is what a
+       new snapshot tells.
+    """
+    async with clusters() as (source, destination):
+        fill(source, partitions=20)
+        async with mirroring(source, destination) as flow:
+            relay, partitions = flow.relay, flow.relay.partitions
+            taken, made = Snapshots(Pauses()), list[int]()
+            make = taken._row
+
+            def row_of(key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
+                made.append(key[1])
+                return make(key, partition, committed, fresh_from)
+
+            setattr(taken, "_row", row_of)  # noqa: B010 (a method)
+            told: dict[Key, Row] = {}
+            committed: dict[Key, int] = {}
+
+            def look() -> list[int]:
+                """The partitions of which rows were made."""
+                made.clear()
+                told.update({row.key: row for row in taken.take(relay, committed, joined=1)["partitions"]})
+                fresh = Snapshots(Pauses()).take(relay, committed, joined=1)["partitions"]
+                # Stints are numbered by whoever takes the snapshots.
+                assert [row._replace(stint=row.stint._replace(number=0)) for row in told.values()] == [
+                    row._replace(stint=row.stint._replace(number=0)) for row in fresh
+                ]
+                return sorted(made)
+
+            await flow.copied()
+            await until(lambda: all(each.cursor.is_quiet for each in partitions.values()))
+            assert look() == list(range(20))
+            assert look() == []
+            source.store("t", 7, *batches(1, first=60))
+            await flow.copied()
+            await until(lambda: all(each.cursor.is_quiet for each in partitions.values()))
+            assert look() == [7]
+            assert told["t", 7].position == 63
+            committed["t", 8] = 60
+            assert look() == [8]
+            hearing = partitions["t", 0].cursor._hearing
+            assert hearing is not None
+            hearing.at_s = time.monotonic() - FRESH_S - 1
+            for each in partitions.values():
+                each.cursor.forget_hearing()
+            assert look() == list(range(20))
+            assert {row.lag_records for row in told.values()} == {None}
+            relay.halt(partitions["t", 9], Halted.of(HaltReason.FOREIGN_WRITER, "planted"))
+            assert 9 in look()
+            assert told["t", 9].reason == "foreign_writer"
 
 
 @pytest.mark.parametrize("rule", [True, False])
