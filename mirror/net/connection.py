@@ -259,6 +259,9 @@ class Connection:
                 self._receive_body()
             else:
                 self._receive_ahead()
+                if 0 < self._missing < WORTH_GATHERING:
+                    # The rest of a small answer is mostly there: to be woken for it would cost more than to look.
+                    self._receive_body()
         except (BlockingIOError, InterruptedError):
             return
         except MalformedFrame as error:

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from mirror.net.buffers import Frame, FramePool
-from mirror.net.connection import LOW_WATER, MAX_RESPONSE, SIZE_ONLY, Connection
+from mirror.net.connection import LOW_WATER, MAX_RESPONSE, SIZE_ONLY, WORTH_GATHERING, Connection
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
 from tests.fakes.loop import some_turns, until
 from tests.net.sockets import Waiter, connected, response
@@ -85,6 +85,21 @@ async def test_one_wake_up_for_several_responses() -> None:
         await peer.send(b"3" + frames([b"", b"", b"", b"4"])[-9:])
         await until(lambda: len(log) == 7)
         assert log[3:] == [b"3" * 80, "after", b"4", "after"]
+
+
+@pytest.mark.parametrize("small", [True, False])
+async def test_a_small_answer_is_received_at_once(small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is read first, to find room for it; no other event is waited for before the rest is read. For a large
+    one the kernel is asked to gather it."""
+    wakes: list[int] = []
+    wake = Connection._on_readable
+    monkeypatch.setattr(Connection, "_on_readable", lambda self: (wakes.append(1), wake(self)))
+    body = b"x" * (WORTH_GATHERING // 2 if small else 2 * WORTH_GATHERING)
+    async with connected(read_ahead=SIZE_ONLY) as (connection, peer):
+        waiter = expect(connection, 1)
+        await peer.send(response(1, body))
+        await until(lambda: waiter.log == [body])
+    assert (len(wakes) == 1) is small
 
 
 @pytest.mark.parametrize("receive_buffer", [0, 4096])
