@@ -1,4 +1,4 @@
-"""Thousands of runs of the real relay against the model, each another order of events; and the same seed twice.
+"""A thousand runs of the real relay against the model, each another order of events; and the same seed twice.
 
 ``SIM_RUNS`` asks for more of them, ``SIM_SEED`` for the first one. ``python -m tests.simulation SEED`` prints a run.
 """
@@ -12,7 +12,7 @@ from tests.simulation.run import Outcome, play
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "2000"))
+RUNS = int(os.environ.get("SIM_RUNS", "1000"))
 FIRST = int(os.environ.get("SIM_SEED", "1"))
 PLAYED = {"recreated", "unproven"}
 LOST = {"source_truncated", "overfilled", "not_a_copy"}

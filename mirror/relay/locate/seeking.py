@@ -211,12 +211,10 @@ class Seeking:
         wanted_at = since - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
             partitions = self._relay.partitions.values()
-            for cluster, names in (
-                (self._relay.source, {each.topic for each in partitions}),
-                (self._relay.destination, {each.destination for each in partitions}),
-            ):
-                if cluster.refreshed_at < wanted_at:
-                    await cluster.refresh(sorted(names))
+            if self._relay.source.refreshed_at < wanted_at:
+                await self._relay.source.refresh(sorted({each.topic for each in partitions}))
+            if self._relay.destination.refreshed_at < wanted_at:
+                await self._relay.destination.refresh(sorted({each.destination for each in partitions}))
 
 
 def _led(cluster: Cluster, topic: str, index: int) -> str:
