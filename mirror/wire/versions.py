@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
+METADATA_KEY = 3
 DESCRIBE_SHARE_KEY = 90
 ALTER_SHARE_KEY = 91
 API_NAMES = {
     PRODUCE_KEY: "Produce",
     FETCH_KEY: "Fetch",
+    METADATA_KEY: "Metadata",
     DESCRIBE_SHARE_KEY: "DescribeShareGroupOffsets",
     ALTER_SHARE_KEY: "AlterShareGroupOffsets",
 }

@@ -93,7 +93,12 @@ async def test_a_small_answer_is_received_at_once(small: bool, monkeypatch: pyte
     one the kernel is asked to gather it."""
     wakes: list[int] = []
     wake = Connection._on_readable
-    monkeypatch.setattr(Connection, "_on_readable", lambda self: (wakes.append(1), wake(self)))
+
+    def woken(self: Connection) -> None:
+        wakes.append(1)
+        wake(self)
+
+    monkeypatch.setattr(Connection, "_on_readable", woken)
     body = b"x" * (WORTH_GATHERING // 2 if small else 2 * WORTH_GATHERING)
     async with connected(read_ahead=SIZE_ONLY) as (connection, peer):
         waiter = expect(connection, 1)

@@ -13,8 +13,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kafka.protocol.metadata import MetadataRequest
-
+from mirror.net.admin.names import topic_codes
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.fields import id_text
@@ -205,9 +204,8 @@ class Flows:
     async def _names(self, node_id: int) -> list[str]:
         """Returns the internal topics that this broker knows of. One that was created a moment ago is known at least to
         its leader."""
-        connection = await self._destination.control(node_id)
-        answer = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        return [topic.name for topic in answer.topics if topic.name.startswith(PREFIX)]
+        codes = await topic_codes(self._destination, node_id=node_id)
+        return [name for name in codes if name.startswith(PREFIX)]
 
     async def _read(self, name: str) -> _Topic | None:
         """Reads on in one of them. Returns None if it is not ours to read, or nothing that a mirror has written."""

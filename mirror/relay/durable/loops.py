@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from kafka.protocol.metadata import MetadataRequest
-
+from mirror.net.admin.names import topic_codes
 from mirror.net.cluster import not_described
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.offsetmap.pins import AcceptedLoop, Edge, Flow, Hop, Upstream
@@ -338,8 +337,8 @@ class Loops:
     async def _look_up(self) -> None:
         relay = self._relay
         if relay.source.cluster_id and relay.destination.cluster_id:
-            answer = await relay.source.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-            found = {topic.name: topic.error_code for topic in answer.topics if topic.name.startswith(PREFIX)}
+            codes = await topic_codes(relay.source)
+            found = {name: code for name, code in codes.items() if name.startswith(PREFIX)}
             for name in self._there.keys() - found.keys():
                 del self._there[name]
             for name, code in found.items():

@@ -63,8 +63,8 @@ def only_asks(api_key: int, request: Any) -> bool:
     the controller check them (``validate_only``), and metadata requests must not create topics."""
     if api_key in _ASKS_IF_TRIED_OUT:
         return request is not None and bool(request.validate_only)
-    if api_key == MetadataRequest.API_KEY:
-        return request is not None and not request.allow_auto_topic_creation
+    if api_key == MetadataRequest.API_KEY:  # without a request: ``wire.metadata``, which creates none
+        return request is None or not request.allow_auto_topic_creation
     return api_key in _ASKS
 
 
