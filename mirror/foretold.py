@@ -139,6 +139,6 @@ def beforehand(slug: str) -> str:
     for a reason of a later version."""
     line = line_of(slug)
     if line is not None:
-        return f"foretold by `mirror plan` ({line})"
+        return f"`mirror plan` sees this ({line})"
     why = next((why for case, why in UNFORESEEN.items() if case.slug == slug), "")
     return f"nothing foretells this: {why}" if why else ""

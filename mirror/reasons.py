@@ -9,13 +9,14 @@ Commands in a remedy are written with TOPIC and PARTITION; ``service.commands`` 
 from enum import Enum
 
 RECOPY = (
-    "delete the destination topic and run `mirror partition resume TOPIC`: the topic is created and copied again "
-    "(partitions of it that had not halted do so then, recreated: run the command once more)"
+    "stop the destination topic's consumers and note their offsets, which go with it (with offsets: exact they fit the "
+    "new copy, too); delete the topic and run `mirror partition resume TOPIC`: it is created and copied again. Its "
+    "other partitions, which had not halted, then halt recreated: that is expected, run the same command again"
 )
 RECOPY_MAPPED = (
     "give the flow another destination topic (topic.rename) and restart the mirror; or, if nobody else writes to this "
-    "one, delete it and run `mirror partition resume TOPIC`: it is created and copied again. With offsets: mapped, "
-    "others may have written to it, and their records would be lost with it"
+    "one, delete it (its consumers' offsets go with it) and run `mirror partition resume TOPIC`: it is created and "
+    "copied again. With offsets: mapped, others may have written to it, and their records would be lost with it"
 )
 _RESUME = "`mirror partition resume TOPIC PARTITION`"
 _UNPROVEN = "`mirror partition resume TOPIC PARTITION --accept-unproven`"

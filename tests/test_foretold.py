@@ -33,6 +33,6 @@ def test_why_none_can(case: HaltReason) -> None:
 
 
 def test_what_remedies_say() -> None:
-    assert beforehand("log_append_time") == ("foretold by `mirror plan` (P07 log-append-time)")
+    assert beforehand("log_append_time") == ("`mirror plan` sees this (P07 log-append-time)")
     assert beforehand("never_arrived") == ("nothing foretells this: it happens while batches are under way")
     assert beforehand("of_a_later_version") == ""

@@ -21,11 +21,16 @@ CONFIG = click.option(
     help="The configuration file (YAML); mirror config reference lists every key.",
 )
 
-AT = click.option("--at", metavar="HOST:PORT", help="The mirror's address, if http.listen has port 0.")
+AT = click.option(
+    "--at",
+    metavar="HOST:PORT",
+    help="The mirror's address, if http.listen has port 0, or was changed since the mirror was started.",
+)
 
 FLOW = click.option(
-    "--flow", "name", metavar="NAME", default="", help="The flow, if the configuration has several that are enabled."
+    "--flow", "name", metavar="NAME", default="", help="Which flow; needed if the configuration has several."
 )
+ONLY_FLOW = click.option("--flow", "name", metavar="NAME", default="", help="Only this flow; all by default.")
 
 
 def load(path: Path) -> "Config":

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from mirror.cli.options import CONFIG, FLOW, chosen, fail, load
+from mirror.cli.options import CONFIG, ONLY_FLOW, chosen, fail, load
 
 
 @click.command()
 @CONFIG
-@FLOW
+@ONLY_FLOW
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic, by its name at the source.")
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Show every row and every topic, also those that are well.")

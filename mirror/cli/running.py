@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from mirror.cli.options import AT, CONFIG, FLOW, fail, load, mirror_of
+from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, load, mirror_of
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 
@@ -44,7 +44,7 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
 @click.command()
 @CONFIG
 @AT
-@FLOW
+@ONLY_FLOW
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def status(path: Path, at: str | None, name: str, shape: str) -> None:
     """Show the state of the mirror that runs here with this configuration: partitions, lag, halts, workers. Of all its
@@ -76,7 +76,7 @@ def partition() -> None:
 @partition.command()
 @CONFIG
 @AT
-@FLOW
+@ONLY_FLOW
 @click.argument("topic", required=False)
 @click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every halted partition.")

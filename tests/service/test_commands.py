@@ -94,7 +94,7 @@ def test_log_lines() -> None:
     fields = {"topic": "orders", "partition": 1, "reason": "overfilled", "remedy": "delete it", "detail": "d"}
     line = Commands().line(fields)
     assert line["remedy"] == (
-        "delete it; once that is done, run `mirror partition resume orders 1`. Foretold by `mirror plan` (P16 prefix)"
+        "delete it; once that is done, run `mirror partition resume orders 1`. `mirror plan` sees this (P16 prefix)"
     )
     assert Commands().line({"remedy": "see `mirror status`", "detail": "d"}) == {
         "remedy": "see `mirror status`",

@@ -160,7 +160,7 @@ class _Reader:
                 self.document.add((*path, shown), "is a key that is not text", "put it in quotes", line)
             elif key in data:
                 first = self.document.lines[*path, key]
-                self.document.add((*path, key), f"stands twice, first in line {first}", "remove one of them", line)
+                self.document.add((*path, key), f"stands twice, first in line {first}", _remedy_of_twice(path), line)
             else:
                 self.document.lines[*path, key] = line
                 data[key] = self.value(value_node, (*path, key))
@@ -263,3 +263,9 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _remedy_of_twice(path: Path) -> str:
+    if path == ("flows",):
+        return "remove one of them; or give one of its clusters a second alias: flows are named by their clusters"
+    return "remove one of them"

@@ -96,7 +96,7 @@ def _check_group_entry(entry: str) -> str:
 
 def _check_groups(entries: tuple[str, ...]) -> tuple[str, ...]:
     if not entries:
-        raise refused("names no group", 'write ".*" for all groups, or set sync.group.offsets.enabled: false')
+        raise refused("names no group", 'write ".*" for all groups, or remove this key')
     return entries
 
 
@@ -111,11 +111,18 @@ def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[
         _check_key(entry)
         groups = topic_pattern(entry).groups
         if any(int(number) > groups for number in GROUP_REFERENCE.findall(name)):
-            raise refused("refers to a group that its expression does not have", "count its parentheses from 1")
+            raise refused(
+                f'gives topics that match "{entry}" the name "{name}", which refers to a group that this expression '
+                "does not have",
+                f"it has {groups}; they are counted from \\1",
+            )
         # The text of a group is not known yet. As part of a topic's name, it has a name's characters: x stands for it.
         example = GROUP_REFERENCE.sub("x", name)
         if not is_topic_name(example) or len(example) > TOPIC_NAME_MAX or is_internal(example):
-            raise refused("gives a topic a name that no topic can have", "write letters, digits, dots, dashes, or \\1")
+            raise refused(
+                f'gives topics that match "{entry}" the name "{name}", which no topic can have',
+                "write letters, digits, dots, dashes, or \\1",
+            )
     return renames
 
 

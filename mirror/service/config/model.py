@@ -23,7 +23,10 @@ CONFLICT = "conflict"
 """The `type` of the pydantic error for settings that are valid by themselves but contradict each other."""
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_FLOW_REMEDY = 'write "source->destination" with the aliases of two clusters'
+_FLOW_REMEDY = (
+    'write "source->destination", without blanks, with the aliases of two clusters; for a second flow between the same '
+    "two, give one of them a second alias"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float =
     except (OSError, http.client.HTTPException) as error:
         raise NotAnswered(
             f"no mirror answers at {_text(address)}: {error}; it must run on this machine with this configuration "
-            "(http.listen)"
+            "(http.listen; if that was changed since it was started, give the former address with --at)"
         ) from error
     finally:
         connection.close()

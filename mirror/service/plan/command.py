@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mirror.foretold import FORETOLD
@@ -73,31 +73,52 @@ def plan(
             raise NotMirrored(f"no flow mirrors topic {name}; check topics and exclude")
     reports: list[Report] = []
     acts: dict[str, list[Act]] = {}
-    try:
-        for flow in flows:
-            asking = asking_of(config, flow, topics=topics, sample_bytes=sample_bytes)
+    failures: dict[str, NotPlanned] = {}
+    for flow in flows:
+        if topics and not any(flow.settings.selects(name) for name in topics):
+            continue
+        asking = asking_of(config, flow, topics=topics, sample_bytes=sample_bytes)
+        try:
             report = asyncio.run(_asked(asking))
             acts[flow.name] = acts_for(report.found, asking.settings, report.flow.destination.name)
             if fix and not dry_run and acts[flow.name]:
                 acts[flow.name] = asyncio.run(_fixed(asking, report, acts[flow.name]))
                 report = asyncio.run(_asked(asking))
             reports.append(report)
-    except Unsupported as error:
-        reason = HaltReason.NO_COMMON_VERSION
-        raise NotPlanned(f"{FORETOLD[reason]} ({reason.slug}): {error}. {reason.told}", EXIT_HALTED) from error
-    except NetworkError as error:
-        raise NotPlanned(str(error)) from error
+        except Unsupported as error:
+            reason = HaltReason.NO_COMMON_VERSION
+            told = f"{FORETOLD[reason]} ({reason.slug}): {error}. {reason.told}"
+            failures[flow.name] = NotPlanned(told, EXIT_HALTED)
+        except NetworkError as error:
+            failures[flow.name] = NotPlanned(str(error))
+    if failures and not reports:
+        raise _together(failures)
     fixed = fix and not dry_run
     shown = acts if fix else {}
-    code = exit_code(reports, shown)
+    codes = [exit_code(reports, shown), *(failure.code for failure in failures.values())]
+    code = EXIT_HALTED if EXIT_HALTED in codes else max(codes)
     if shape == "json":
-        tell(json.dumps(document(reports, shown, commands, exit_code=code, fixed=fixed), indent=2))
+        untold = {name: str(failure) for name, failure in failures.items()}
+        told_of = document(reports, shown, commands, exit_code=code, fixed=fixed, not_asked=untold)
+        tell(json.dumps(told_of, indent=2))
     else:
-        tell("\n".join(
-            text(report, shown.get(report.flow.name, ()), commands, everything=everything, fixed=fixed)
-            for report in reports
-        ).rstrip("\n"))  # fmt: skip
+        tell("\n".join([
+            *(
+                text(report, shown.get(report.flow.name, ()), commands, everything=everything, fixed=fixed)
+                for report in reports
+            ),
+            *(f"flow {name} could not be asked: {failure}\n" for name, failure in failures.items()),
+        ]).rstrip("\n"))  # fmt: skip
     return code
+
+
+def _together(failures: Mapping[str, NotPlanned]) -> NotPlanned:
+    """Returns what to raise when no flow could be asked."""
+    if len(failures) == 1:
+        return next(iter(failures.values()))
+    codes = {failure.code for failure in failures.values()}
+    told = "\n".join(f"flow {name} could not be asked: {failure}" for name, failure in failures.items())
+    return NotPlanned(told, EXIT_HALTED if EXIT_HALTED in codes else EXIT_FAILED)
 
 
 def asking_of(config: Config, flow: ResolvedFlow, *, topics: Collection[str] = (), sample_bytes: int) -> Asking:

@@ -3,6 +3,7 @@
 Sizes are bytes, times seconds or ms as their names say. What is not known is null.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from mirror.service.commands import Commands
@@ -14,14 +15,24 @@ VERSION = 1
 
 
 def document(
-    reports: list[Report], acts: dict[str, list[Act]], commands: Commands, *, exit_code: int, fixed: bool
-) -> dict[str, Any]:
-    """Returns the plans of all flows. ``acts``: flow -> what ``--fix`` does; ``fixed``: it was done; ``exit_code``: the
-    command's."""
+    reports: list[Report], acts: dict[str, list[Act]], commands: Commands, *, exit_code: int, fixed: bool,
+    not_asked: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """Returns the plans of all flows.
+
+    Args:
+        reports: of the flows that could be asked.
+        acts: flow -> what ``--fix`` does.
+        commands: how commands are typed here.
+        exit_code: the command's.
+        fixed: ``--fix`` has done it, rather than shown it.
+        not_asked: the other flows, each with the reason.
+    """
     return {
         "plan": VERSION,
         "exit_code": exit_code,
         "flows": [_flow(report, acts.get(report.flow.name, []), commands, fixed=fixed) for report in reports],
+        "not_asked": [{"flow": name, "why": why} for name, why in not_asked.items()],
     }
 
 
@@ -61,7 +72,7 @@ def _flow(report: Report, acts: list[Act], commands: Commands, *, fixed: bool) -
 
 def _row(row: Row, commands: Commands) -> dict[str, Any]:
     finding = row.finding
-    where = row.named[0] if row.named else None
+    where = row.only
     return {
         "line": finding.line.id,
         "name": finding.line.slug,
@@ -71,7 +82,7 @@ def _row(row: Row, commands: Commands) -> dict[str, Any]:
         "first_partitions": row.named[:NAMED],
         "reason": finding.reason or None,
         "detail": commands.rendered(finding.detail, row.topic, where),
-        "remedy": commands.rendered(finding.remedy, row.topic, where) or None,
+        "remedy": commands.rendered(row.remedy, row.topic, where) or None,
     }
 
 

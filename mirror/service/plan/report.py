@@ -39,6 +39,19 @@ class Row:
     partitions: int = 0
     named: list[int] = field(default_factory=list)
 
+    @property
+    def only(self) -> int | None:
+        """The partition, if it is about a single one."""
+        return self.named[0] if self.partitions == 1 and self.named else None
+
+    @property
+    def remedy(self) -> str:
+        """What to do. Remedies of halts say how to resume: before the first start there is nothing to resume."""
+        found = self.finding
+        if found.line is not Line.HALTED and "partition resume" in found.remedy:
+            return f"{found.remedy}. (Partitions that have not halted yet need no resume: start the mirror instead)"
+        return found.remedy
+
 
 @dataclass(slots=True, kw_only=True)
 class TopicRow:

@@ -97,10 +97,10 @@ def _table(rows: Iterable[Row], commands: Commands) -> list[str]:
     head = ("", "line", "topic", "partitions")
     found: list[tuple[tuple[str, str, str, str], list[str]]] = []
     for row in rows:
-        finding, where = row.finding, row.named[0] if row.named else None
+        finding, where = row.finding, row.only
         more = [commands.rendered(finding.detail, row.topic, where)]
         if finding.remedy:
-            more.append(f"do: {commands.rendered(finding.remedy, row.topic, where)}")
+            more.append(f"do: {commands.rendered(row.remedy, row.topic, where)}")
         reason = f" ({finding.reason})" if finding.reason else ""
         cells = (_WORDS[finding.level], f"{finding.line}{reason}", row.topic or "(the flow)", _partitions(row))
         found.append((cells, more))

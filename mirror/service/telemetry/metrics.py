@@ -42,7 +42,10 @@ _TOTALS = (
     ),
     ("mirror_replicated_batches", "Record batches that the destination has acknowledged to an owner."),
     ("mirror_replicated_bytes", "Bytes of these record batches, as stored."),
-    ("mirror_filled_offsets", "Offsets without a record at the source that were filled at the destination."),
+    (
+        "mirror_filled_offsets",
+        "Source offsets without a record, filled at the destination, or (offsets: mapped) left out.",
+    ),
 )
 _FLOW_COUNTERS = (
     ("mirror_unproven_positions", "unproven", "Positions where the last batch could not be compared with the source."),

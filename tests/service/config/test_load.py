@@ -166,10 +166,13 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
         *(
             ({"flow": f"offsets: mapped\n    topic.rename: {renames}"}, FLOW + 1, AT_FLOW + f"topic.rename: {told}")
             for renames, told in (
-                ("{a: b/c}", "gives a topic a name that no topic can have"),
-                ("{a: __b}", "gives a topic a name that no topic can have"),
+                ("{a: b/c}", 'gives topics that match "a" the name "'),
+                ("{a: __b}", 'gives topics that match "a" the name "'),
                 ("{'a(': b}", "has a key that is not a valid regular expression"),
-                ("{'(.*)': 'b\\2'}", "refers to a group that its expression does not have"),
+                (
+                    "{'(.*)': 'b\\2'}",
+                    'gives topics that match "(.*)" the name "b\\2", which refers to a group that this expression does',
+                ),
                 ("[a]", "must be a mapping of keys and values"),
             )
         ),
@@ -195,7 +198,7 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
             FLOW,
             AT_FLOW + "exclude: it leaves out all that topics has, so that nothing is mirrored; take out what is to be",
         ),
-        ({"flow": "groups: []"}, FLOW, AT_FLOW + 'groups: names no group; write ".*" for all groups, or set sync.'),
+        ({"flow": "groups: []"}, FLOW, AT_FLOW + 'groups: names no group; write ".*" for all groups, or remove'),
         (
             {"flow": "groups: ['a[']"},
             FLOW,

@@ -117,10 +117,11 @@ KEYS = {
 
 
 def test_the_object_is_stable() -> None:
-    found = json.loads(json.dumps(
-        document([report({"halted": BAD}, count=1)], {}, Commands(), exit_code=2, fixed=False)
-    ))  # fmt: skip
-    assert found.keys() == {"plan", "exit_code", "flows"}
+    made = report({"halted": BAD}, count=1)
+    told = document([made], {}, Commands(), exit_code=2, fixed=False, not_asked={"other": "away"})
+    found = json.loads(json.dumps(told))
+    assert found.keys() == {"plan", "exit_code", "flows", "not_asked"}
+    assert found["not_asked"] == [{"flow": "other", "why": "away"}]
     assert (found["plan"], found["exit_code"]) == (1, 2)
     (one,) = found["flows"]
     assert one.keys() == KEYS.keys()
