@@ -6,7 +6,8 @@ only raised, because batches that the source took under the former one may still
 touched while a topic's cleanup is suspended.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mirror.net.cluster import Cluster
@@ -44,6 +45,8 @@ class ConfigSync:
         self._settings = settings
         self._log = log
         self._told: dict[str, str] = {}
+        self._unknown: set[str] = set()
+        """Names of ``sync.topic.configs`` that were logged as unknown."""
 
     async def renew(self, topics: Mapping[str, TopicConfigs]) -> set[str]:
         """Brings the configs of these topics in step. Returns the topics that were changed.
@@ -51,6 +54,7 @@ class ConfigSync:
         Args:
             topics: name at the destination -> its configs, and those of its source topic.
         """
+        self._tell_unknown(topics.values())
         changes = {
             name: change
             for name, configs in topics.items()
@@ -75,6 +79,21 @@ class ConfigSync:
                     detail=f"cluster {self._destination.name}: {text}, as at the source",
                 )
         return changes.keys() - refused.keys()
+
+    def _tell_unknown(self, topics: Iterable[TopicConfigs]) -> None:
+        """Logs each name that no config of a source topic has: most likely it is written wrongly."""
+        known = {key for configs in topics for key in configs.here}
+        for name in self._settings.synced_configs if known else ():
+            if name in known or name in self._unknown:
+                continue
+            self._unknown.add(name)
+            near = difflib.get_close_matches(name, known, n=1)
+            self._log.warning(
+                "topic_config_unknown",
+                detail=f"sync.topic.configs names {name}, and the source's topics have no config of that name"
+                + (f"; did you mean {near[0]}?" if near else ""),
+                remedy="correct it, or take it off sync.topic.configs",
+            )
 
     def _refused(self, name: str, text: str, why: str) -> None:
         if self._told.get(name) == f"{text}: {why}":

@@ -74,6 +74,20 @@ def test_what_batches_need_is_never_changed() -> None:
     assert changes_of(TopicConfigs(here, entries(compression_type="producer")), synced, FIXED) == {}
 
 
+async def test_a_name_that_no_topic_has_is_told_once() -> None:
+    """Unless nothing is known of any topic's configs."""
+    log = Log()
+    made: Any = SimpleNamespace(name="destination")
+    sync = ConfigSync(made, settings(synced_configs=("retnetion.ms", "segment.ms")), log)
+    await sync.renew({"t": TopicConfigs({}, {})})
+    assert log.of("topic_config_unknown") == []
+    for _ in range(2):
+        await sync.renew({"t": TopicConfigs(entries(), entries())})
+    (told,) = log.of("topic_config_unknown")
+    assert "names retnetion.ms" in told["detail"]
+    assert "did you mean retention.ms?" in told["detail"]
+
+
 async def test_a_refusal_is_told_once() -> None:
     """
     1. The broker refuses, or does not answer: one line with the change, the cause and what to do; not the same again.
