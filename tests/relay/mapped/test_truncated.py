@@ -213,7 +213,7 @@ async def test_copies_behind_the_checkpoint_that_the_source_has_lost(upto: int, 
 async def test_what_was_read_before_another_had_it(forgotten: bool) -> None:
     """
     A worker takes a partition over again. What it read before may not be what stands at the source now, and is not
-    noted any more (without the rule, ``source_truncated`` at the next takeover: simulation, "what was read before").
+    noted any more (without the rule, ``source_truncated`` at the next takeover).
     """
     async with clusters() as (source, destination):
         fill(source)
