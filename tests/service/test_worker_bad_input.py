@@ -192,7 +192,8 @@ def test_a_foreign_writer(two: Two, good: str, topic_name: str) -> None:
 def test_a_foreign_writer_in_the_middle(two: Two, good: str, topic_name: str) -> None:
     """
     1. The topic is mirrored; then somebody writes to the destination.
-    2. The next batch does not land where it belongs: the partition halts, and names the other writer.
+    2. The next batch does not land where it belongs: the partition halts, and names the other writer. The mirror is
+       ready all the same, and says that something is halted.
     """
     create_topic(two.source, topic_name)
     produce(two.source, topic_name, 100)
@@ -202,8 +203,11 @@ def test_a_foreign_writer_in_the_middle(two: Two, good: str, topic_name: str) ->
         produce(two.source, topic_name, 50, seed=6)
         line = process.wait_event("halted", topic=topic_name)
         assert line["reason"] == "foreign_writer"
+        assert "producer id -1 (a producer without idempotence)" in line["detail"]
         produce(two.source, good, 50, seed=9)
         two.wait_equal(process, (good,))
+        process.wait_for(lambda: "1 partition is halted: " in get(process, "/-/ready")[1], "the halt in /-/ready")
+        assert get(process, "/-/ready")[0] == 200
         assert process.stop() == 2
 
 

@@ -93,6 +93,8 @@ async def _halted(
 def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
     """Returns the halt for a batch of somebody else's."""
     told = f"{name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}"
+    if header.producer_id < 0:
+        told += " (a producer without idempotence)"
     stop = halt(HaltReason.FOREIGN_WRITER, f"{told}; {more}" if more else told)
     stop.writer = header.producer_id
     return stop

@@ -116,6 +116,10 @@ class Pages:
                 reasons.append(self._served.commands.rendered("`mirror status` says more of each partition"))
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
         lines = ["ready", *to_look_at(flows, several=several)]
+        halted = sum(bool(row.reason) for flow in flows for _, row in flow.fleet.rows)
+        if halted:
+            said = "1 partition is halted" if halted == 1 else f"{halted} partitions are halted"
+            lines.append(self._served.commands.rendered(f"{said}: `mirror status` says why, and what to do"))
         return Response(HTTPStatus.OK, "".join(f"{each}\n" for each in lines).encode())
 
     async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:

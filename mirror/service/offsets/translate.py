@@ -162,7 +162,7 @@ class Translator:
     async def _look(self, topic: str, partition: int) -> Translation:
         selection = self._flow.selection
         if not selection.selects(topic):
-            raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; check topics and exclude")
+            raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; give its name at the source")
         found = await translation(
             self.state,
             await self.log(self.source, topic, partition),
