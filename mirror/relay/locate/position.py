@@ -141,7 +141,8 @@ class Locator:
         if takeover:
             # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
             partition.claim.own(await self._own(partition))
-            await self._lead(partition, here, there, rest)
+            if await self._lead(partition, here, there, rest) and not partition.counts.batches:
+                partition.begin_again()
         found = await self._resync(partition, here, there, rest, settle=takeover or partition.claim.unsettled)
         found = await self._go_over_gap(partition, here, found)
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)

@@ -71,9 +71,6 @@ class Tally:
             # If the destination lost offsets that it had acknowledged, they are copied again, and counted again.
             self._first -= max(0, self._position - offset)
             unseen = max(0, offset - max(self._position, holes_from))
-            if self._position == self._first and not self.put_batches:
-                # Nothing was replicated yet, and the copy begins elsewhere: leading offsets were filled, say.
-                self._first, self._filled_before = offset, filled + unseen
         self._position = offset
         for end, size in self._doubtful:
             if end <= offset:

@@ -108,7 +108,8 @@ async def test_what_was_due_at_a_halt_is_told(
     source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
 ) -> None:
     """The first batch is too large, and the source deletes it and what follows: resumed, the copy begins behind them,
-    and they are skipped offsets like any other. A start tells them again, from what is written down."""
+    and they are skipped offsets like any other, and no records that were replicated. A start tells them again, from
+    what is written down."""
     create(source_cluster, topic_name)
     create(destination_cluster, topic_name, max_message_bytes="1000")
     records(source_cluster, topic_name, ["large" * 1000])
@@ -120,6 +121,7 @@ async def test_what_was_due_at_a_halt_is_told(
                 delete_before(source_cluster, topic_name, 4)
                 assert await flow.relay.resume((topic_name, 0)) == ""
             await assert_copied(flow, topic_name, 4)
+            assert flow.relay.partitions[topic_name, 0].counts.records == (2 if not life else 0)
             skipped = [each for each in flow.relay.stats.skipped if each.topic == topic_name]
             assert [(each.first, each.next, each.reason) for each in skipped] == [(0, 4, "retention_overtook")]
             assert len(flow.log.of("skipped")) == (not life)

@@ -36,16 +36,6 @@ def test_markers_without_an_answer() -> None:
     assert tally.located(120, filled, 100) == 2, "markers before that position were counted then"
 
 
-def test_leading_offsets_are_no_records() -> None:
-    """Nothing was replicated when the copy had to begin behind what the source had deleted."""
-    tally = located(0)
-    tally.dropped(0, (), ())
-    filled = tally.located(7, 0, 7)
-    assert (filled, counts(tally, 7, filled).records, counts(tally, 9, filled).records) == (0, 0, 2)
-    filled = tally.located(9, 0, 8)
-    assert (filled, counts(tally, 9, filled).records) == (1, 0)
-
-
 def test_the_destination_lost_some() -> None:
     """What is copied again counts again."""
     tally = located(100)
