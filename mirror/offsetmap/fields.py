@@ -17,7 +17,12 @@ MOST_I16 = (1 << 15) - 1
 MOST_MS = 253_402_300_799_999
 """The last millisecond that can be shown as a date."""
 LONGEST_NAME = 500
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,32767}")
+"""Longer than Kafka allows: a mirror has once written down copies into topics that no cluster can have."""
+_TOPIC_MOST = 249
+INTERNAL_PREFIXES = ("__", "mirror-internal")
+"""Topics with these prefixes belong to Kafka (group offsets, transactions) or to us: they are never copied, and nothing
+is copied into them."""
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{16}|")
 
@@ -58,8 +63,13 @@ def prose(fields: Fields, name: str) -> str:
     return _text(fields[name], name).encode(errors="replace").decode()
 
 
+def is_topic(name: str) -> bool:
+    """Returns True if Kafka allows a topic of this name."""
+    return len(name) <= _TOPIC_MOST and name not in (".", "..") and _TOPIC.fullmatch(name) is not None
+
+
 def topic(fields: Fields, name: str) -> str:
-    """Returns a topic name that Kafka allows."""
+    """Returns a topic name, or one that is only too long."""
     return _matching(_TOPIC, fields[name], name)
 
 

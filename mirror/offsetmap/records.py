@@ -39,6 +39,7 @@ from mirror.offsetmap.pins import (
     upstream_key,
 )
 from mirror.offsetmap.runs import OffsetMap
+from mirror.reasons import ELSEWHERE
 from mirror.records.identity import Identity
 
 __all__ = [
@@ -444,6 +445,32 @@ class Ledger:
         found = self._pinned.get(halt_key(side))
         return found if isinstance(found, KeptHalt) else None
 
+    def is_copy(
+        self, topic: str, into: str, partitions: Iterable[int], source_id: str | None, destination_id: str | None
+    ) -> bool:
+        """Returns True if by what is written down ``into`` is a copy of a topic: a partition was begun, of the topics
+        with these ids, and none has halted for a reason by which something else may stand there.
+
+        Args:
+            topic: its name at the source.
+            into: at the destination.
+            partitions: all of the source's.
+            source_id, destination_id: ids of the topics of now, in hexadecimal; None: the cluster has none.
+        """
+        begun = False
+        for index in partitions:
+            side = Side(topic, index, into)
+            halt = self.halt(side)
+            if halt is not None and halt.reason in ELSEWHERE:
+                return False
+            for entry in (self.pin(side), self.checkpoint(side)):
+                if entry is None:
+                    continue
+                if _differ(entry.source_id, source_id) or _differ(entry.destination_id, destination_id):
+                    return False
+                begun = True
+        return begun
+
     def accepted_loop(self, side: Side, by: str) -> AcceptedLoop | None:
         """Returns what an operator has accepted of a flow the other way. ``by``: its internal topic."""
         found = self._pinned.get(loop_key(side, by))
@@ -468,3 +495,8 @@ class Ledger:
     def flows(self) -> list[Flow]:
         """The flows that own this topic; more than one if it was shared, or the source cluster was replaced."""
         return [one for one in self._pinned.values() if isinstance(one, Flow)]
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """Returns True if two topic ids are known to be of two topics."""
+    return one is not None and other is not None and one != other

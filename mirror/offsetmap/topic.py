@@ -25,6 +25,7 @@ from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unrea
 from mirror.net.logs.log import PartitionLog
 from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.chunks import Chunk, joined
+from mirror.offsetmap.fields import is_topic
 from mirror.offsetmap.records import Entry, Flow, Ledger, Side, StateError
 from mirror.offsetmap.runs import MapError, OffsetMap
 from mirror.records.header import BatchHeader
@@ -276,8 +277,9 @@ class State:
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Writes entries, and takes the keys of ``forget`` away. If all fits into one batch (a checkpoint with its map
-        always does), it is written as a whole or not at all."""
-        entries = list(entries)
+        always does), it is written as a whole or not at all. What is about a topic that no cluster can have is left
+        out: nothing is copied into it, and every reader would have to make sense of it."""
+        entries = [entry for entry in entries if _can_be(entry)]
         forget = list(forget)
         rows: list[Row] = [(entry.key(), entry.value()) for entry in entries]
         rows += [(key, None) for key in forget]
@@ -521,3 +523,8 @@ def _builder() -> DefaultRecordBatchBuilder:
         base_sequence=-1,
         batch_size=1 << 30,
     )
+
+
+def _can_be(entry: Entry) -> bool:
+    side = getattr(entry, "side", None)
+    return side is None or (is_topic(side.topic) and is_topic(side.destination))

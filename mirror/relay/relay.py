@@ -137,7 +137,7 @@ class Relay:
         self._unread = Unread(log, source.name)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
-        self._sync = ConfigSync(destination, settings, log)
+        self._sync = ConfigSync(destination, settings, log, self.durable.state)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False

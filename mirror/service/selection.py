@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-INTERNAL_PREFIXES = ("__", "mirror-internal")
-"""Topics with these prefixes belong to Kafka (group offsets, transactions) or to us, and are never mirrored."""
+from mirror.offsetmap.fields import INTERNAL_PREFIXES
 
 GROUP_REFERENCE = re.compile(r"\\([1-9])")
 """In the name that `topic.rename` gives, backslash and 1 stand for what the expression's first group matched, and so

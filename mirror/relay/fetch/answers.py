@@ -75,7 +75,7 @@ class Answers:
                 self._refused(partition, fetched, fetch)
                 continue
             readable = last_stable if committed else high_watermark
-            cursor.heard(readable, now, high_watermark - readable)
+            cursor.fetched(readable, now, high_watermark - readable)
             if diverging is not None:
                 epoch, end_offset = diverging
                 detail = (

@@ -36,6 +36,7 @@ class BacklogFetch(FetchLink):
         if connection is None:
             return
         active, _ = self._unlimited(partition for partition in fetcher.behind if partition not in fetcher.under_way)
+        active = self._known(active)
         wanted = [partition for partition in active if fetchable(partition)]
         if not wanted or not self._reserve(spare=fetcher.spare):
             return

@@ -71,11 +71,14 @@ class CurrentFetch(FetchLink):
         connection = self._ready(urgent=True)
         if connection is None:
             return
+        if self._quiet:
+            self._known(list(self._quiet))
         by_id = self._by_id(list(self._busy)) and (self._session_by_id or not self._session.incremental)
         if by_id is not self._session_by_id or not self._session.incremental:
             self._begin_again()
             self._session_by_id = by_id
         active, limited_s = self._unlimited(self._busy)
+        active = self._known(active)
         wanted = [partition for partition in active if fetchable(partition)]
         if (not wanted and not self._quiet) or not self._reserve(urgent=self._fits_beside_backlog):
             return
@@ -171,7 +174,7 @@ class CurrentFetch(FetchLink):
         key = self._keys.get(partition)
         if key is None or self._asked[key].generation != cursor.generation:
             return
-        cursor.heard(cursor.high_watermark, self._hearing.at_s, cursor.held_back)
+        cursor.fetched(cursor.high_watermark, self._hearing.at_s, cursor.held_back)
         if short:
             self._fetcher.answers.gave_nothing(partition, alone=alone)
 

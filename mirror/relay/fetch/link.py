@@ -39,6 +39,8 @@ FRAMES_PER_PARTITION = 2
 """A partition is fetched while fewer frames than this wait for its acknowledgements: one goes out while the next comes
 in. More would let a slow destination broker keep the frames that the others need."""
 BATCHES_PER_SHARE = 16
+UNFETCHED_S = 5.0
+"""A partition without topic ids that was not fetched for this long comes into doubt."""
 HURRY_MS = 10
 """``max_wait_ms`` while a partition is left out of the request: it must not wait for the others' data."""
 
@@ -143,6 +145,18 @@ class FetchLink(Link):
         if not may and wait_s < math.inf:
             self._pump_later(wait_s)
         return may, wait_s
+
+    def _known(self, partitions: list[Partition]) -> list[Partition]:
+        """Returns those of the partitions that can be fetched on. The others have no topic ids and were not fetched for
+        a while, because of a limit, say: another topic may have the name by now, and its records would be taken for
+        these. They come into doubt, and are compared with what was copied before they go on."""
+        since = time.monotonic() - UNFETCHED_S
+        known = [each for each in partitions if each.claim.source_id is not None or each.cursor.fetched_at >= since]
+        if len(known) < len(partitions):
+            for partition in set(partitions).difference(known):
+                detail = f"{partition.name} was not fetched for {UNFETCHED_S:g} s, and its topic has no id"
+                self._relay.doubt_now(partition, "unfetched", detail)
+        return known
 
     def _has_room(self) -> None:
         """Called once when there may be room for an answer."""

@@ -59,6 +59,7 @@ class Cursor:
     """Where fetching stands in the source's partition."""
 
     __slots__ = (
+        "_fetched_at",
         "_heard_at",
         "_hearing",
         "ahead",
@@ -114,7 +115,7 @@ class Cursor:
         """As of the last position: the source's first offset, and the base offset of the batch that holds it."""
         self.high_watermark = -1
         """The source's end as last heard: what a consumer of the configured isolation level may read. -1: never."""
-        self._heard_at = -math.inf
+        self._fetched_at = self._heard_at = -math.inf
         self._hearing: Hearing | None = None
         self.held_back = 0
         """Offsets behind ``high_watermark`` that an open transaction keeps from consumers."""
@@ -146,7 +147,7 @@ class Cursor:
         self.last_epoch = NO_LEADER_EPOCH if impossible else location.last_epoch
         self.aligned = location.last_epoch != NO_LEADER_EPOCH
         self.ahead, self.looking, self.empties = None, False, 0
-        self.heard(max(self.high_watermark, location.source_end), time.monotonic())
+        self.fetched(max(self.high_watermark, location.source_end), time.monotonic())
         self.generation += 1
 
     @property
@@ -200,6 +201,16 @@ class Cursor:
         if held_back is not None:
             self.held_back = held_back
 
+    def fetched(self, end: int, at_s: float, held_back: int | None = None) -> None:
+        """As ``heard``, by a fetch from ``due`` on, or by a look at what stands before it."""
+        self._fetched_at = at_s
+        self.heard(end, at_s, held_back)
+
+    @property
+    def fetched_at(self) -> float:
+        """When the source last answered a fetch from ``due`` on, by the monotonic clock, in s."""
+        return self._fetched_at if self._hearing is None else max(self._fetched_at, self._hearing.at_s)
+
     @property
     def heard_at(self) -> float:
         """When ``high_watermark`` was heard, by the monotonic clock, in s."""
@@ -212,7 +223,7 @@ class Cursor:
 
     def hear_by(self, hearing: Hearing | None) -> None:
         """From now on ``hearing`` says when ``high_watermark`` was heard; None: only ``heard`` does."""
-        self._heard_at, self._hearing = self.heard_at, hearing
+        self._fetched_at, self._heard_at, self._hearing = self.fetched_at, self.heard_at, hearing
 
     def forget_hearing(self) -> None:
         """That nothing waits is true only as long as the source is heard."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from mirror.net.cluster import Cluster, Topic, not_described
 from mirror.net.rights import DENIED, Right
+from mirror.offsetmap.fields import INTERNAL_PREFIXES, is_topic
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.relay.events import EventLog
@@ -74,7 +75,7 @@ async def pair_topics(
     names = [topic.name for topic in here]
     if not names:
         return []
-    wanted = wanted_topics(here, settings)
+    wanted = {name: topic for name, topic in wanted_topics(here, settings).items() if not unusable(name)}
     failed = await destination.refresh(wanted)
     halted = {
         name: _hidden(destination.name, name)
@@ -102,7 +103,12 @@ async def pair_topics(
     configs = await describe_topics(destination, present, denied=unread_there)
     origin = await describe_topics(source, names, denied=unread_here)
     if sync is not None and settings.sync_configs:
-        changed = await sync.renew(_compared(here, origin, configs, settings))
+        copies = [
+            topic
+            for topic in here
+            if (there := destination.topics.get(settings.destination_of(topic.name))) and sync.is_copy(topic, there)
+        ]
+        changed = await sync.renew(_compared(here, copies, origin, configs, settings))
         configs |= await describe_topics(destination, sorted(changed))
     return [
         replace(
@@ -118,15 +124,25 @@ async def pair_topics(
 
 
 def _compared(
-    here: list[Topic], origin: Mapping[str, Any], configs: Mapping[str, Any], settings: RelaySettings
+    here: list[Topic],
+    copies: list[Topic],
+    origin: Mapping[str, Any],
+    configs: Mapping[str, Any],
+    settings: RelaySettings,
 ) -> dict[str, TopicConfigs]:
-    """Returns the configs of both sides for each destination topic that has one source topic, as far as they may be
-    described. Of several source topics, none is the one to keep in step with."""
-    names = [settings.destination_of(topic.name) for topic in here]
-    sources = Counter(names)
+    """Returns the configs of both sides for each destination topic that is the copy of one source topic, as far as they
+    may be described. Of several source topics, none is the one to keep in step with.
+
+    Args:
+        here: the flow's topics at the source.
+        copies: those of them that were copied.
+        origin, configs: of topics at the source, and at the destination.
+        settings: the flow's.
+    """
+    sources = Counter(settings.destination_of(topic.name) for topic in here)
     return {
         name: TopicConfigs(origin[topic.name], configs[name])
-        for topic, name in zip(here, names, strict=True)
+        for topic, name in ((topic, settings.destination_of(topic.name)) for topic in copies)
         if sources[name] == 1 and topic.name in origin and name in configs
     }
 
@@ -140,6 +156,15 @@ async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, set
     name = settings.destination_of(topic.name)
     origin, configs = await describe_topics(source, [topic.name]), await describe_topics(destination, [name])
     return _pair(topic, name, destination, origin.get(topic.name), configs.get(name), None, settings)
+
+
+def unusable(name: str) -> str:
+    """Returns why nothing may be copied into a topic of this name, which a rename or a prefix has made; empty: it may."""
+    if not is_topic(name):
+        return f"{name!r}, of {len(name)} characters, is no name of a topic"
+    if name.startswith(INTERNAL_PREFIXES):
+        return f"topics that begin with {' or '.join(INTERNAL_PREFIXES)} belong to Kafka or to the mirror"
+    return ""
 
 
 def _hidden(cluster: str, name: str) -> Halted:
@@ -179,6 +204,9 @@ def _pair(
     halted: Halted | None,
     settings: RelaySettings,
 ) -> Pair:
+    if why := unusable(name_there):
+        detail = f"{topic.name} would be copied into {name_there} at {destination.name}: {why}"
+        return Pair(source=topic, destination=name_there, halted=Halted.of(HaltReason.INVALID_TOPIC, detail))
     there = destination.topics.get(name_there)
     if there is None:
         missing = f"{name_there} does not exist at {destination.name}, and topic.create is false"

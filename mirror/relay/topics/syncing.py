@@ -3,16 +3,18 @@
 Each look for topics compares the configs of ``sync.topic.configs``. What is set on the source topic is set on the
 destination's; what is set there only is removed. As MirrorMaker 2 does it, but for two things: a batch size limit is
 only raised, because batches that the source took under the former one may still have to be copied; and nothing is
-touched while a topic's cleanup is suspended.
+touched while a topic's cleanup is suspended, nor of a topic that is no copy.
 """
 
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from mirror.net.cluster import Cluster
+from mirror.net.cluster import Cluster, Topic
 from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import NetworkError
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.topic import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
@@ -40,13 +42,21 @@ class TopicConfigs(NamedTuple):
 class ConfigSync:
     """Changes configs of destination topics. What is refused is logged once."""
 
-    def __init__(self, destination: Cluster, settings: RelaySettings, log: EventLog) -> None:
+    def __init__(self, destination: Cluster, settings: RelaySettings, log: EventLog, state: Memory) -> None:
+        """``state``: the flow's internal topic, which says what is a copy."""
+        self._state = state
         self._destination = destination
         self._settings = settings
         self._log = log
         self._told: dict[str, str] = {}
         self._unknown: set[str] = set()
         """Names of ``sync.topic.configs`` that were logged as unknown."""
+
+    def is_copy(self, topic: Topic, there: Topic) -> bool:
+        """Returns True if a topic at the destination is known to be the copy of this one, so that its configs may be
+        changed. By a shorter retention, say, what else stands there would be deleted."""
+        ids = id_text(topic.topic_id), id_text(there.topic_id)
+        return self._state.ledger.is_copy(topic.name, there.name, topic.leaders, *ids)
 
     async def renew(self, topics: Mapping[str, TopicConfigs]) -> set[str]:
         """Brings the configs of these topics in step. Returns the topics that were changed.

@@ -146,8 +146,8 @@ class Flow:
         to end."""
         if not member or self.told.group.instance_id:
             return
-        for number in self.children:
-            if self.fleet.workers[number].ready and self._lines[number].send(say.EXPEL, member=member):
+        for number in self._ready:
+            if self._lines[number].send(say.EXPEL, member=member):
                 return
         self._orphans.append(member)
 
@@ -206,9 +206,14 @@ class Flow:
                 destination_id=message["destination_id"],
                 workers=len(self.children),
             )
-            for number in self.children:
-                if self.fleet.workers[number].ready:
-                    self._lines[number].send(say.JOIN)
+            for number in self._ready:
+                self._lines[number].send(say.JOIN)
+
+    @property
+    def _ready(self) -> list[int]:
+        """The workers that are ready. One whose process is dead when it gets the flow is not known of yet."""
+        workers = self.fleet.workers
+        return [number for number in self.children if number in workers and workers[number].ready]
 
     def _worker_waits(self, worker: WorkerView, message: Message) -> None:
         """Notes that a worker cannot start yet and tries again. Each reason is logged once for all workers."""

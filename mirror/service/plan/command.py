@@ -80,7 +80,7 @@ def plan(
         asking = asking_of(config, flow, topics=topics, sample_bytes=sample_bytes)
         try:
             report = asyncio.run(_asked(asking))
-            acts[flow.name] = acts_for(report.found, asking.settings, report.flow.destination.name)
+            acts[flow.name] = acts_for(report.fixable, asking.settings, report.flow.destination.name)
             if fix and not dry_run and acts[flow.name]:
                 acts[flow.name] = asyncio.run(_fixed(asking, report, acts[flow.name]))
                 report = asyncio.run(_asked(asking))

@@ -27,6 +27,10 @@ class State(Enum):
 
 _GRAVEST = {Level.REFUSED: State.REFUSED, Level.UNKNOWN: State.UNKNOWN, Level.WARNS: State.WARNS}
 _ORDER = list(State)
+_OTHERS = frozenset({
+    Line.PREFIX, Line.LOOP, Line.OTHER_FLOW, Line.HALTED, Line.RECREATED, Line.UNPROVEN, Line.CHECKPOINT,
+})  # fmt: skip
+"""Lines that refuse a topic because of what stands at the destination: nothing is changed there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,6 +152,12 @@ class Report:
     def found(self) -> list[TopicFacts]:
         """The topics, with what the partitions show of them."""
         return [replace(row.facts, empty=row.facts.exists and not row.holds) for row in self.topics.values()]
+
+    @property
+    def fixable(self) -> list[TopicFacts]:
+        """Those of ``found`` at whose destination nothing stands that may be somebody else's."""
+        strange = {row.topic for row in self.rows if row.finding.level is Level.REFUSED and row.finding.line in _OTHERS}
+        return [each for each in self.found if each.name not in strange]
 
     @property
     def partitions(self) -> Counter[State]:

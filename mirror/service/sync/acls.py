@@ -21,6 +21,8 @@ from mirror.net.admin.acls import (
 )
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.records import Ledger
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.sync.offsets import needed
 from mirror.wire.errors import ErrorCode
@@ -108,8 +110,16 @@ def _granted(into: str, acls: Iterable[TopicAcl]) -> set[TopicAcl]:
     }
 
 
-async def sync_acls(flow: FlowSides, source: Cluster, destination: Cluster, *, apply: bool) -> AclsPlan:
-    """Looks at the ACLs of all mirrored topics that are on both sides. ``apply``: also creates those that are missing.
+async def sync_acls(
+    flow: FlowSides, source: Cluster, destination: Cluster, known: Ledger | None, *, apply: bool
+) -> AclsPlan:
+    """Looks at the ACLs of all mirrored topics that are copied.
+
+    Args:
+        flow: the flow.
+        source, destination: its clusters.
+        known: what the mirror has written down of its copies; None: nothing.
+        apply: also create those that are missing.
 
     Raises:
         NetworkError: a cluster does not answer.
@@ -129,8 +139,12 @@ async def sync_acls(flow: FlowSides, source: Cluster, destination: Cluster, *, a
     topics: dict[str, list[str]] = {}
     for topic in sorted(source.topics):
         into = flow.selection.destination_of(topic)
-        if flow.selection.selects(topic) and into in destination.topics:
-            topics.setdefault(into, []).append(topic)
+        if known is not None and flow.selection.selects(topic) and into in destination.topics:
+            here_now, there_now = source.topics[topic], destination.topics[into]
+            ids = id_text(here_now.topic_id), id_text(there_now.topic_id)
+            # Who may read a topic here need not be one who may read another of the same name there.
+            if known.is_copy(topic, into, here_now.leaders, *ids):
+                topics.setdefault(into, []).append(topic)
     plan.wanted = sorted(wanted_acls(acls[here], topics))
     plan.lacking = [acl for acl in plan.wanted if acl not in acls[there]]
     if apply and plan.lacking:

@@ -36,7 +36,9 @@ class Sync:
 
     async def acls(self, *, apply: bool) -> AclsPlan:
         """Looks at the ACLs, see ``sync_acls``."""
-        return await sync_acls(self._flow, self._translator.source, self._translator.destination, apply=apply)
+        state = self._translator.state
+        known = state.ledger if await state.open(create=False) else None
+        return await sync_acls(self._flow, self._translator.source, self._translator.destination, known, apply=apply)
 
 
 async def look_once(

@@ -78,7 +78,7 @@ async def test_a_name_that_no_topic_has_is_told_once() -> None:
     """Unless nothing is known of any topic's configs."""
     log = Log()
     made: Any = SimpleNamespace(name="destination")
-    sync = ConfigSync(made, settings(synced_configs=("retnetion.ms", "segment.ms")), log)
+    sync = ConfigSync(made, settings(synced_configs=("retnetion.ms", "segment.ms")), log, made)
     await sync.renew({"t": TopicConfigs({}, {})})
     assert log.of("topic_config_unknown") == []
     for _ in range(2):
@@ -95,7 +95,7 @@ async def test_a_refusal_is_told_once() -> None:
     """
     log = Log()
     made: Any = SimpleNamespace(name="destination")
-    sync = ConfigSync(made, settings(synced_configs=SYNCED, sync_configs=True), log)
+    sync = ConfigSync(made, settings(synced_configs=SYNCED, sync_configs=True), log, made)
     topics = {"t": TopicConfigs(entries({"retention.ms": "5"}), entries({"segment.ms": "3"}))}
     no = Refused("destination: IncrementalAlterConfigs of t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     results: list[Any] = [no, no, Unreachable("no broker"), None, no]
