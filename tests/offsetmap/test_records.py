@@ -266,3 +266,34 @@ def test_only_what_is_asked_for() -> None:
     for entry in (PIN, HALT, UPSTREAM, checkpoint()):
         ledger.apply(entry.key(), None)
     assert ledger.known == set()
+
+
+AB, CD = "ab" * 16, "cd" * 16
+
+
+@pytest.mark.parametrize(
+    ("entries", "ids", "copy"),
+    [
+        pytest.param([], (AB, CD), False, id="nothing is known of it"),
+        pytest.param([PIN], (AB, CD), True, id="begun"),
+        pytest.param([PIN], (None, None), True, id="begun, and the clusters have no ids"),
+        pytest.param([PIN], (CD, AB), False, id="of another source topic"),
+        pytest.param([replace(PIN, destination_id=CD)], (AB, AB), False, id="into another topic"),
+        pytest.param([PIN, HALT], (AB, CD), False, id="halted, because another may stand there"),
+        pytest.param([PIN, replace(HALT, reason="too_large")], (AB, CD), True, id="halted for another reason"),
+        pytest.param([checkpoint()], (AB, CD), True, id="begun, mapped"),
+        pytest.param([checkpoint()], (CD, CD), False, id="of another source topic, mapped"),
+        pytest.param(
+            [replace(PIN, side=SIDE._replace(partition=0)), replace(HALT, side=SIDE._replace(partition=1))],
+            (AB, CD),
+            False,
+            id="another partition has halted",
+        ),
+    ],
+)
+def test_what_is_a_copy(entries: list[Entry], ids: tuple[str | None, str | None], copy: bool) -> None:
+    ledger = Ledger()
+    for entry in entries:
+        ledger.put(entry)
+    assert ledger.is_copy("orders", "all-orders", range(4), *ids) is copy
+    assert not ledger.is_copy("orders", "others", range(4), *ids)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
-from mirror.offsetmap.records import Checkpoint, Chunk, Order, Pin, Side, Skipped
+from mirror.offsetmap.records import Checkpoint, Chunk, KeptHalt, Order, Pin, Side, Skipped
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.offsetmap.topic import BATCH_BYTES, Shared, State, StateUnusable, state_topic
 from mirror.records.identity import Identity
@@ -64,6 +64,29 @@ async def test_what_is_saved_is_there_for_the_next_life(destination_cluster: San
         assert ledger.chunks(Side("t", 0, "t")) == [chunks[0]]
         assert ledger.map(Side("t", 0, "t")) == OffsetMap(runs)
         assert list(ledger.skipped()) == [skipped]
+
+
+@broker
+@pytest.mark.parametrize("rule", [True, False])
+async def test_a_topic_that_no_cluster_can_have(
+    destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """Nothing is written down about it. If it was once, whoever reads it passes over it: it kept a flow from starting,
+    with all its other topics."""
+    if not rule:
+        monkeypatch.setattr("mirror.offsetmap.topic._can_be", lambda _: True)
+    flow = f"{topic_name}->there"
+    long = Side("t" * 249, 0, "west." + "t" * 249)
+    halted = KeptHalt(side=long, reason="invalid_topic", detail="", remedy="", at_ms=1)
+    pin = Pin(side=long, source_id="ab" * 16, destination_id=None)
+    async with state(destination_cluster, flow) as first:
+        await first.save([halted, pin, checkpoint(0, 2)])
+        assert (first.ledger.halt(long) is None) is rule
+    async with state(destination_cluster, flow) as second:
+        assert (second.ledger.pin(long) is None) is rule
+        found = second.ledger.checkpoint(Side("t", 0, "t"))
+        assert found is not None
+        assert found.source_offset == 2
 
 
 @broker

@@ -1,5 +1,8 @@
 """A topic that is made anew while it is copied, or where an operator deleted it: seen by its id, and gone on with."""
 
+import asyncio
+import math
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -8,6 +11,7 @@ from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable.pins import Pins
+from mirror.relay.fetch import link
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.topics import ids
 from mirror.relay.watch import idle
@@ -129,6 +133,38 @@ async def test_a_source_without_ids_that_is_another_one_when_its_connection_come
             source.drop(1)
             assert await flow.halted() == "source_truncated"
             assert destination.log("t").end == end
+
+
+@pytest.mark.parametrize("rule", [True, False])
+async def test_a_source_without_ids_that_is_another_one_after_a_pause(
+    rule: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. All is copied, from brokers before 2.8, and then nothing is fetched for a while: there is no room, say, or a
+       limit. In that time the source topic is made anew, and grows past the copy.
+    2. Nothing of the new one is copied behind the old one's: it halts. Without the rule, it is.
+    """
+    monkeypatch.setattr(link, "UNFETCHED_S", 0.2 if rule else math.inf)
+    async with clusters(versions={"Metadata": (0, 9), "Fetch": (4, 11)}) as (source, destination):
+        fill(source, count=5)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            end = destination.log("t").end
+            (fetcher,) = flow.relay._fetchers.values()
+            fetching: list[Any] = [fetcher, fetcher._current, *fetcher._backlog]
+            for each in fetching:
+                monkeypatch.setattr(each, "pump", lambda: None)
+            await until(lambda: not fetcher._current.under_way)
+            await asyncio.sleep(0.4)
+            recreate(source, *batches(9, size=40))
+            for each in fetching:
+                monkeypatch.delattr(each, "pump")
+            fetcher.pump()
+            if rule:
+                assert await flow.halted() == "source_truncated"
+                assert destination.log("t").end == end
+            else:
+                await until(lambda: destination.log("t").end > end)
 
 
 @pytest.mark.parametrize("running", [True, False])

@@ -61,6 +61,33 @@ async def test_what_is_mirrored() -> None:
         assert await pair(selects=lambda name: False) == {}
 
 
+LONG = "t" * 249
+
+
+@pytest.mark.parametrize(
+    ("name", "into", "why"),
+    [
+        (LONG, f"west.{LONG}", "of 254 characters, is no name of a topic"),
+        ("a", "__consumer_offsets", "belong to Kafka or to the mirror"),
+        ("a", "mirror-internal.source_to_destination", "belong to Kafka or to the mirror"),
+        ("a", "..", "is no name of a topic"),
+        ("a", "", "is no name of a topic"),
+    ],
+)
+async def test_a_name_that_nothing_may_be_copied_into(name: str, into: str, why: str) -> None:
+    """A prefix or a rename has made it: the topic halts by itself, and nobody is asked to create that one."""
+    async with pairing() as (source, destination, pair):
+        source.add_topic(name)
+        source.add_topic("b")
+        found = await pair(destination_of=lambda each: into if each == name else each)
+        assert reason(found[name]) == "invalid_topic"
+        halted = found[name].halted
+        assert halted is not None
+        assert why in halted.detail
+        assert reason(found["b"]) is None
+        assert [each.name for seen in destination.seen("CreateTopics") for each in seen.request.topics] == ["b"]
+
+
 async def test_a_topic_that_is_told_with_an_error() -> None:
     """
     1. A new topic of the source has no leaders yet, and is told with an error: asked for again.

@@ -20,9 +20,10 @@ from mirror.relay.topics.syncing import FOR_EVER, ConfigSync, TopicConfigs, chan
 from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
-from tests.net.real import create
+from tests.net.real import create, records
 from tests.relay.flows import Log, settings
 from tests.relay.mapping import mapping
+from tests.service.kafka_side import delete_topic
 
 OWN, DEFAULT = 1, 5
 SYNCED = ("cleanup.policy", "max.message.bytes", "retention.ms", "segment.ms")
@@ -136,6 +137,40 @@ def own_configs(sandbox: Sandbox, topic: str) -> dict[str, str]:
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {name: entry.value for name, entry in future.result().items() if entry.source == own}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("remade", [False, True])
+async def test_what_is_no_copy_is_left_alone(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, remade: bool
+) -> None:
+    """
+    1. Somebody else's topic has the name at the destination; or the source's is made anew, so that the destination has
+       the only copy of what it held. By the source's retention, that would be deleted.
+    2. Nothing of it is changed: it halts, and the configs stay. Those of another topic are kept in step meanwhile.
+    """
+    beside = f"{topic_name}-beside"
+    create(source_cluster, beside, retention_ms="7200000")
+    create(destination_cluster, beside)
+    create(destination_cluster, topic_name, retention_ms="-1")
+    create(source_cluster, topic_name, retention_ms="-1" if remade else "3600000")
+    records(source_cluster, topic_name, ["of the source"])
+    if not remade:
+        records(destination_cluster, topic_name, ["of others"])
+    async with mapping(
+        source_cluster, destination_cluster, topic_name, beside, mapped=False, sync_configs=True,
+        synced_configs=SYNCED, refresh_topics_interval_ms=200,
+    ) as flow:  # fmt: skip
+        if remade:
+            await flow.copied(topic_name)
+            delete_topic(source_cluster.bootstrap_servers, topic_name)
+            create(source_cluster, topic_name, retention_ms="3600000")
+            records(source_cluster, topic_name, ["of another topic"] * 3)
+        assert await flow.halted(topic_name) == ("recreated" if remade else "foreign_writer")
+        await until(lambda: own_configs(destination_cluster, beside) == {"retention.ms": "7200000"})
+        set_config(source_cluster, beside, "segment.ms", "3600000")
+        await until(lambda: "segment.ms" in own_configs(destination_cluster, beside))
+        assert own_configs(destination_cluster, topic_name) == {"retention.ms": "-1"}
 
 
 @pytest.mark.broker

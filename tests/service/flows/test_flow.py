@@ -195,6 +195,28 @@ async def test_a_flow_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [message for message in service.told if message[2] == EAST] == []
 
 
+async def test_a_flow_comes_while_a_process_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other worker begins it. When that one's process ends as well, there is nobody to see to its member; and the
+    dead one has the flow as soon as it has a process again."""
+    service = Service(tmp_path, monkeypatch, {EAST: {}}, workers=2)
+    for number in (1, 2):
+        service.ready(number, EAST)
+    service.flows[EAST].ended(service.supervisor._children[2])
+    service.supervisor._children[2].pid = 0
+    await (await service.reload({EAST: {}, HUB: {}}))
+    service.told.clear()
+    service.ready(1, HUB)
+    assert service.told == [(1, "join", HUB)]
+    service.say(1, "joined", HUB, member="m")
+    service.flows[HUB].ended(service.supervisor._children[1])
+    service.supervisor._children[1].pid = 0
+    service.told.clear()
+    service.run()
+    service.ready(2, HUB)
+    assert (2, "expel", HUB) in service.told
+    assert (2, "join", HUB) in service.told
+
+
 async def test_a_flow_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops first, with its former settings; then it begins anew, in a process of its own if it asks for one. In
     between, it is shown, and is not ready."""

@@ -101,6 +101,12 @@ def test_only_empty_topics_are_set() -> None:
     assert acts_for([refused], relay, "destination") == []
 
 
+def test_others_topics_are_left_alone() -> None:
+    """What stands there may be somebody else's: partitions that are added send their keys elsewhere, for good."""
+    assert [each.name for each in report(count=1).fixable] == ["t"]
+    assert report({"halted": BAD}, count=1).fixable == []
+
+
 KEYS = {
     "flow": None, "flow_id": None, "offsets": None, "time_ms": None, "topics": None, "at_least_seconds": None,
     "rests_on": None,

@@ -132,7 +132,8 @@ def sync(config: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.broker
 def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
     """
-    1. A dry run shows what would be created, also if it is not enabled, and creates nothing.
+    1. Nothing is copied yet: nothing would be created. Then a dry run shows what would be, also if it is not enabled,
+       and creates nothing.
     2. The mirror creates it: rights to read, from literal, prefixed and wildcard patterns.
     3. What the destination has of its own, and what the source has no more, stays; what the source gets is added.
     """
@@ -152,7 +153,13 @@ def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_n
         acl("READ", topic_name), acl("READ", topic_name, who="User:p"),
         acl("READ", topic_name, deny=True, who="User:no"),
     }  # fmt: skip
-    config.write_text(config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], flow=flow))
+    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], flow=flow)
+    config.write_text(text)
+    # Who may read this topic need not be one who may read whatever stands there under the same name.
+    assert sync(config, "--dry-run")["wanted"] == 0
+    with mirror(config, text) as process:
+        process.wait_event("located", topic=topic_name)
+        assert process.stop() == 0
     told = sync(config, "--dry-run")
     assert (told["wanted"], set(told["missing"]), told["created"]) == (3, {each.text for each in wanted}, 0)
     assert acls_of(destination, topic_name) == {own}
