@@ -22,7 +22,7 @@ from mirror.net.admin.acls import ALLOW, DENY, EVERY_TOPIC, LITERAL, PREFIXED, T
 from mirror.sandbox import Cluster
 from mirror.service.sync.acls import wanted_acls
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic
+from tests.service.kafka_side import create_topic, produce
 from tests.service.rights import AUTHORIZER
 from tests.service.running import MIRROR, config_text, mirror
 
@@ -132,6 +132,7 @@ def sync(config: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.broker
 def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
     """
+    0. The destination has a topic of somebody else, under a name that the source has as well. Nobody gets rights to it.
     1. Nothing is copied yet: nothing would be created. Then a dry run shows what would be, also if it is not enabled,
        and creates nothing.
     2. The mirror creates it: rights to read, from literal, prefixed and wildcard patterns.
@@ -145,6 +146,11 @@ def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_n
     ]  # fmt: skip
     create_topic(source.bootstrap_servers, topic_name)
     create_topic(destination.bootstrap_servers, topic_name)
+    others = f"others-{topic_name}"
+    for cluster in (source, destination):
+        create_topic(cluster.bootstrap_servers, others)
+        produce(cluster.bootstrap_servers, others, 1, seed=int(cluster is source))
+    create(source, acl("READ", others, who="User:intern"))
     create(source, *given)
     own = acl("WRITE", topic_name, who="User:own")
     create(destination, own)
@@ -153,24 +159,26 @@ def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_n
         acl("READ", topic_name), acl("READ", topic_name, who="User:p"),
         acl("READ", topic_name, deny=True, who="User:no"),
     }  # fmt: skip
-    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], flow=flow)
+    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name, others], flow=flow)
     config.write_text(text)
     # Who may read this topic need not be one who may read whatever stands there under the same name.
     assert sync(config, "--dry-run")["wanted"] == 0
     with mirror(config, text) as process:
         process.wait_event("located", topic=topic_name)
-        assert process.stop() == 0
+        process.wait_event("halted", topic=others)
+        assert process.stop() == 2
     told = sync(config, "--dry-run")
     assert (told["wanted"], set(told["missing"]), told["created"]) == (3, {each.text for each in wanted}, 0)
     assert acls_of(destination, topic_name) == {own}
     flow |= {"sync.topic.acls.enabled": True, "sync.topic.acls.interval.ms": 200}
-    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], flow=flow)
+    text = config_text(source.bootstrap_servers, destination.bootstrap_servers, [topic_name, others], flow=flow)
     with mirror(config, text) as process:
         assert process.wait_event("topic_acls_synced")["count"] == 3
         assert acls_of(destination, topic_name) == wanted | {own}
         create(source, acl("DESCRIBE", topic_name, who="User:later"))
         process.wait_for(lambda: len(process.of("topic_acls_synced")) == 2, "the later one")
-        assert process.stop() == 0
+        assert process.stop() == 2
+    assert not {each for each in acls_of(destination, others) if each.principal == "User:intern"}
     assert acls_of(destination, topic_name) == wanted | {own, acl("DESCRIBE", topic_name, who="User:later")}
     assert sync(config)["missing"] == []
 
