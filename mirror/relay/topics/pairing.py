@@ -159,7 +159,7 @@ async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, set
 
 
 def unusable(name: str) -> str:
-    """Returns why nothing may be copied into a topic of this name, which a rename or a prefix has made; empty: it may."""
+    """Returns why nothing may be copied into a topic of this name, made by a rename or prefix; empty: it may."""
     if not is_topic(name):
         return f"{name!r}, of {len(name)} characters, is no name of a topic"
     if name.startswith(INTERNAL_PREFIXES):

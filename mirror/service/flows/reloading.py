@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
+from asyncio.subprocess import PIPE
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.service.child import program
@@ -102,21 +103,30 @@ async def read(config: str, running: Supervision) -> Supervision:
     if not config:
         raise NotRead("this mirror was started without a configuration file")
     asked = {"config": config, "workers": running.workers_option, "fail_fast": running.fail_fast}
-    answer = await asyncio.to_thread(_ask, json.dumps(asked))
+    answer = await _ask(json.dumps(asked))
     found = json.loads(answer)
     if "wrong" in found:
         raise NotRead(found["wrong"])
     return Supervision.unpack(found["told"])
 
 
-def _ask(asked: str) -> str:
-    """Has another process read the file. Returns its answer."""
+async def _ask(asked: str) -> str:
+    """Has another process read the file, and returns its answer. The process ends with the wait for it: the service has
+    to stop when it is told to, also while a file system hangs."""
     command = program("mirror.service.config.reread", name="mirror-reload")
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=READ_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    except OSError as error:
         raise NotRead(f"the process that reads the configuration failed: {error}") from error
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    try:
+        answer, errors = await asyncio.wait_for(process.communicate(asked.encode()), READ_S)
+    except TimeoutError as error:
+        raise NotRead(f"the process that reads the configuration was not done within {READ_S:g} s") from error
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()  # until its pipes are closed
+    if process.returncode:
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise NotRead(f"{sys.executable} cannot read the configuration: {last[0]}")
-    return done.stdout
+    return answer.decode()

@@ -120,3 +120,21 @@ async def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reloading, "program", lambda *_, **__: [str(tmp_path / "no-such-program")])
     with pytest.raises(NotRead, match="the process that reads the configuration failed"):
         await read(str(service.path), told)
+
+
+async def test_told_to_stop_while_the_file_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that reads it ends at once, and nobody waits for it; one that is never done is given up."""
+    service = Service(tmp_path / "mirror.yaml")
+    pid = tmp_path / "pid"
+    hangs = ["/bin/sh", "-c", f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600"]
+    monkeypatch.setattr(reloading, "program", lambda *_, **__: hangs)
+    task = asyncio.get_running_loop().create_task(read(str(service.path), service.settings))
+    await until(pid.exists)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    number = int(pid.read_text())
+    await until(lambda: not Path(f"/proc/{number}").exists() or "Z" in Path(f"/proc/{number}/stat").read_text())
+    monkeypatch.setattr(reloading, "READ_S", 0.05)
+    with pytest.raises(NotRead, match="was not done within"):
+        await read(str(service.path), service.settings)
