@@ -9,7 +9,16 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.net.buffers import OVERHEAD, Frame
-from mirror.relay.fetch.link import HURRY_MS, Asked, FetchLink, PartitionKey, asked_for, fetchable, share_of
+from mirror.relay.fetch.link import (
+    HURRY_MS,
+    UNFETCHED_S,
+    Asked,
+    FetchLink,
+    PartitionKey,
+    asked_for,
+    fetchable,
+    share_of,
+)
 from mirror.relay.fetch.session import ENDED, FetchSession
 from mirror.relay.partition.cursor import Hearing
 from mirror.relay.partition.partition import Partition
@@ -71,7 +80,7 @@ class CurrentFetch(FetchLink):
         connection = self._ready(urgent=True)
         if connection is None:
             return
-        if self._quiet:
+        if self._quiet and time.monotonic() - self._hearing.at_s > UNFETCHED_S:
             self._known(list(self._quiet))
         by_id = self._by_id(list(self._busy)) and (self._session_by_id or not self._session.incremental)
         if by_id is not self._session_by_id or not self._session.incremental:

@@ -11,7 +11,7 @@ from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable.pins import Pins
-from mirror.relay.fetch import link
+from mirror.relay.fetch import current, link
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.topics import ids
 from mirror.relay.watch import idle
@@ -144,7 +144,8 @@ async def test_a_source_without_ids_that_is_another_one_after_a_pause(
        limit. In that time the source topic is made anew, and grows past the copy.
     2. Nothing of the new one is copied behind the old one's: it halts. Without the rule, it is.
     """
-    monkeypatch.setattr(link, "UNFETCHED_S", 0.2 if rule else math.inf)
+    for module in (link, current):
+        monkeypatch.setattr(module, "UNFETCHED_S", 0.2 if rule else math.inf)
     async with clusters(versions={"Metadata": (0, 9), "Fetch": (4, 11)}) as (source, destination):
         fill(source, count=5)
         async with mirroring(source, destination) as flow:
