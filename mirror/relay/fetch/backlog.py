@@ -4,11 +4,13 @@ Partitions are asked for in rotation, and one that gave data goes to the end. Th
 ``fetch.max.bytes``, but its first batch comes whole whatever its size, so there is always progress.
 """
 
+import time
 from typing import TYPE_CHECKING
 
 from mirror.net.buffers import Frame
 from mirror.net.connection import Connection
 from mirror.relay.fetch.link import HURRY_MS, Asked, FetchLink, PartitionKey, asked_for, fetchable, share_of
+from mirror.relay.partition.cursor import Hearing
 from mirror.relay.partition.partition import Partition
 from mirror.wire.fetch import FetchResponse
 
@@ -26,6 +28,10 @@ class BacklogFetch(FetchLink):
         super().__init__(fetcher)
         self._asked: dict[PartitionKey, Asked] = {}
         self._asked_bytes = 0
+
+    @property
+    def _answered_last(self) -> Hearing:
+        return self._fetcher.backlog_answered
 
     def pump(self) -> None:
         """Sends the next fetch, if none is under way and there is room for its answer."""
@@ -77,6 +83,7 @@ class BacklogFetch(FetchLink):
 
     def _answered(self, frame: Frame, fetch: FetchResponse) -> None:
         fetcher, size = self._fetcher, len(frame.body)
+        fetcher.backlog_answered.at_s = time.monotonic()
         asked = self._take_asked()
         short = 2 * size < self._most
         given = fetcher.answers.take(frame, fetch, asked, short=short)

@@ -9,16 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.net.buffers import OVERHEAD, Frame
-from mirror.relay.fetch.link import (
-    HURRY_MS,
-    UNFETCHED_S,
-    Asked,
-    FetchLink,
-    PartitionKey,
-    asked_for,
-    fetchable,
-    share_of,
-)
+from mirror.relay.fetch.link import HURRY_MS, Asked, FetchLink, PartitionKey, asked_for, fetchable, share_of
 from mirror.relay.fetch.session import ENDED, FetchSession
 from mirror.relay.partition.cursor import Hearing
 from mirror.relay.partition.partition import Partition
@@ -53,6 +44,10 @@ class CurrentFetch(FetchLink):
         self._hearing = Hearing()
 
     @property
+    def _answered_last(self) -> Hearing:
+        return self._hearing
+
+    @property
     def quiet(self) -> int:
         """Number of quiet partitions."""
         return len(self._quiet)
@@ -80,7 +75,7 @@ class CurrentFetch(FetchLink):
         connection = self._ready(urgent=True)
         if connection is None:
             return
-        if self._quiet and time.monotonic() - self._hearing.at_s > UNFETCHED_S:
+        if self._quiet and self._paused:
             self._known(list(self._quiet))
         by_id = self._by_id(list(self._busy)) and (self._session_by_id or not self._session.incremental)
         if by_id is not self._session_by_id or not self._session.incremental:

@@ -13,6 +13,7 @@ from mirror.relay.fetch.backlog import BacklogFetch
 from mirror.relay.fetch.current import CurrentFetch
 from mirror.relay.fetch.sizes import LEAST_FETCH, Sizes
 from mirror.relay.orchestrator import Orchestrator
+from mirror.relay.partition.cursor import Hearing
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
@@ -29,6 +30,8 @@ class Fetcher:
         """The partitions with backlog, in rotation."""
         self.under_way: set[Partition] = set()
         """Those of them that a request under way asks for."""
+        self.backlog_answered = Hearing()
+        """When one of these requests was answered last."""
         self._current = CurrentFetch(self)
         self._backlog = [BacklogFetch(self)]
         self._members: set[Partition] = set()

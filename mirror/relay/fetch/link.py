@@ -16,6 +16,7 @@ from mirror.net.errors import NetworkError
 from mirror.relay.fetch.sizes import LEAST_FETCH
 from mirror.relay.holes.parking import worth_asking
 from mirror.relay.hot.link import Link
+from mirror.relay.partition.cursor import Hearing
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.wire.fetch import (
@@ -40,7 +41,7 @@ FRAMES_PER_PARTITION = 2
 in. More would let a slow destination broker keep the frames that the others need."""
 BATCHES_PER_SHARE = 16
 UNFETCHED_S = 5.0
-"""A partition without topic ids that was not fetched for this long comes into doubt."""
+"""A pause in which nothing was fetched for this long puts partitions without topic ids into doubt."""
 HURRY_MS = 10
 """``max_wait_ms`` while a partition is left out of the request: it must not wait for the others' data."""
 
@@ -82,6 +83,16 @@ class FetchLink(Link):
     @abstractmethod
     def _unanswered(self) -> None:
         """The request that was under way will not be answered."""
+
+    @property
+    @abstractmethod
+    def _answered_last(self) -> Hearing:
+        """When a request for partitions of this kind was answered last."""
+
+    @property
+    def _paused(self) -> bool:
+        """True if none was answered for a while."""
+        return time.monotonic() - self._answered_last.at_s > UNFETCHED_S
 
     @property
     def reserves(self) -> bool:
@@ -147,9 +158,13 @@ class FetchLink(Link):
         return may, wait_s
 
     def _known(self, partitions: list[Partition]) -> list[Partition]:
-        """Returns those of the partitions that can be fetched on. The others have no topic ids and were not fetched for
-        a while, because of a limit, say: another topic may have the name by now, and its records would be taken for
-        these. They come into doubt, and are compared with what was copied before they go on."""
+        """Returns those of the partitions that can be fetched on. After a pause, because of a limit, say, another topic
+        may have the name of one that has no id, and its records would be taken for these: such partitions come into
+        doubt, and are compared with what was copied before they go on.
+
+        Only after a pause: partitions that wait for their turn, of thousands, would never have it."""
+        if not self._paused:
+            return partitions
         since = time.monotonic() - UNFETCHED_S
         known = [each for each in partitions if each.claim.source_id is not None or each.cursor.fetched_at >= since]
         if len(known) < len(partitions):

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -11,8 +12,9 @@ from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable.pins import Pins
-from mirror.relay.fetch import current, link
+from mirror.relay.fetch import link
 from mirror.relay.halts import Halted, of_mapped
+from mirror.relay.partition.cursor import Cursor
 from mirror.relay.topics import ids
 from mirror.relay.watch import idle
 from tests.fakes.broker import FakeCluster
@@ -144,8 +146,7 @@ async def test_a_source_without_ids_that_is_another_one_after_a_pause(
        limit. In that time the source topic is made anew, and grows past the copy.
     2. Nothing of the new one is copied behind the old one's: it halts. Without the rule, it is.
     """
-    for module in (link, current):
-        monkeypatch.setattr(module, "UNFETCHED_S", 0.2 if rule else math.inf)
+    monkeypatch.setattr(link, "UNFETCHED_S", 0.2 if rule else math.inf)
     async with clusters(versions={"Metadata": (0, 9), "Fetch": (4, 11)}) as (source, destination):
         fill(source, count=5)
         async with mirroring(source, destination) as flow:
@@ -166,6 +167,24 @@ async def test_a_source_without_ids_that_is_another_one_after_a_pause(
                 assert destination.log("t").end == end
             else:
                 await until(lambda: destination.log("t").end > end)
+
+
+async def test_whoever_waits_for_its_turn_is_not_doubted() -> None:
+    """Of thousands with backlog, one is fetched every few minutes: if it came into doubt by that, it would never have
+    its turn. Only a pause in which nothing at all was fetched does that."""
+    async with clusters(versions={"Metadata": (0, 9), "Fetch": (4, 11)}) as (source, destination):
+        fill(source, count=5)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            (fetcher,) = flow.relay._fetchers.values()
+            partition, link_ = flow.partition(), fetcher._backlog[0]
+            with patch.object(Cursor, "fetched_at", -math.inf):
+                fetcher.backlog_answered.at_s = time.monotonic()
+                assert link_._known([partition]) == [partition]
+                fetcher.backlog_answered.at_s = -math.inf
+                assert link_._known([partition]) == []
+            (told,) = flow.log.of("resync")
+            assert told["cause"] == "unfetched"
 
 
 @pytest.mark.parametrize("running", [True, False])
