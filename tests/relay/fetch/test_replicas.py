@@ -91,7 +91,7 @@ async def test_after_a_while_the_leader_is_asked_again(monkeypatch: pytest.Monke
         async with mirroring(source, destination, client_rack=RACK) as flow:
             await flow.copied()
             await until(lambda: flow.log.of("replica_followed"))
-            source.followers[RACK] = 3
+            source.followers |= {RACK: 3, "another rack": FOLLOWER}  # it still is one
             await flow.relay.find_topics()
             await until(lambda: flow.partition().cursor.broker == 3)
             source.store("t", 0, *batches(3, first=9))
