@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 READ_S = 60.0
 """Longest time that reading the file may take."""
+ENDS_S = 1.0
+"""Longest time to wait for the end of the process that reads it, once that is killed."""
 UNCHANGED = "nothing was changed: all flows go on under the former configuration"
 
 
@@ -125,7 +127,8 @@ async def _ask(asked: str) -> str:
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-        await process.communicate()  # until its pipes are closed
+        with suppress(TimeoutError):  # a process that waits for a disk cannot be killed
+            await asyncio.wait_for(process.communicate(), ENDS_S)
     if process.returncode:
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise NotRead(f"{sys.executable} cannot read the configuration: {last[0]}")
