@@ -1,19 +1,23 @@
 """Findings added up: rows, states, sums; and what each form of it says."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mirror.foretold import Line
+from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.plan import command
 from mirror.service.plan.command import exit_code
 from mirror.service.plan.document import document
 from mirror.service.plan.fix import Act, acts_for
-from mirror.service.plan.model import Level
-from mirror.service.plan.report import NAMED, Report, State
+from mirror.service.plan.model import Finding, Level
+from mirror.service.plan.report import NAMED, Report, Row, State
 from mirror.service.plan.table import text
 from tests.relay.flows import settings
 from tests.service.plan.facts import flow, partition, topic
@@ -164,3 +168,55 @@ def test_the_text_of_what_is_fixed() -> None:
     assert "--fix would:\n  create t\n  set x on u" in shown
     done = text(report(count=1), acts, Commands(), everything=False, fixed=True)
     assert "fixed:\n  create t\n  set x on u: FAILED, no right" in done
+
+
+@pytest.mark.parametrize(("partitions", "only"), [(1, 0), (3, None)])
+def test_a_remedy_is_for_what_the_row_is_about(partitions: int, only: int | None) -> None:
+    """It names a partition if there is one, and says that what has not begun cannot be resumed."""
+    resume = "delete it and run `mirror partition resume TOPIC PARTITION`"
+    named = list(range(partitions))
+    row = Row(
+        topic="t", finding=Finding(Line.PREFIX, Level.REFUSED, "d", remedy=resume), partitions=partitions, named=named
+    )
+    assert row.only == only
+    assert row.remedy.startswith(f"{resume}. (Partitions that have not halted yet need no resume")
+    halted = Row(
+        topic="t", finding=Finding(Line.HALTED, Level.REFUSED, "d", remedy=resume), partitions=partitions, named=named
+    )
+    assert halted.remedy == resume
+
+
+@pytest.mark.parametrize("shape", ["text", "json"])
+def test_several_flows(monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """One whose cluster is away does not hide the others; one that has not the topic that is asked for is left out."""
+
+    async def asked(asking: Any) -> Any:
+        if asking.name == "a->away":
+            raise Unreachable("cluster away does not answer")
+        return report(count=1)
+
+    monkeypatch.setattr(command, "asking_of", lambda _, flow, **__: SimpleNamespace(name=flow.name, settings=None))
+    monkeypatch.setattr(command, "_asked", asked)
+    monkeypatch.setattr(command, "acts_for", lambda *_: [])
+    every: list[Any] = [
+        SimpleNamespace(name=name, settings=SimpleNamespace(selects=lambda topic, has=has: topic in has))
+        for name, has in (("a->b", {"t"}), ("a->away", {"t"}), ("a->c", {"u"}))
+    ]
+
+    def planned(*names: str) -> tuple[int, str]:
+        told: list[Any] = []
+        flows = [flow for flow in every if flow.name in names]
+        none: Any = None
+        code = command.plan(
+            none, Commands(), flows=flows, topics=["t"], sample_bytes=1, shape=shape, everything=True, fix=False,
+            dry_run=False, tell=told.append,
+        )  # fmt: skip
+        return code, told[0]
+
+    code, told = planned("a->b", "a->away", "a->c")
+    assert code == 1
+    assert "cluster away does not answer" in told
+    assert "a->c" not in told
+    assert planned("a->b", "a->c")[0] == 0
+    with pytest.raises(command.NotPlanned, match="cluster away does not answer"):
+        planned("a->away", "a->c")
